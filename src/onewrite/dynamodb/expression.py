@@ -1,0 +1,149 @@
+"""Reads native DynamoDB expressions just far enough to merge ours into them, and keeps the caller's text as it is.
+
+Not a parser of the whole language: what is wrong inside a clause is left for DynamoDB to say in its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from onewrite.errors import InvalidUpdate
+
+CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
+RESERVED = ("#ow_", ":ow_")  # how our placeholders begin
+
+# The limits that the AWS documentation gives, and that no stand-in enforces.
+LONGEST_EXPRESSION = 4096  # bytes as sent, before substitution
+MOST_OPERATORS = 300
+
+_TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?[\w-]+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
+_KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN"})
+_COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+
+Token: TypeAlias = tuple[str, int, int]  # text, start, end
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An update expression, cut into its clauses. `roots`: the first part of each path in it."""
+
+    clauses: tuple[tuple[str, str], ...]
+    roots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition expression, `text` being safe to stand beside an AND."""
+
+    text: str
+    roots: tuple[str, ...]
+
+
+@lru_cache(maxsize=512)  # callers write these once, as literals
+def read_update(text: str) -> Update:
+    tokens = _tokens("UpdateExpression", text)
+    starts = [n for n, token in enumerate(tokens) if _opens_clause(tokens, n, token)]
+    if not starts or starts[0] != 0:
+        raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
+    clauses: dict[str, str] = {}
+    for n, following in zip(starts, [*starts[1:], None], strict=True):
+        word, _, begin = tokens[n]
+        end = len(text) if following is None else tokens[following][1]
+        if word.upper() in clauses:
+            raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
+        clauses[word.upper()] = text[begin:end].strip()
+    opening = set(starts)
+    return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in opening]))
+
+
+@lru_cache(maxsize=512)
+def read_condition(text: str) -> Condition:
+    tokens = _tokens("ConditionExpression", text)
+    if not tokens:
+        raise InvalidUpdate("ConditionExpression is empty: leave it out.")
+    # DynamoDB refuses ((x)), so a caller's own outer parentheses must do.
+    safe = text.strip() if _is_wrapped(tokens) else f"({text.strip()})"
+    return Condition(safe, _roots(tokens))
+
+
+def merge_update(user: Update | None, ours: Mapping[str, str]) -> str:
+    """The caller's clauses, each followed by our part of it."""
+    theirs = dict(user.clauses) if user else {}
+    parts = ((clause, [part for part in (theirs.get(clause), ours.get(clause)) if part]) for clause in CLAUSES)
+    return " ".join(f"{clause} {', '.join(found)}" for clause, found in parts if found)
+
+
+def check_limits(name: str, text: str) -> None:
+    size = len(text.encode())
+    if size > LONGEST_EXPRESSION:
+        raise InvalidUpdate(
+            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {LONGEST_EXPRESSION}: "
+            "use shorter placeholders, or write less at once."
+        )
+    count = _operators(name, _tokens(name, text))
+    if count > MOST_OPERATORS:
+        raise InvalidUpdate(
+            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: "
+            "write less at once."
+        )
+
+
+def _tokens(name: str, text: str) -> list[Token]:
+    found: list[Token] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} where no expression has it.")
+        kind = match.lastgroup or ""
+        found.append((match[kind], match.start(kind), match.end(kind)))
+        at = match.end()
+    return found
+
+
+def _opens_clause(tokens: list[Token], n: int, token: Token) -> bool:
+    """A clause keyword stands first or behind a complete operand: elsewhere `remove` is just an attribute's name."""
+    if token[0].upper() not in CLAUSES:
+        return False
+    before = tokens[n - 1][0] if n else ""
+    return not n or before in {")", "]"} or (_is_word(before) and not _opens_clause(tokens, n - 1, tokens[n - 1]))
+
+
+def _roots(tokens: list[Token]) -> tuple[str, ...]:
+    """The names at which paths begin: words that are no keyword, no function, no value and behind no dot."""
+    roots: dict[str, None] = {}
+    for n, (text, _, _) in enumerate(tokens):
+        before = tokens[n - 1][0] if n else ""
+        after = tokens[n + 1][0] if n + 1 < len(tokens) else ""
+        starts_path = _is_word(text) and before not in {".", "["} and after != "("
+        if starts_path and text.upper() not in _KEYWORDS:
+            roots[text] = None
+    return tuple(roots)
+
+
+def _is_word(text: str) -> bool:
+    return text[0] in "#:_" or text[0].isalnum()
+
+
+def _is_wrapped(tokens: list[Token]) -> bool:
+    """Does the first parenthesis close at the very end?"""
+    depth = 0
+    for n, (text, _, _) in enumerate(tokens):
+        depth += (text == "(") - (text == ")")
+        if depth <= 0:
+            return n == len(tokens) - 1 and n > 0
+    return False
+
+
+def _operators(name: str, tokens: list[Token]) -> int:
+    """Operators and functions, as the documentation counts them: `=` is none in an update."""
+    words = [text.upper() for text, _, _ in tokens]
+    functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in zip(words, words[1:], strict=False))
+    if name == "UpdateExpression":
+        return functions + words.count("+") + words.count("-")
+    between = words.count("BETWEEN")  # its AND is part of it
+    return functions + sum(word in _KEYWORDS or word in _COMPARISONS for word in words) - between

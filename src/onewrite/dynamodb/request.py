@@ -1,0 +1,261 @@
+"""Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
+
+Each ledger slot is a top-level attribute, `messageIDs.r0` or `events.@order-7`, the dot being part of the name: a nested path
+could not be created and written in one request. Beside the mark stands the token of this very attempt. botocore retries by
+itself, and a try whose answer got lost makes the next one fail at its own mark; the token in the returned image tells whose
+mark it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
+from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.ledger import Advance, Entry, Mark, Remember
+
+_BEYOND = 10**38  # DynamoDB numbers have 38 digits
+_LEGACY = ("AttributeUpdates", "Expected", "ConditionalOperator")
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A request in plain Python values, with what is needed to read its refusal."""
+
+    method: Literal["update_item", "put_item"]
+    entry: Entry
+    attempt: str
+    kwargs: dict[str, Any]
+
+
+class Members(Set[Any]):
+    """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Iterable[Any]) -> None:
+        self._members = tuple(members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._members
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(map(repr, self._members)) + "}"
+
+
+def attribute_of(attribute: str, slot: str) -> str:
+    return f"{attribute}.{slot}" if slot else attribute
+
+
+def attempt_attribute(attribute: str) -> str:
+    """Where a set that is kept for ever has its last attempt token: the ids stay alone in their set."""
+    return f"{attribute}.attempt"
+
+
+def attempt_mark(attempt: str, mark: Mark) -> Mark:
+    """A token as a member of a set of marks, which all begin with a digit."""
+    return f"~{attempt}" if isinstance(mark, str) else b"~" + attempt.encode()
+
+
+def is_ledger(attribute: str, name: str) -> bool:
+    return name == attribute or name.startswith(attribute + ".")
+
+
+def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
+    _check_native(native)
+    update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
+    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    if update:
+        _check_roots(attribute, names, read_update(update).roots)
+    if condition is not None:
+        _check_roots(attribute, names, read_condition(condition).roots)
+    spelling = _spell(entry)
+    kwargs = {
+        **native,
+        "UpdateExpression": _merged_update(update, spelling),
+        "ConditionExpression": _merged_condition(condition, spelling, 0),
+        "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
+        "ExpressionAttributeValues": {
+            **(native.get("ExpressionAttributeValues") or {}),
+            **_condition_values(entry),
+            **_update_values(entry, attempt),
+        },
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    return Guarded("update_item", entry, attempt, kwargs)
+
+
+def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
+    """Creates, and never replaces.
+
+    Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet.
+    """
+    _check_native(native)
+    item: Mapping[str, Any] = native.get("Item") or {}
+    _check_roots(attribute, {}, item)
+    condition = native.get("ConditionExpression")
+    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    if condition is not None:
+        _check_roots(attribute, names, read_condition(condition).roots)
+    spelling = _spell(entry)
+    keys = [name for name, value in item.items() if not isinstance(value, bool | Set | list | dict | None)]
+    ours = {f"#ow_k{n}": name for n, name in enumerate(keys)}
+    ours |= {name: held for name, held in _names(attribute, entry).items() if name in spelling.condition_names}
+    kwargs = {
+        **native,
+        "Item": {**item, **_stored(attribute, entry, attempt)},
+        "ConditionExpression": _merged_condition(condition, spelling, len(keys)),
+        "ExpressionAttributeNames": {**names, **ours},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    if values := {**(native.get("ExpressionAttributeValues") or {}), **_condition_values(entry)}:
+        kwargs["ExpressionAttributeValues"] = values  # DynamoDB refuses an empty map
+    return Guarded("put_item", entry, attempt, kwargs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spelling:
+    """An entry in DynamoDB's language, save for names and values: one text for all messages of a ledger."""
+
+    clauses: dict[str, str]
+    condition: str
+    condition_names: frozenset[str]
+
+
+def _spell(entry: Entry) -> _Spelling:
+    if isinstance(entry, Advance):
+        return _spell_mark(entry.rule)
+    marks = _distinct(entry)
+    places = tuple([(slot == entry.slot, marks.index(mark)) for slot, mark in entry.lacks])
+    return _spell_set(places, len(entry.drops), entry.forgets)
+
+
+@lru_cache(maxsize=64)
+def _spell_set(places: tuple[tuple[bool, int], ...], drops: int, forgets: bool) -> _Spelling:
+    # First the type: `contains` looks for a substring in text and for an element in a list, and ADD fails at both.
+    target = next(n for n, (is_target, _) in enumerate(places) if is_target)
+    lacks = [f"NOT contains(#ow_{n},:ow_{mark})" for n, (_, mark) in enumerate(places)]
+    kind = f"(attribute_not_exists(#ow_{target}) OR attribute_type(#ow_{target},:ow_t))"
+    clauses = {"ADD": f"#ow_{target} :ow_m"}
+    if drops:
+        clauses["REMOVE"] = ",".join([f"#ow_{len(places) + n}" for n in range(drops)])
+    if not forgets:
+        clauses["SET"] = "#ow_a=:ow_a"
+    return _Spelling(clauses, " AND ".join([kind, *lacks]), frozenset(f"#ow_{n}" for n in range(len(places))))
+
+
+@lru_cache(maxsize=8)
+def _spell_mark(rule: Literal["below", "absent", "next"]) -> _Spelling:
+    condition = {
+        "below": "(attribute_not_exists(#ow_0) OR #ow_0[0]<:ow_s)",
+        "absent": "attribute_not_exists(#ow_0)",
+        "next": "#ow_0[0]=:ow_s",
+    }[rule]
+    return _Spelling({"SET": "#ow_0=:ow_m"}, condition, frozenset({"#ow_0"}))
+
+
+def _names(attribute: str, entry: Entry) -> dict[str, str]:
+    if isinstance(entry, Advance):
+        return {"#ow_0": attribute_of(attribute, entry.slot)}
+    slots = [*[slot for slot, _ in entry.lacks], *entry.drops]
+    names = {f"#ow_{n}": attribute_of(attribute, slot) for n, slot in enumerate(slots)}
+    if not entry.forgets:
+        names["#ow_a"] = attempt_attribute(attribute)
+    return names
+
+
+def _condition_values(entry: Entry) -> dict[str, Any]:
+    if isinstance(entry, Advance):
+        if entry.rule == "absent":
+            return {}
+        return {":ow_s": int(entry.mark) - 1 if entry.rule == "next" else entry.mark}
+    values: dict[str, Any] = {f":ow_{n}": mark for n, mark in enumerate(_distinct(entry))}
+    values[":ow_t"] = "SS" if isinstance(entry.mark, str) else "BS"
+    return values
+
+
+def _update_values(entry: Entry, attempt: str) -> dict[str, Any]:
+    if isinstance(entry, Advance):
+        return {":ow_m": _scalar(entry, attempt)}
+    if entry.forgets:
+        return {":ow_m": Members((entry.mark, attempt_mark(attempt, entry.mark)))}
+    return {":ow_m": Members((entry.mark,)), ":ow_a": attempt}
+
+
+def _stored(attribute: str, entry: Entry, attempt: str) -> dict[str, Any]:
+    """What a new entity's ledger looks like."""
+    name = attribute_of(attribute, entry.slot)
+    values = _update_values(entry, attempt)
+    return {name: values[":ow_m"]} | ({attempt_attribute(attribute): attempt} if ":ow_a" in values else {})
+
+
+def _scalar(entry: Advance, attempt: str) -> list[Any]:
+    if isinstance(entry.mark, int) and abs(entry.mark) >= _BEYOND:
+        raise InvalidMessage(
+            f"Sequence {entry.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
+        )
+    return [entry.mark, attempt]
+
+
+def _distinct(entry: Remember) -> list[Mark]:
+    return list(dict.fromkeys([mark for _, mark in entry.lacks]))
+
+
+@lru_cache(maxsize=1024)  # a caller's expression is nearly always a literal, and so is ours
+def _merged_update(user: str | None, spelling: _Spelling) -> str:
+    merged = merge_update(read_update(user) if user else None, spelling.clauses)
+    check_limits("UpdateExpression", merged)
+    return merged
+
+
+@lru_cache(maxsize=1024)
+def _merged_condition(user: str | None, spelling: _Spelling, keys: int) -> str:
+    absent = [f"attribute_not_exists(#ow_k{n})" for n in range(keys)]
+    theirs = [read_condition(user).text] if user is not None else []
+    merged = " AND ".join([*absent, spelling.condition, *theirs])
+    check_limits("ConditionExpression", merged)
+    return merged
+
+
+def _check_native(native: Mapping[str, Any]) -> None:
+    for name in _LEGACY:
+        if name in native:
+            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
+    for argument in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        for name in native.get(argument) or ():
+            if name.startswith(RESERVED):
+                raise InvalidUpdate(f"The placeholder {name} begins as the ledger's own do: give it another name.")
+    for argument in ("ExpressionAttributeValues", "Item"):
+        for name, value in (native.get(argument) or {}).items():
+            _refuse_empty_sets(name, value)
+
+
+def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str]) -> None:
+    for root in roots:
+        if root.startswith(RESERVED):
+            raise InvalidUpdate(f"The placeholder {root} begins as the ledger's own do: give it another name.")
+        if is_ledger(attribute, names.get(root, root)):
+            raise InvalidUpdate(
+                f"This call touches {names.get(root, root)!r}, which belongs to the ledger: leave it out, or give the ledger "
+                "another attribute."
+            )
+
+
+def _refuse_empty_sets(name: str, value: object) -> None:
+    if isinstance(value, Set) and not value:
+        raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
+    if isinstance(value, dict):
+        for inner in value.values():  # pyright: ignore[reportUnknownVariableType]
+            _refuse_empty_sets(name, inner)
+    elif isinstance(value, list):
+        for inner in value:  # pyright: ignore[reportUnknownVariableType]
+            _refuse_empty_sets(name, inner)

@@ -1,0 +1,57 @@
+"""Explains: what DynamoDB returned, as an outcome. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from decimal import Decimal
+from typing import Any, cast
+
+from boto3.dynamodb.types import Binary
+
+from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, is_ledger
+from onewrite.ledger import Advance, Remember, Stored
+from onewrite.message import Message
+from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Rejected
+
+
+def without_ledger(attribute: str, item: Mapping[str, Any]) -> Entity:
+    return {name: value for name, value in item.items() if not is_ledger(attribute, name)}
+
+
+def stored(attribute: str, item: Mapping[str, Any]) -> Stored:
+    """The ledger in an item, as the ledgers speak of it."""
+    prefix = f"{attribute}."
+    found = {name[len(prefix) :]: _neutral(value) for name, value in item.items() if name.startswith(prefix)}
+    if attribute in item:
+        found[""] = _neutral(item[attribute])
+    return found
+
+
+def refused(attribute: str, guarded: Guarded, message: Message, item: Entity | None) -> Outcome:
+    """Why the condition failed, given the item as it was then. The ledger comes before the caller's own condition."""
+    held = item or {}
+    entity = None if item is None else without_ledger(attribute, item)
+    refusal = guarded.entry.judge(message, stored(attribute, held), entity=entity)
+    if isinstance(refusal, Duplicate) and _landed(attribute, guarded, held):
+        wanted = guarded.kwargs.get("ReturnValues") == "ALL_NEW"
+        return Applied(message, entity if wanted else None, retried=True)
+    return Rejected(message, entity) if refusal is None else refusal
+
+
+def _landed(attribute: str, guarded: Guarded, item: Entity) -> bool:
+    """Did an earlier try of this very call put the mark there?"""
+    entry = guarded.entry
+    if isinstance(entry, Remember) and not entry.forgets:
+        return bool(item.get(attempt_attribute(attribute)) == guarded.attempt)
+    # The id may stand in the slot of another generation; this call would have put it here.
+    token = guarded.attempt if isinstance(entry, Advance) else attempt_mark(guarded.attempt, entry.mark)
+    return token in item.get(attribute_of(attribute, entry.slot), ())
+
+
+def _neutral(value: Any) -> object:
+    if isinstance(value, Set):
+        return frozenset(member.value if isinstance(member, Binary) else member for member in cast("Set[Any]", value))
+    if isinstance(value, list) and len(cast("list[Any]", value)) == 2:  # a mark and its attempt
+        mark = cast("list[Any]", value)[0]
+        return int(mark) if isinstance(mark, Decimal) and mark == int(mark) else mark
+    return value

@@ -1,0 +1,73 @@
+"""What is delivered at least once, and the text form of numbers that no database can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid5
+
+from onewrite.errors import InvalidMessage
+
+# Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
+_CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One delivery. `id` is the same each time it is delivered; `source` numbers `sequence`.
+
+    >>> Message("evt-1", source="order-7", sequence=3).child("charge")
+    '2041c8c1-7f6c-5c25-9f4e-8a6a3f1b6f0d'
+    """
+
+    id: str
+    source: str = ""
+    sequence: int | str | None = None
+    body: Any = field(default=None, hash=False)
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+
+    def __post_init__(self) -> None:
+        _check_text("id", self.id)
+        _check_text("source", self.source)
+        if not self.id:
+            raise InvalidMessage("Message.id is empty: an empty id cannot tell two messages apart.")
+        if isinstance(self.sequence, str):
+            _check_text("sequence", self.sequence)
+        elif self.sequence is not None and type(self.sequence) is not int:
+            raise InvalidMessage(
+                f"Message.sequence is a {type(self.sequence).__name__}, not an int or a str: "
+                "for numbers too large for the database, use onewrite.sortable(n)."
+            )
+
+    def child(self, name: str) -> str:
+        """A key derived from the id, to hand downstream: the same on every delivery, another for every name."""
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
+        return str(uuid5(_CHILDREN, f"{len(self.id)}:{self.id}{name}"))
+
+
+def sortable(n: int) -> str:
+    """Text that sorts as the number does, for numbers too long for a database (Kinesis: 56 digits).
+
+    The digits are led by their count, and the count by its own.
+
+    >>> sortable(9) < sortable(10) < sortable(10**60)
+    True
+    """
+    if type(n) is not int or n < 0:
+        raise InvalidMessage(f"sortable({n!r}): only an int from 0 upwards has a sortable text.")
+    digits = str(n)
+    count = str(len(digits))
+    return f"{len(count)}{count}{digits}"
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessage(f"Message.{name} is a {type(value).__name__}, not a str: convert it where it is read.")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessage(
+                f"Message.{name} has a lone surrogate, which no database stores: decode the delivery with its right charset."
+            ) from error
