@@ -49,7 +49,11 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
             step = next(flow)
             while True:
                 try:
-                    reply = sleep(step.seconds) if isinstance(step, Wait) else _send(step, target)
+                    reply: Any = None
+                    if isinstance(step, Wait):
+                        sleep(step.seconds)
+                    else:
+                        reply = _send(step, target)
                 except Exception as error:
                     step = flow.throw(error)
                 else:

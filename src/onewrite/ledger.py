@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
@@ -51,6 +51,7 @@ _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute 
 _LIVE = 3  # generations that the window of a reader can touch
 _SLOTS = 6
 _STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
+_UUID_LENGTH = 36
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -87,18 +88,22 @@ class Advance:
         if self.slot not in stored:
             return self._judge_unknown_source(message, entity)
         held = stored[self.slot]
-        if type(held) is not type(self.mark) or not isinstance(held, int | str):
+        if isinstance(held, str) and isinstance(self.mark, str):  # noqa: SIM114  # text does not compare with ints
+            is_below = held < self.mark
+        elif type(held) is int and isinstance(self.mark, int):
+            is_below = held < self.mark
+        else:
             raise LedgerMismatch(
                 f"The mark of source {message.source!r} is {held!r}, and this message's sequence is {self.mark!r}: they do "
                 "not compare. Keep one type for each source, or give the ledger an attribute of its own."
             )
         if held == self.mark:
             return Duplicate(message, entity)
-        if held > self.mark:  # type: ignore[operator]  # of one type, as just checked
+        if not is_below:
             return Stale(message, held, entity)
-        if self.rule == "below" or held + 1 == self.mark:  # type: ignore[operator]  # a rule other than "below" has ints
+        if self.rule == "below" or isinstance(held, str) or held + 1 == self.mark:
             return None
-        return Deferred(message, held + 1, entity)  # type: ignore[operator]
+        return Deferred(message, held + 1, entity)
 
     def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
         if self.rule != "next":
@@ -238,7 +243,7 @@ def _stamp(mark: Mark, lap: int) -> Mark:
 
 
 def _digest(text: str) -> bytes:
-    if len(text) == 36:
+    if len(text) == _UUID_LENGTH:
         try:
             exact = uuid.UUID(text)
         except ValueError:
@@ -250,10 +255,12 @@ def _digest(text: str) -> bytes:
 
 
 def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
-    if isinstance(held, frozenset) and all(isinstance(mark, kind) for mark in held):
-        return held
+    if isinstance(held, frozenset):
+        marks = cast("frozenset[Mark]", held)
+        if all(isinstance(mark, kind) for mark in marks):
+            return marks
     raise LedgerMismatch(
-        f"The ledger's set of ids is a {type(held).__name__} here, or holds something other than {kind.__name__}: another "
+        f"The ledger's set of ids is a {type(cast('object', held)).__name__} here, or holds something other than {kind.__name__}: another "
         "writer uses its attribute, or `digest` was changed. Give the ledger an attribute of its own."
     )
 

@@ -18,7 +18,7 @@ class Message:
     """One delivery. `id` is the same each time it is delivered; `source` numbers `sequence`.
 
     >>> Message("evt-1", source="order-7", sequence=3).child("charge")
-    '2041c8c1-7f6c-5c25-9f4e-8a6a3f1b6f0d'
+    '3e6726b9-86e8-50eb-9064-a04250e8e9f9'
     """
 
     id: str

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from onewrite.errors import InvalidUpdate
@@ -142,7 +143,7 @@ def _is_wrapped(tokens: list[Token]) -> bool:
 def _operators(name: str, tokens: list[Token]) -> int:
     """Operators and functions, as the documentation counts them: `=` is none in an update."""
     words = [text.upper() for text, _, _ in tokens]
-    functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in zip(words, words[1:], strict=False))
+    functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
     if name == "UpdateExpression":
         return functions + words.count("+") + words.count("-")
     between = words.count("BETWEEN")  # its AND is part of it

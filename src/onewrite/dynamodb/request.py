@@ -8,10 +8,11 @@ mark it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
 from onewrite.errors import InvalidMessage, InvalidUpdate
@@ -31,7 +32,7 @@ class Guarded:
     kwargs: dict[str, Any]
 
 
-class Members(Set[Any]):
+class Members(AbstractSet[Any]):
     """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
 
     __slots__ = ("_members",)
@@ -73,7 +74,7 @@ def is_ledger(attribute: str, name: str) -> bool:
 def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
     _check_native(native)
     update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
-    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    names = _mapping(native, "ExpressionAttributeNames")
     if update:
         _check_roots(attribute, names, read_update(update).roots)
     if condition is not None:
@@ -85,7 +86,7 @@ def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str
         "ConditionExpression": _merged_condition(condition, spelling, 0),
         "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
         "ExpressionAttributeValues": {
-            **(native.get("ExpressionAttributeValues") or {}),
+            **_mapping(native, "ExpressionAttributeValues"),
             **_condition_values(entry),
             **_update_values(entry, attempt),
         },
@@ -100,14 +101,14 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
     Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet.
     """
     _check_native(native)
-    item: Mapping[str, Any] = native.get("Item") or {}
+    item = _mapping(native, "Item")
     _check_roots(attribute, {}, item)
     condition = native.get("ConditionExpression")
-    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    names = _mapping(native, "ExpressionAttributeNames")
     if condition is not None:
         _check_roots(attribute, names, read_condition(condition).roots)
     spelling = _spell(entry)
-    keys = [name for name, value in item.items() if not isinstance(value, bool | Set | list | dict | None)]
+    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | list | dict | None)]
     ours = {f"#ow_k{n}": name for n, name in enumerate(keys)}
     ours |= {name: held for name, held in _names(attribute, entry).items() if name in spelling.condition_names}
     kwargs = {
@@ -117,7 +118,7 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
         "ExpressionAttributeNames": {**names, **ours},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if values := {**(native.get("ExpressionAttributeValues") or {}), **_condition_values(entry)}:
+    if values := {**_mapping(native, "ExpressionAttributeValues"), **_condition_values(entry)}:
         kwargs["ExpressionAttributeValues"] = values  # DynamoDB refuses an empty map
     return Guarded("put_item", entry, attempt, kwargs)
 
@@ -135,15 +136,15 @@ def _spell(entry: Entry) -> _Spelling:
     if isinstance(entry, Advance):
         return _spell_mark(entry.rule)
     marks = _distinct(entry)
-    places = tuple([(slot == entry.slot, marks.index(mark)) for slot, mark in entry.lacks])
-    return _spell_set(places, len(entry.drops), entry.forgets)
+    places = tuple([marks.index(mark) for _, mark in entry.lacks])
+    target = [slot for slot, _ in entry.lacks].index(entry.slot)
+    return _spell_set(places, target, len(entry.drops), forgets=entry.forgets)
 
 
 @lru_cache(maxsize=64)
-def _spell_set(places: tuple[tuple[bool, int], ...], drops: int, forgets: bool) -> _Spelling:
+def _spell_set(places: tuple[int, ...], target: int, drops: int, *, forgets: bool) -> _Spelling:
     # First the type: `contains` looks for a substring in text and for an element in a list, and ADD fails at both.
-    target = next(n for n, (is_target, _) in enumerate(places) if is_target)
-    lacks = [f"NOT contains(#ow_{n},:ow_{mark})" for n, (_, mark) in enumerate(places)]
+    lacks = [f"NOT contains(#ow_{n},:ow_{mark})" for n, mark in enumerate(places)]
     kind = f"(attribute_not_exists(#ow_{target}) OR attribute_type(#ow_{target},:ow_t))"
     clauses = {"ADD": f"#ow_{target} :ow_m"}
     if drops:
@@ -226,16 +227,20 @@ def _merged_condition(user: str | None, spelling: _Spelling, keys: int) -> str:
     return merged
 
 
+def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", native.get(name) or {})
+
+
 def _check_native(native: Mapping[str, Any]) -> None:
     for name in _LEGACY:
         if name in native:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
     for argument in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
-        for name in native.get(argument) or ():
+        for name in _mapping(native, argument):
             if name.startswith(RESERVED):
                 raise InvalidUpdate(f"The placeholder {name} begins as the ledger's own do: give it another name.")
     for argument in ("ExpressionAttributeValues", "Item"):
-        for name, value in (native.get(argument) or {}).items():
+        for name, value in _mapping(native, argument).items():
             _refuse_empty_sets(name, value)
 
 
@@ -251,11 +256,14 @@ def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str])
 
 
 def _refuse_empty_sets(name: str, value: object) -> None:
-    if isinstance(value, Set) and not value:
-        raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
-    if isinstance(value, dict):
-        for inner in value.values():  # pyright: ignore[reportUnknownVariableType]
-            _refuse_empty_sets(name, inner)
-    elif isinstance(value, list):
-        for inner in value:  # pyright: ignore[reportUnknownVariableType]
-            _refuse_empty_sets(name, inner)
+    match value:
+        case AbstractSet() if not value:
+            raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
+        case dict():
+            for member in cast("dict[str, object]", value).values():
+                _refuse_empty_sets(name, member)
+        case list():
+            for member in cast("list[object]", value):
+                _refuse_empty_sets(name, member)
+        case _:
+            pass

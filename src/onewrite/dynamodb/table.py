@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
@@ -80,17 +80,17 @@ class _Flows:
         call = Call(guarded.method, kwargs=self._request(guarded.kwargs))
         for wait in _CONFLICT_WAITS:
             try:
-                return (yield call)
+                return cast("Mapping[str, Any]", (yield call))
             except ClientError as error:
                 if _code(error) != "TransactionConflictException":
                     raise
             yield Wait(wait)
-        return (yield call)
+        return cast("Mapping[str, Any]", (yield call))
 
     def _explain(self, error: ClientError, guarded: Guarded, message: Message) -> Flow[Outcome]:
         if _code(error) == "ConditionalCheckFailedException":
             # Typed values even from the resource layer: boto3 does not deserialise the members of an error.
-            item = error.response.get("Item")
+            item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             return refused(self._ledger.attribute, guarded, message, None if item is None else plain(item))
         if _is_too_large(error):
             raise (yield from self._too_large(guarded)) from error
@@ -110,8 +110,8 @@ class _Flows:
 
     def _read(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", kwargs=self._request(native))
-        item: Mapping[str, Any] | None = response.get("Item")
-        return plain(item) if item is not None and self._table_name is not None else item  # type: ignore[return-value]
+        item: Entity | None = response.get("Item")
+        return item if item is None or self._table_name is None else plain(item)
 
     def _entity(self, attributes: Mapping[str, Any]) -> Entity:
         attributes = without_ledger(self._ledger.attribute, attributes)
@@ -121,7 +121,7 @@ class _Flows:
         """Plain values for a Table, which turns them into typed ones by itself; typed ones for a client."""
         if self._table_name is None:
             return dict(native)
-        request = {"TableName": self._table_name, **native}
+        request: dict[str, Any] = {"TableName": self._table_name, **native}
         for name in ("Key", "Item", "ExpressionAttributeValues"):
             if name in request:
                 request[name] = typed(request[name])

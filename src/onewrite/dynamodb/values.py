@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> dict[str, Any]:
-    kind = type(value)
+    kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}
     if kind is int and -_SHORT < value < _SHORT:
@@ -32,21 +33,27 @@ def _typed(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", _serialize(value))
 
 
+def raw(binary: Binary) -> bytes:
+    return cast("bytes", cast("Any", binary).value)  # the stubs do not know it
+
+
 def size(value: Any) -> int:
     """Bytes as DynamoDB counts them: names and values in UTF-8, and three bytes more for each list and map."""
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return 3 + sum(1 + len(name.encode()) + size(member) for name, member in members.items())
-    if isinstance(value, list):
-        return 3 + sum(1 + size(member) for member in cast("list[Any]", value))
-    if isinstance(value, Set):
-        return sum(size(member) for member in cast("Set[Any]", value))
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, bytes | bytearray):
-        return len(value)
-    if isinstance(value, Binary):
-        return len(value.value)
-    if isinstance(value, Decimal | int) and not isinstance(value, bool):
-        return len(str(value)) // 2 + 2  # two digits a byte, one for the exponent
-    return 1
+    match value:
+        case dict():
+            members = cast("dict[str, Any]", value)
+            return 3 + sum([1 + len(name.encode()) + size(member) for name, member in members.items()])
+        case list():
+            return 3 + sum([1 + size(member) for member in cast("list[Any]", value)])
+        case AbstractSet():
+            return sum([size(member) for member in cast("AbstractSet[Any]", value)])
+        case str():
+            return len(value.encode())
+        case bytes() | bytearray():
+            return len(value)
+        case Binary():
+            return len(raw(value))
+        case Decimal() | int() if not isinstance(value, bool):
+            return len(str(value)) // 2 + 2  # two digits a byte, one for the exponent
+        case _:
+            return 1

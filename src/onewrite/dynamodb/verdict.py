@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, is_ledger
+from onewrite.dynamodb.values import raw
 from onewrite.ledger import Advance, Remember, Stored
 from onewrite.message import Message
 from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Rejected
+
+_MARK_AND_ATTEMPT = 2
 
 
 def without_ledger(attribute: str, item: Mapping[str, Any]) -> Entity:
@@ -48,10 +52,11 @@ def _landed(attribute: str, guarded: Guarded, item: Entity) -> bool:
     return token in item.get(attribute_of(attribute, entry.slot), ())
 
 
-def _neutral(value: Any) -> object:
-    if isinstance(value, Set):
-        return frozenset(member.value if isinstance(member, Binary) else member for member in cast("Set[Any]", value))
-    if isinstance(value, list) and len(cast("list[Any]", value)) == 2:  # a mark and its attempt
-        mark = cast("list[Any]", value)[0]
+def _neutral(value: object) -> object:
+    if isinstance(value, AbstractSet):
+        members = cast("AbstractSet[object]", value)
+        return frozenset([raw(member) if isinstance(member, Binary) else member for member in members])
+    if isinstance(value, list) and len(pair := cast("list[object]", value)) == _MARK_AND_ATTEMPT:
+        mark = pair[0]
         return int(mark) if isinstance(mark, Decimal) and mark == int(mark) else mark
-    return value
+    return cast("object", value)

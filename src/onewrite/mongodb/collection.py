@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NoReturn
+from itertools import count
+from typing import Any, Literal, NoReturn, cast
 
 import bson
 from pymongo import ReadPreference, WriteConcern
@@ -55,23 +56,17 @@ class _Flows:
         entry = self._entry(message)
         guarded = guard_insert(self._ledger.attribute, entry, document, native)
         entity = {"_id": document["_id"]}
-        raced: DuplicateKeyError | None = None
-        for _ in range(_ROUNDS):
-            if not _follows_gap(entry):  # such a message creates nothing
-                try:
-                    yield Call("insert_one", (guarded,), dict(native))
-                except DuplicateKeyError as error:
-                    if not is_of_entity(error, entity):
-                        raise
-                    raced = error
-                except DocumentTooLarge as error:
-                    raise self._too_large(guarded) from error
-                else:
-                    return Applied(message)
+        for turn in count(1):
+            # What follows a gap creates nothing.
+            raced = None if _follows_gap(entry) else (yield from self._create(guarded, entity, native))
+            if raced is None and not _follows_gap(entry):
+                break
             found = yield from self._look(entity, native)
             if found is not None or raced is None:
                 return unmatched(self._ledger.attribute, entry, message, found)
-        raise raced  # type: ignore[misc]  # the loop came round because of it
+            if turn == _ROUNDS:
+                raise raced
+        return Applied(message)
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         check_filter(self._ledger.attribute, query)
@@ -95,35 +90,53 @@ class _Flows:
 
     def _write(self, message: Message, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
         upsert = guarded.upsert
-        outcome: Outcome = Rejected(message)
-        for turn in range(_ROUNDS):
-            raced = False
-            try:
-                reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
-            except DuplicateKeyError as error:
-                if not upsert or not is_of_entity(error, guarded.entity):
-                    raise
-                # No verdict yet: a fresh message that lost the race to create the entity gets this too.
-                raced = True
-                failure = error
-            except (OperationFailure, DocumentTooLarge) as error:
-                yield from self._diagnose(error, guarded)
-                raise
-            else:
-                if _landed(reply, upsert=upsert):
-                    return Applied(message, self.without_ledger(reply) if isinstance(reply, Mapping) else None)
+        raced: DuplicateKeyError | None = None
+        for turn in count(1):
+            landed = yield from self._try(message, guarded, writer, upsert=upsert)
+            if isinstance(landed, Applied):
+                return landed
             found = yield from self._look(guarded.entity, guarded.native)
             outcome = unmatched(self._ledger.attribute, guarded.entry, message, found)
             if not isinstance(outcome, Rejected):
                 return outcome
-            if raced:
-                upsert = False  # the entity is there, so this time it will match, or have a reason not to
+            if landed is not None:
+                raced, upsert = landed, False  # the entity is there, so this time it matches, or has a reason not to
             elif found is None and guarded.upsert:
                 upsert = True  # it was deleted meanwhile
-            elif turn or not _follows_gap(guarded.entry):
+            elif turn > 1 or not _follows_gap(guarded.entry):
                 return outcome
             # Else the gap that kept the message out may have been filled between the write and the look.
-        return outcome
+            if turn == _ROUNDS and raced is not None:
+                raise raced
+        raise AssertionError  # pragma: no cover  # count() does not end
+
+    def _try(
+        self, message: Message, guarded: Guarded, writer: Writer, *, upsert: bool
+    ) -> Flow[Applied | DuplicateKeyError | None]:
+        """Applied; or the error of one who may have lost the race to create the entity; or None for no match."""
+        try:
+            reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
+        except DuplicateKeyError as error:
+            if upsert and is_of_entity(error, guarded.entity):
+                return error  # no verdict: a duplicate gets this, and a fresh message that lost the race gets it too
+            raise
+        except (OperationFailure, DocumentTooLarge) as error:
+            yield from self._diagnose(error, guarded)
+            raise
+        if not _landed(reply, upsert=upsert):
+            return None
+        return Applied(message, self.without_ledger(cast("Document", reply)) if isinstance(reply, Mapping) else None)
+
+    def _create(self, document: Document, entity: Document, native: Document) -> Flow[DuplicateKeyError | None]:
+        try:
+            yield Call("insert_one", (document,), dict(native))
+        except DuplicateKeyError as error:
+            if is_of_entity(error, entity):
+                return error
+            raise
+        except DocumentTooLarge as error:
+            raise self._too_large(document) from error
+        return None
 
     def _look(self, entity: Document, native: Document) -> Flow[Document | None]:
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
@@ -133,7 +146,7 @@ class _Flows:
     def _diagnose(self, error: Exception, guarded: Guarded) -> Flow[None]:
         """Raise what the failure means for the ledger, if anything."""
         too_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
-        if not too_large and not may_be_ledger(error) or in_transaction(guarded.native):
+        if in_transaction(guarded.native) or not (too_large or may_be_ledger(error)):
             return  # a transaction is aborted by now, and shows nothing any more
         found = (yield from self._look(guarded.entity, guarded.native)) or {}
         if too_large:

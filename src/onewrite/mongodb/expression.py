@@ -52,7 +52,9 @@ def identity(query: Document) -> dict[str, Any]:
     if "_id" in equal:
         return {"_id": equal["_id"]}
     if not equal:
-        raise InvalidUpdate(f"The filter {dict(query)!r} names no entity: give _id, or another field that names one, a value.")
+        raise InvalidUpdate(
+            f"The filter {dict(query)!r} names no entity: give _id, or another field that names one, a value."
+        )
     return equal
 
 
@@ -114,10 +116,10 @@ def _check_stage(attribute: str, stage: object) -> None:
     if name in _REPLACING_STAGES:
         raise InvalidUpdate(f"{name} would erase the ledger: use $set and $unset.")
     if name == "$unset":
-        for path in [body] if isinstance(body, str) else body:
+        for path in [body] if isinstance(body, str) else cast("Sequence[str]", body):
             _check_path(attribute, path)
     if name in _SETTING_STAGES:
-        for path, value in body.items():
+        for path, value in cast("Document", body).items():
             _check_path(attribute, path)
             for read in _read(value):
                 _check_path(attribute, read)

@@ -124,7 +124,7 @@ def _stage(attribute: str, entry: Entry) -> dict[str, Any]:
     path = path_of(attribute, entry.slot)
     if isinstance(entry, Advance):
         return {"$set": {path: {"$literal": entry.mark}}}  # a pipeline reads text that begins with "$" as a field
-    added = {path: {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.mark]}]}}
+    added: dict[str, Any] = {path: {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.mark]}]}}
     return {"$set": added | {path_of(attribute, slot): "$$REMOVE" for slot in entry.drops}}
 
 
@@ -154,8 +154,8 @@ def _check_range(entry: Entry) -> None:
 def _check_collation(entry: Entry, collation: object) -> None:
     if collation is None or not isinstance(entry.mark, str):
         return
-    locale = collation.get("locale") if isinstance(collation, Mapping) else getattr(collation, "document", {}).get("locale")
-    if cast("str | None", locale) != "simple":
+    options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
+    if options.get("locale") != "simple":
         raise InvalidUpdate(
             "Under this collation two different marks could count as one. Leave it out, or keep no text in the ledger: "
             "SeenIds(digest=True), or sequences that are ints."

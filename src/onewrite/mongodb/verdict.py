@@ -27,13 +27,13 @@ def stored(attribute: str, document: Document, entry: Entry) -> Stored:
     """The ledger in a document, as the ledgers speak of it."""
     if attribute not in document:
         return {}
-    found = document[attribute]
+    found: object = document[attribute]
     if isinstance(found, Mapping) and entry.slot:
         return {slot: _neutral(value) for slot, value in cast("Document", found).items()}
     if isinstance(found, list) and not entry.slot:
-        return {"": _neutral(found)}
+        return {"": _neutral(cast("object", found))}
     raise LedgerMismatch(
-        f"{attribute!r} holds a {type(found).__name__}, and not this ledger: another writer uses it, or `retention` was changed "
+        f"{attribute!r} holds a {type(cast('object', found)).__name__}, and not this ledger: another writer uses it, or `retention` was changed "
         "from or to None. Give the ledger an attribute of its own."
     )
 
@@ -64,12 +64,16 @@ def may_be_ledger(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code in _CONTENT
 
 
-def _neutral(value: Any) -> object:
-    if isinstance(value, list):
-        try:
-            return frozenset(cast("list[Any]", value))
-        except TypeError:  # documents or arrays in it: no marks
-            return cast("object", value)
-    if isinstance(value, float) and value == int(value):  # as a shell writes numbers
-        return int(value)
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value  # Int64 is an int
+def _neutral(value: object) -> object:
+    match value:
+        case list():
+            try:
+                return frozenset(cast("list[object]", value))
+            except TypeError:  # documents or arrays in it: no marks
+                return cast("object", value)
+        case float() if value.is_integer():  # as a shell writes numbers
+            return int(value)
+        case int() if not isinstance(value, bool):
+            return int(value)  # Int64 is an int of its own
+        case _:
+            return value
