@@ -1,0 +1,300 @@
+"""Every store behind one small shop, so that one suite says what all of them promise.
+
+An order has a number `n` that each message adds to, and may be `closed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+import aioboto3
+import boto3
+import pymongo
+from aiobotocore.session import get_session
+from onewrite import Message, Outcome
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.ledger import Ledger
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+
+from tests.support.servers import Dynoxide, Mongod
+from tests.support.standins import AsyncLockedCollection, locked_mongomock, locked_moto
+
+NOW = 1_790_000_000.0
+AWS = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
+TABLE: dict[str, Any] = {
+    "TableName": "orders",
+    "KeySchema": [{"AttributeName": "orderId", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "orderId", "AttributeType": "S"}],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Shop(Protocol):
+    """What the suite does to a store."""
+
+    name: str
+    clock: Clock
+
+    def add(
+        self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True
+    ) -> Outcome: ...
+    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
+    def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
+    def touch(self, message: Message, order: str, field: str) -> Outcome: ...
+    def record(self, message: Message, order: str) -> Outcome: ...
+    def seen(self, message: Message, order: str) -> Outcome: ...
+    def explain(self, message: Message, order: str) -> dict[str, Any]: ...
+    def get(self, order: str) -> dict[str, Any] | None: ...
+    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]: ...
+    def raw(self, order: str) -> dict[str, Any] | None: ...
+    def put_raw(self, order: str, **fields: Any) -> None: ...
+
+
+Done = Callable[[Any], Any]
+
+
+class DynamoShop:
+    def __init__(self, name: str, guarded: Any, table: Any, clock: Clock, done: Done) -> None:
+        self.name, self.clock = name, clock
+        self._guarded, self._table, self._done = guarded, table, done
+
+    def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
+        conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
+        native = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
+        return self._update(message, order, amount, **native)
+
+    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
+        return self._update(message, order, amount, ReturnValues="ALL_NEW")
+
+    def create(self, message: Message, order: str, n: int = 0) -> Outcome:
+        return self._done(self._guarded.put_item(message, Item={"orderId": order, "n": n, "lines": [1], "new": True}))
+
+    def touch(self, message: Message, order: str, field: str) -> Outcome:
+        names, values = {"#f": field}, {":v": 1}
+        native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+        return self._done(
+            self._guarded.update_item(message, Key={"orderId": order}, UpdateExpression="SET #f = :v", **native)
+        )
+
+    def record(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.record(message, Key={"orderId": order}))
+
+    def seen(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, Key={"orderId": order}))
+
+    def explain(self, message: Message, order: str) -> dict[str, Any]:
+        return self._guarded.explain(message, Key={"orderId": order}, UpdateExpression="REMOVE n")
+
+    def get(self, order: str) -> dict[str, Any] | None:
+        return self._done(self._guarded.get_item(Key={"orderId": order}, ConsistentRead=True))
+
+    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
+        return self._guarded.without_ledger(entity)
+
+    def raw(self, order: str) -> dict[str, Any] | None:
+        return self._table.get_item(Key={"orderId": order}, ConsistentRead=True).get("Item")
+
+    def put_raw(self, order: str, **fields: Any) -> None:
+        self._table.put_item(Item={"orderId": order, **fields})
+
+    def _update(self, message: Message, order: str, amount: int, **native: Any) -> Outcome:
+        values = {":amount": amount}
+        return self._done(
+            self._guarded.update_item(
+                message,
+                Key={"orderId": order},
+                UpdateExpression="ADD n :amount",
+                ExpressionAttributeValues=values,
+                **native,
+            )
+        )
+
+
+class MongoShop:
+    def __init__(self, name: str, guarded: Any, collection: Any, clock: Clock, done: Done) -> None:
+        self.name, self.clock = name, clock
+        self._guarded, self._collection, self._done = guarded, collection, done
+
+    def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
+        query = {"_id": order} | ({"closed": {"$exists": False}} if if_open else {})
+        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create))
+
+    def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
+        native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
+        return self._done(self._guarded.find_one_and_update(message, {"_id": order}, {"$inc": {"n": amount}}, **native))
+
+    def create(self, message: Message, order: str, n: int = 0) -> Outcome:
+        return self._done(self._guarded.insert_one(message, {"_id": order, "n": n}))
+
+    def touch(self, message: Message, order: str, field: str) -> Outcome:
+        return self._done(self._guarded.update_one(message, {"_id": order}, {"$set": {field: 1}}))
+
+    def record(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.record(message, {"_id": order}))
+
+    def seen(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, {"_id": order}))
+
+    def explain(self, message: Message, order: str) -> dict[str, Any]:
+        return self._guarded.explain(message, {"_id": order}, {"$unset": {"n": ""}})
+
+    def get(self, order: str) -> dict[str, Any] | None:
+        return self._done(self._guarded.find_one({"_id": order}))
+
+    def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
+        return self._guarded.without_ledger(entity)
+
+    def raw(self, order: str) -> dict[str, Any] | None:
+        return self._collection.find_one({"_id": order})
+
+    def put_raw(self, order: str, **fields: Any) -> None:
+        self._collection.insert_one({"_id": order, **fields})
+
+
+MakeShop = Callable[[Ledger], Shop]
+
+
+class Engines:
+    """Servers and stand-ins, each started when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._started: dict[str, Any] = {}
+
+    def get(self, name: str, start: Callable[[], Any]) -> Any:
+        if name not in self._started:
+            self._started[name] = self._stack.enter_context(start())
+        return self._started[name]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@contextmanager
+def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeShop]:
+    with locked_moto():
+        table = boto3.resource("dynamodb", **AWS).create_table(**TABLE)
+        client = boto3.client("dynamodb", **AWS)
+
+        def make(ledger: Ledger) -> Shop:
+            clock = Clock()
+            guarded = (
+                GuardedTable(client, ledger, table_name="orders", clock=clock)
+                if plain_client
+                else GuardedTable(table, ledger, clock=clock)
+            )
+            return DynamoShop("moto", guarded, table, clock, _same)
+
+        yield make
+        client.close()
+        table.meta.client.close()
+
+
+@contextmanager
+def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeShop]:
+    server: Dynoxide = engines.get("dynoxide", Dynoxide)
+    name = f"orders-{uuid.uuid4().hex}"
+    resource = server.resource()
+    table = resource.create_table(**{**TABLE, "TableName": name})
+    with ExitStack() as stack:
+        stack.callback(table.meta.client.close)
+        target, table_name, done = table, None, _same
+        if kind == "client":
+            target, table_name = server.client(), name
+            stack.callback(target.close)
+        elif kind == "async client":
+            runner = stack.enter_context(asyncio.Runner())
+            context = get_session().create_client("dynamodb", endpoint_url=server.endpoint, **AWS)
+            target, table_name = runner.run(context.__aenter__()), name
+            stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+            done = _awaited(runner)
+        elif kind == "async table":
+            runner = stack.enter_context(asyncio.Runner())
+            context = aioboto3.Session().resource("dynamodb", endpoint_url=server.endpoint, **AWS)
+            opened = runner.run(context.__aenter__())
+            target = runner.run(_resolved(opened.Table(name)))
+            stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+            done = _awaited(runner)
+
+        def make(ledger: Ledger) -> Shop:
+            clock = Clock()
+            guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
+            return DynamoShop("dynoxide", guard(target, ledger, table_name=table_name, clock=clock), table, clock, done)
+
+        yield make
+
+
+@contextmanager
+def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeShop]:
+    collection = locked_mongomock()["orders"]
+    with asyncio.Runner() as runner:
+
+        def make(ledger: Ledger) -> Shop:
+            clock = Clock()
+            if asynchronous:
+                guarded: Any = AsyncGuardedCollection(AsyncLockedCollection(collection), ledger, clock=clock)
+            else:
+                guarded = GuardedCollection(collection, ledger, clock=clock)
+            return MongoShop("mongomock", guarded, collection, clock, _awaited(runner) if asynchronous else _same)
+
+        yield make
+
+
+@contextmanager
+def _mongod(engines: Engines, *, asynchronous: bool) -> Iterator[MakeShop]:
+    server: Mongod = engines.get("mongod", Mongod)
+    name = f"orders-{uuid.uuid4().hex}"
+    with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
+        collection = client["shop"][name]
+        opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
+
+        def make(ledger: Ledger) -> Shop:
+            clock = Clock()
+            if opened is not None:
+                guarded: Any = AsyncGuardedCollection(opened["shop"][name], ledger, clock=clock)
+            else:
+                guarded = GuardedCollection(collection, ledger, clock=clock)
+            return MongoShop("mongod", guarded, collection, clock, _same if opened is None else _awaited(runner))
+
+        yield make
+        if opened is not None:
+            runner.run(opened.close())
+
+
+def _awaited(runner: asyncio.Runner) -> Done:
+    def done(coroutine: Any) -> Any:
+        return runner.run(coroutine)
+
+    return done
+
+
+async def _resolved(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+OPENERS: dict[str, Callable[[Engines], Any]] = {
+    "moto table": lambda engines: _moto(engines, plain_client=False),
+    "moto client": lambda engines: _moto(engines, plain_client=True),
+    "dynoxide table": lambda engines: _dynoxide(engines, kind="table"),
+    "dynoxide client": lambda engines: _dynoxide(engines, kind="client"),
+    "dynoxide async client": lambda engines: _dynoxide(engines, kind="async client"),
+    "dynoxide async table": lambda engines: _dynoxide(engines, kind="async table"),
+    "mongomock": lambda engines: _mongomock(engines, asynchronous=False),
+    "mongomock async": lambda engines: _mongomock(engines, asynchronous=True),
+    "mongod": lambda engines: _mongod(engines, asynchronous=False),
+    "mongod async": lambda engines: _mongod(engines, asynchronous=True),
+}
