@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.contract.stores import NOW, MakeShop, Shop
+
 from onewrite import (
     Applied,
     Deferred,
@@ -21,8 +23,6 @@ from onewrite import (
     Stale,
 )
 from onewrite.ledger import Ledger
-
-from tests.contract.stores import NOW, MakeShop, Shop
 
 DAY = 86_400.0
 LEDGERS: dict[str, Ledger] = {

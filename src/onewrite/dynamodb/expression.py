@@ -21,7 +21,7 @@ RESERVED = ("#ow_", ":ow_")  # how our placeholders begin
 LONGEST_EXPRESSION = 4096  # bytes as sent, before substitution
 MOST_OPERATORS = 300
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?[\w-]+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
+_TOKEN = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN"})
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
