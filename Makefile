@@ -13,7 +13,7 @@ lint: .venv/ready-lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: .venv/ready  ## ratios of two things in one run, on real engines
 	$(BIN)/python -m tests.benchmarks

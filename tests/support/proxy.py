@@ -80,9 +80,7 @@ class _Proxy:
         self._spawn(self._accept, self._listener)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
         if error is None and self._errors:
             raise self._errors[0]

@@ -363,9 +363,7 @@ def test_locked_mongomock_counts_right_under_threads() -> None:
 
 def test_every_way_to_a_mongomock_collection_gives_a_locked_one() -> None:
     database = locked_mongomock("d")
-    same = database.c.with_options(
-        read_concern=ReadConcern("majority"), read_preference=ReadPreference.PRIMARY
-    )
+    same = database.c.with_options(read_concern=ReadConcern("majority"), read_preference=ReadPreference.PRIMARY)
     for collection in (
         database["c"],
         database.c,
@@ -452,9 +450,7 @@ def test_a_reset_is_a_reset_and_a_drop_is_an_end(table: DynamoDBClient, dynoxide
             assert second.recv(1) == b""
 
 
-def test_another_writer_gets_between_the_lost_answer_and_the_retry(
-    table: DynamoDBClient, dynoxide: Dynoxide
-) -> None:
+def test_another_writer_gets_between_the_lost_answer_and_the_retry(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
     counts = []
 
     def other() -> None:
@@ -505,9 +501,7 @@ def test_chance_faults_hit_many_connections_and_every_write_is_accounted_for(
         proxy.calm()
         assert lost == len(proxy.hit) > 0
         assert len(proxy.seen) == 120
-        assert dynamo_count(client) == 120 - proxy.hit.count(Fault.DROP_REQUEST) - proxy.hit.count(
-            Fault.THROTTLE
-        )
+        assert dynamo_count(client) == 120 - proxy.hit.count(Fault.DROP_REQUEST) - proxy.hit.count(Fault.THROTTLE)
 
 
 def test_a_kept_connection_survives_a_restart_of_the_server_behind_it() -> None:

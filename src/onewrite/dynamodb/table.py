@@ -100,11 +100,13 @@ class _Flows:
         """The entity refuses every further message, so its size is worth one more request."""
         item: Entity | None = guarded.kwargs.get("Item")
         if item is None:
-            item = (yield from self._read({"Key": guarded.kwargs["Key"], "ConsistentRead": True})) or {}
-        total, own = size(item), size(without_ledger(self._ledger.attribute, item))
+            try:
+                item = yield from self._read({"Key": guarded.kwargs["Key"], "ConsistentRead": True})
+            except ClientError:  # as where only writing is allowed
+                item = None
+        sizes = "its size is not readable" if item is None else _sizes(item, self.without_ledger(item))
         return EntityTooLarge(
-            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes. It has {total} bytes, {total - own} of them its "
-            "ledger's. It is unchanged, and will refuse every further message: split it, or give the ledger a shorter "
+            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every further message: split it, or give the ledger a shorter "
             "retention or digest=True."
         )
 
@@ -246,6 +248,10 @@ def _check_wiring(table: object, ledger: object, table_name: str | None) -> None
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
     if not callable(getattr(ledger, "entry", None)):
         raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark() or InSequence().")
+
+
+def _sizes(item: Entity, entity: Entity) -> str:
+    return f"it has {size(item)}, of which its ledger has {size(item) - size(entity)}"
 
 
 def _code(error: ClientError) -> str:
