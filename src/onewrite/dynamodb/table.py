@@ -104,10 +104,10 @@ class _Flows:
                 item = yield from self._read({"Key": guarded.kwargs["Key"], "ConsistentRead": True})
             except ClientError:  # as where only writing is allowed
                 item = None
-        sizes = "its size is not readable" if item is None else _sizes(item, self.without_ledger(item))
+        sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
         return EntityTooLarge(
-            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every further message: split it, or give the ledger a shorter "
-            "retention or digest=True."
+            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
+            "further message: split it, or give the ledger a shorter retention or digest=True."
         )
 
     def _read(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
