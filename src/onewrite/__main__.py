@@ -1,0 +1,5 @@
+"""`python -m onewrite`."""
+
+from onewrite.cli import main
+
+raise SystemExit(main())

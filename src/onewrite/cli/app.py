@@ -1,0 +1,29 @@
+"""The verbs, as one Typer application. A verb has a file of its own, and is added here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from onewrite.cli.demo import demo
+
+# Plain help and plain errors: they read the same on a terminal, in a log and in a pipe.
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+app.command()(demo)
+
+
+@app.callback()
+def onewrite() -> None:
+    """A message delivered twice takes effect once."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Typer ends by raising SystemExit: this gives its code back instead."""
+    command = typer.main.get_command(app)  # calling `app` itself would replace the excepthook of the process
+    code: str | int | None = None
+    try:
+        command.main(args=list(arguments), prog_name="onewrite")
+    except SystemExit as end:
+        code = end.code
+    return code if isinstance(code, int) else int(code is not None)

@@ -1,0 +1,96 @@
+"""One stream of messages, delivered to three handlers; and what became of the orders, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
+
+from onewrite.cli.shops import Engine, OpenShop, Shop, shops
+from onewrite.cli.simulation import Broker, Clock, Steps, deliver, order_events, sendings
+from onewrite.message import Message
+
+ShopHandler: TypeAlias = Callable[[Shop, Message], Steps]
+Settled: TypeAlias = Callable[[str], None]
+"""Told the name of the handler, at each copy that the broker is rid of."""
+
+
+def plain_write(shop: Shop, message: Message) -> Steps:
+    """Trusts that a message comes once."""
+    yield
+    shop.write(message)
+
+
+def claim_then_write(shop: Shop, message: Message) -> Steps:
+    """A deduplication table, in its careful form: the check and the mark are one conditional request."""
+    yield
+    if shop.claim(message):
+        yield
+        shop.write(message)
+
+
+def guarded_write(shop: Shop, message: Message) -> Steps:
+    """The check, the mark and the effect are one request."""
+    yield
+    shop.guarded_write(message)
+
+
+ONEWRITE = "onewrite"
+HANDLERS = MappingProxyType({"plain write": plain_write, "claim, then write": claim_then_write, ONEWRITE: guarded_write})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one handler did. An effect is lost, or applied twice (or more often), once for each such message."""
+
+    handler: str
+    deliveries: int
+    requests: int
+    requests_per_message: float
+    applied_twice: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    engine: Engine
+    messages: int
+    seed: int
+    rows: tuple[Row, ...]
+
+    @property
+    def exactly_once(self) -> bool:
+        """Did onewrite apply each message once?"""
+        return all(row.applied_twice == row.lost == 0 for row in self.rows if row.handler == ONEWRITE)
+
+
+def compare(engine: Engine, messages: int, seed: int, settled: Settled) -> Comparison:
+    events = order_events(messages, seed)
+    with shops(engine) as open_shop:
+        rows = tuple(_row(name, open_shop, events, seed, settled) for name in HANDLERS)
+    return Comparison(engine, messages, seed, rows)
+
+
+def _row(name: str, open_shop: OpenShop, events: Sequence[Message], seed: int, settled: Settled) -> Row:
+    clock, broker = Clock(), Broker(sendings(events, seed))
+    shop = open_shop(f"shop-{list(HANDLERS).index(name)}", clock)
+    deliver(broker, partial(HANDLERS[name], shop), clock, seed=seed, settled=lambda: settled(name))
+    requests = shop.requests  # before the tally adds its own
+    times = times_applied(shop, events)
+    return Row(
+        handler=name,
+        deliveries=broker.deliveries,
+        requests=requests,
+        requests_per_message=round(requests / len(events), 2),
+        applied_twice=sum(times[event.id] > 1 for event in events),
+        lost=sum(times[event.id] == 0 for event in events),
+    )
+
+
+def times_applied(shop: Shop, events: Sequence[Message]) -> Counter[str]:
+    """How often each event took effect, as the orders themselves tell."""
+    orders = dict.fromkeys(event.body["order"] for event in events)
+    return Counter(entry for name in orders for entry in shop.order(name).get("journal", ()))

@@ -1,0 +1,197 @@
+"""Where the demo's orders are kept: two embedded stand-ins, each with the three writes that the handlers are made of.
+
+An order gets a number changed by each event, and the event's id appended to its journal. The journal is part of the business
+write, so in the end it tells how often each event took effect.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import count
+from typing import Any, Protocol, TypeAlias, cast
+
+from onewrite.ledger import SeenIds
+from onewrite.message import Message
+from onewrite.outcome import Entity
+
+_DUMMY_ACCOUNT = {
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+_MONGODB_REQUESTS = frozenset({"find_one", "insert_one", "update_one"})
+
+
+class Engine(StrEnum):
+    DYNAMODB = "dynamodb"
+    MONGODB = "mongodb"
+
+
+class Shop(Protocol):
+    """A shop without orders, at first."""
+
+    # What was sent to the engine so far.
+    @property
+    def requests(self) -> int: ...
+
+    # The business write and nothing else.
+    def write(self, message: Message) -> None: ...
+
+    # Put the message's id into a place of its own. False: it is there already.
+    def claim(self, message: Message) -> bool: ...
+
+    # The business write, guarded by onewrite.
+    def guarded_write(self, message: Message) -> None: ...
+
+    # The order as it is now, without its ledger.
+    def order(self, name: str) -> Entity: ...
+
+
+OpenShop: TypeAlias = Callable[[str, Callable[[], float]], Shop]
+
+
+@contextmanager
+def shops(engine: Engine) -> Generator[OpenShop, None, None]:
+    """Opens a new shop by name, on the engine's stand-in."""
+    if engine is Engine.MONGODB:
+        import mongomock  # noqa: PLC0415  # one stand-in is not needed for the other
+
+        client = cast("Any", mongomock.MongoClient())
+        yield lambda name, clock: MongoShop(client[name], clock)
+        return
+    with _dummy_account():
+        import boto3  # noqa: PLC0415
+        from moto import mock_aws  # noqa: PLC0415
+
+        with mock_aws():
+            session = cast("Any", boto3.Session())
+            yield lambda name, clock: DynamoShop(session.resource("dynamodb"), name, clock)
+
+
+class DynamoShop:
+    """Orders in one table, claims in another."""
+
+    def __init__(self, database: Any, name: str, clock: Callable[[], float]) -> None:
+        from onewrite.dynamodb import GuardedTable  # noqa: PLC0415
+
+        self.requests = 0
+        self._orders = _new_table(database, f"{name}-orders")
+        self._claims = _new_table(database, f"{name}-claims")
+        tokens = count()
+        self._guarded = GuardedTable(self._orders, SeenIds(), clock=clock, attempts=lambda: f"{next(tokens)}")
+        database.meta.client.meta.events.register("before-call.dynamodb", self._count)
+
+    def write(self, message: Message) -> None:
+        self._orders.update_item(**self._update(message))
+
+    def claim(self, message: Message) -> bool:
+        refused = self._claims.meta.client.exceptions.ConditionalCheckFailedException
+        try:
+            self._claims.put_item(Item={"name": message.id}, ConditionExpression="attribute_not_exists(#name)", **_NAME)
+        except refused:
+            return False
+        return True
+
+    def guarded_write(self, message: Message) -> None:
+        self._guarded.update_item(message, **self._update(message))
+
+    def order(self, name: str) -> Entity:
+        return self._guarded.get_item(Key={"name": name}) or {}
+
+    @staticmethod
+    def _update(message: Message) -> dict[str, Any]:
+        return {
+            "Key": {"name": message.body["order"]},
+            "UpdateExpression": "SET journal = list_append(if_not_exists(journal, :none), :entry) ADD #field :amount",
+            "ExpressionAttributeNames": {"#field": message.body["field"]},
+            "ExpressionAttributeValues": {":none": [], ":entry": [message.id], ":amount": message.body["amount"]},
+        }
+
+    def _count(self, **_: Any) -> None:
+        self.requests += 1
+
+
+class MongoShop:
+    """Orders in one collection, claims in another."""
+
+    def __init__(self, database: Any, clock: Callable[[], float]) -> None:
+        from onewrite.mongodb import GuardedCollection  # noqa: PLC0415
+
+        self.requests = 0
+        self._orders = _Counted(database["orders"], self._count)
+        self._claims = _Counted(database["claims"], self._count)
+        self._guarded = GuardedCollection(self._orders, SeenIds(), clock=clock)
+
+    def write(self, message: Message) -> None:
+        self._orders.update_one(*self._update(message), upsert=True)
+
+    def claim(self, message: Message) -> bool:
+        from pymongo.errors import DuplicateKeyError  # noqa: PLC0415
+
+        try:
+            self._claims.insert_one({"_id": message.id})
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def guarded_write(self, message: Message) -> None:
+        self._guarded.update_one(message, *self._update(message), upsert=True)
+
+    def order(self, name: str) -> Entity:
+        return self._guarded.find_one({"_id": name}) or {}
+
+    @staticmethod
+    def _update(message: Message) -> tuple[dict[str, Any], dict[str, Any]]:
+        body = message.body
+        return {"_id": body["order"]}, {"$push": {"journal": message.id}, "$inc": {body["field"]: body["amount"]}}
+
+    def _count(self) -> None:
+        self.requests += 1
+
+
+class _Counted:
+    """A mongomock collection that reports each request: it has no listeners for commands, as pymongo has."""
+
+    def __init__(self, collection: Any, report: Callable[[], None]) -> None:
+        self._collection = collection
+        self._report = report
+
+    def with_options(self, **options: Any) -> _Counted:
+        return _Counted(self._collection.with_options(**options), self._report)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MONGODB_REQUESTS:
+            self._report()
+        return getattr(self._collection, name)
+
+
+_NAME = {"ExpressionAttributeNames": {"#name": "name"}}  # a reserved word
+
+
+def _new_table(database: Any, name: str) -> Any:
+    return database.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "name", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+@contextmanager
+def _dummy_account() -> Generator[None, None, None]:
+    """Neither the caller's account, nor a profile or an endpoint of theirs, is seen meanwhile."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    for name in before:
+        del os.environ[name]
+    os.environ.update(_DUMMY_ACCOUNT)
+    try:
+        yield
+    finally:
+        for name in _DUMMY_ACCOUNT:
+            os.environ.pop(name, None)
+        os.environ.update(before)

@@ -1,0 +1,151 @@
+"""A broker that delivers at least once, and two workers that die. No engine, no real time; the seed decides everything.
+
+Copies of a message wait in the broker. One that is received comes again unless it is acknowledged in time. A handler is a
+generator that stops before each of its requests. At each turn one of the workers moves by one step, so that their requests
+interleave, or it dies where it stands: before a request, between two, or before the acknowledgement.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from onewrite.message import Message
+
+Steps: TypeAlias = Generator[None, None, None]
+Handler: TypeAlias = Callable[[Message], Steps]
+
+START = 1_767_225_600  # 2026-01-01: any fixed moment would do
+_ORDERS_SHARE = 10  # events of an order, about
+_KINDS = (("paidCents", 50_000), ("shippedItems", 9), ("refundedCents", 5_000))
+_PACE = 5  # seconds between two messages: the workers keep up, so what comes again meets what is new
+_SPREAD = 20  # seconds that a copy may be late: messages overtake a few others
+_SENT_TWICE = 0.15  # the share of messages that the producer sends twice
+_SENT_AGAIN = 3  # seconds until it does: soon enough for both workers to hold the message at once, now and then
+_VISIBILITY = 12  # seconds until what is not acknowledged comes again; a slow worker may need longer
+_CRASH = 0.07  # a worker's chance to die, at each step
+_WORKERS = 2
+
+
+@dataclass(slots=True)
+class Clock:
+    """The simulated time, in epoch seconds."""
+
+    now: float = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class Copy:
+    """One copy of a message in the broker."""
+
+    number: int
+    message: Message
+    due: float
+    receives: int = 0
+    acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Broker:
+    """Gives out copies, earliest first, until they are acknowledged."""
+
+    copies: Sequence[Copy]
+    deliveries: int = 0
+    _queue: list[tuple[float, int, Copy]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = [(copy.due, copy.number, copy) for copy in self.copies]
+        heapq.heapify(self._queue)
+
+    def next_due(self) -> float | None:
+        """When the next copy can be received, or None when all are acknowledged."""
+        while self._queue and self._queue[0][2].acknowledged:
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
+
+    def receive(self, now: float) -> Copy | None:
+        due = self.next_due()
+        if due is None or due > now:
+            return None
+        copy = self._queue[0][2]
+        heapq.heapreplace(self._queue, (now + _VISIBILITY, copy.number, copy))
+        copy.receives += 1
+        self.deliveries += 1
+        return copy
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A copy in a worker's hands. Its fate depends on nothing but itself: each handler meets the same one."""
+
+    steps: Steps
+    fate: Random
+
+
+def order_events(messages: int, seed: int) -> list[Message]:
+    """What happened to some orders: each event has an id, and adds to one number of its order."""
+    chance = Random(f"{seed}/events")
+    orders = 1 + messages // _ORDERS_SHARE
+    return [_event(number, chance, orders) for number in range(1, messages + 1)]
+
+
+def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
+    """The copies that reach the broker: late by a little, and some of them twice."""
+    chance = Random(f"{seed}/sendings")
+    copies: list[Copy] = []
+    for place, event in enumerate(events):
+        due = START + place * _PACE + chance.random() * _SPREAD
+        copies.append(Copy(len(copies), event, due))
+        if chance.random() < _SENT_TWICE:
+            copies.append(Copy(len(copies), event, due + chance.random() * _SENT_AGAIN))
+    return copies
+
+
+def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled: Callable[[], None]) -> None:
+    """Let the workers go on until every copy is acknowledged; `settled` is called at each of them."""
+    turns = Random(f"{seed}/turns")
+    hands: list[_Delivery | None] = [None] * _WORKERS
+    while (due := broker.next_due()) is not None:
+        clock.now = clock.now + 1 if any(hands) else max(clock.now + 1, due)
+        worker = turns.randrange(_WORKERS)
+        delivery = hands[worker]
+        if delivery is None:
+            hands[worker] = _begin(broker.receive(clock.now), handle, seed, settled)
+        elif not _survives(delivery):
+            hands[worker] = None
+
+
+def _event(number: int, chance: Random, orders: int) -> Message:
+    field_name, most = chance.choice(_KINDS)
+    body = {"order": f"order-{chance.randint(1, orders)}", "field": field_name, "amount": chance.randint(1, most)}
+    return Message(f"event-{number}", body=body)
+
+
+def _begin(copy: Copy | None, handle: Handler, seed: int, settled: Callable[[], None]) -> _Delivery | None:
+    if copy is None:
+        return None
+    delivery = _Delivery(_process(copy, handle, settled), Random(f"{seed}/{copy.number}/{copy.receives}"))
+    next(delivery.steps)  # to where the first request is about to be sent
+    return delivery
+
+
+def _process(copy: Copy, handle: Handler, settled: Callable[[], None]) -> Steps:
+    yield from handle(copy.message)
+    yield  # done, and about to be acknowledged
+    if not copy.acknowledged:
+        copy.acknowledged = True
+        settled()
+
+
+def _survives(delivery: _Delivery) -> bool:
+    """Move by one step. False: the delivery is over, by its end or by the worker's."""
+    if delivery.fate.random() < _CRASH:
+        delivery.steps.close()
+        return False
+    return next(delivery.steps, "over") is None

@@ -1,0 +1,119 @@
+"""The command itself: arguments, exit codes, and what it says where a package is missing."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from typing import Any, NoReturn
+
+import pytest
+
+from onewrite.cli import main
+
+REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
+SMALL = ["demo", "--engine", "mongodb", "--messages", "3"]
+
+
+def test_help_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "demo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["demo", "--messages", "0"], "--messages"),
+        (["demo", "--messages", "many"], "--messages"),
+        (["demo", "--engine", "redis"], "redis"),
+        (["demo", "--seed", "x"], "--seed"),
+        (["demo", "--colour"], "--colour"),
+        (["demo", "extra"], "extra"),
+        (["dance"], "dance"),
+        (["--loud"], "--loud"),
+    ],
+)
+def test_wrong_arguments_return_2_and_are_named_on_stderr(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert complaint in printed.err
+    assert printed.out == ""
+    assert "\x1b" not in printed.err
+
+
+def test_without_argv_the_arguments_of_the_process_are_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    assert main() == 0
+    assert "3 messages" in capsys.readouterr().out
+
+
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["onewrite", *SMALL])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("onewrite", run_name="__main__")
+    assert end.value.code == 0
+    assert "3 messages" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["typer", "rich.table"])
+def test_without_the_packages_of_the_command_one_line_names_the_remedy(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _forget(monkeypatch, "onewrite.cli.app", "onewrite.cli.demo")
+    _hide(monkeypatch, name)
+    assert main(["demo"]) == 2
+    _assert_one_line_with_the_remedy(capsys, name)
+
+
+@pytest.mark.parametrize(("engine", "name"), [("mongodb", "mongomock"), ("dynamodb", "moto"), ("dynamodb", "boto3")])
+def test_without_a_stand_in_one_line_names_the_remedy(
+    engine: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hide(monkeypatch, name)
+    assert main(["demo", "--json", "--engine", engine]) == 2
+    _assert_one_line_with_the_remedy(capsys, name)
+
+
+def test_a_missing_module_of_somebody_else_is_not_blamed_on_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_the_user(*_: Any) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'shop'", name="shop")
+
+    monkeypatch.setattr("onewrite.cli.app.run", of_the_user)
+    with pytest.raises(ModuleNotFoundError, match="shop"):
+        main(["demo"])
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, 0), ("text", 1), (7, 7)])
+def test_the_exit_code_is_the_one_that_the_verb_ends_with(
+    code: str | int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _end_with(monkeypatch, SystemExit(code))
+    assert main(SMALL) == expected
+
+
+def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def verb(*_: Any, **__: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("onewrite.cli.demo.compare", verb)
+
+
+def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def _hide(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As if not installed: an import finds None, and raises ModuleNotFoundError."""
+    monkeypatch.setitem(sys.modules, name, None)
+
+
+def _assert_one_line_with_the_remedy(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert REMEDY in printed.err
+    assert name.partition(".")[0] in printed.err
