@@ -1,0 +1,64 @@
+"""From a command to the reply. However often it is delivered, a command is decided once.
+
+The ledger tells *that* a message was decided; the customer's reservations tell *what*, for the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from credit.commands import ReleaseCredit, ReserveCredit
+from credit.customers import Customers
+from onewrite import Applied, Duplicate, Message, Outcome, Rejected
+
+Reply: TypeAlias = Literal["reserved", "refused", "released", "no such reservation"]
+
+
+def reserve(customers: Customers, command: ReserveCredit) -> Reply:
+    message = Message(command.id)
+    match customers.reserve(message, command.customer_id, command.order_id, command.cents):
+        case Applied():
+            return "reserved"
+        case Duplicate(entity=customer):
+            return _decision(customer, command.order_id)
+        case Rejected(entity=customer) if _decision(customer, command.order_id) == "reserved":
+            return "reserved"  # by another message that asked for the same order
+        case Rejected():
+            # After a crash here the redelivery asks anew. That is fine: nobody has been told "refused" yet.
+            return _refuse(customers, message, command)
+        case outcome:
+            raise _unexpected(outcome)
+
+
+def release(customers: Customers, command: ReleaseCredit) -> Reply:
+    message = Message(command.id)
+    match customers.release(message, command.customer_id, command.order_id, command.cents):
+        case Applied() | Duplicate():
+            return "released"
+        case Rejected():
+            return "no such reservation"  # or not yet, so it is not recorded: delivered again, it asks again
+        case outcome:
+            raise _unexpected(outcome)
+
+
+def _refuse(customers: Customers, message: Message, command: ReserveCredit) -> Reply:
+    match customers.refuse(message, command.customer_id):
+        case Applied():
+            return "refused"
+        case Duplicate(entity=customer):
+            # Another delivery of this message was decided in between, and maybe otherwise: that stands.
+            return _decision(customer, command.order_id)
+        case outcome:
+            raise _unexpected(outcome)
+
+
+def _decision(customer: Mapping[str, Any] | None, order_id: str) -> Reply:
+    if customer is None:
+        return "refused"
+    held = any(reservation["order"] == order_id for reservation in customer["reservations"])
+    return "reserved" if held or order_id in customer["released"] else "refused"
+
+
+def _unexpected(outcome: Outcome) -> RuntimeError:
+    return RuntimeError(f"A customer is never deleted, and SeenIds knows no order: {outcome!r}")

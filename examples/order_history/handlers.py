@@ -1,0 +1,49 @@
+"""From an event to the one write that it means."""
+
+from __future__ import annotations
+
+from onewrite import Deferred, Outcome, Rejected
+from order_history.events import (
+    DeliveryDelivered,
+    DeliveryPickedUp,
+    Event,
+    OrderApproved,
+    OrderCancelled,
+    OrderCreated,
+    message_of,
+)
+from order_history.history import OrderHistory
+
+CREATED = 1  # the number of an order's first event
+
+
+def handle(history: OrderHistory, event: Event) -> Outcome:
+    """Acknowledge the event if the outcome is `settled`; else leave it to be delivered again."""
+    message = message_of(event)
+    match event:
+        case OrderCreated():
+            return history.add_order(
+                message,
+                event.order_id,
+                event.at,
+                consumer_id=event.consumer_id,
+                restaurant=event.restaurant,
+                line_items=event.line_items,
+            )
+        case OrderApproved():
+            return _once_created(history.note_status(message, event.order_id, "APPROVED", event.at))
+        case OrderCancelled():
+            return _once_created(history.note_status(message, event.order_id, "CANCELLED", event.at))
+        case DeliveryPickedUp():
+            return history.note_delivery(message, event.order_id, "PICKED_UP", event.at)
+        case DeliveryDelivered():
+            return history.note_delivery(message, event.order_id, "DELIVERED", event.at)
+
+
+def _once_created(outcome: Outcome) -> Outcome:
+    """An order that is not there yet will come: to acknowledge its later event now would lose that event."""
+    match outcome:
+        case Rejected(message, entity):
+            return Deferred(message, CREATED, entity)
+        case _:
+            return outcome

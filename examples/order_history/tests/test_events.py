@@ -1,0 +1,140 @@
+"""However often and in whatever order the two kinds of events mix, the view shows what happened."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+
+import pytest
+
+from onewrite import Applied, Deferred, Duplicate, Stale
+from order_history import OrderHistory, handle
+from order_history.events import (
+    DeliveryDelivered,
+    DeliveryPickedUp,
+    Event,
+    LineItem,
+    OrderApproved,
+    OrderCancelled,
+    OrderCreated,
+)
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+CREATED = OrderCreated("o-1", 1, NOON, "c-1", "Ajanta", (LineItem("Chicken Vindaloo", 2, 1290),))
+APPROVED = OrderApproved("o-1", 2, NOON + timedelta(minutes=1))
+CANCELLED = OrderCancelled("o-1", 3, NOON + timedelta(minutes=2))
+PICKED_UP = DeliveryPickedUp("d-9", "o-1", 1, NOON + timedelta(minutes=30))
+DELIVERED = DeliveryDelivered("d-9", "o-1", 2, NOON + timedelta(minutes=45))
+
+
+def steps(history: OrderHistory) -> list[str]:
+    order = history.order("o-1")
+    assert order
+    return [step["what"] for step in order["steps"]]
+
+
+def test_a_created_order_shows_what_was_ordered(history: OrderHistory) -> None:
+    assert isinstance(handle(history, CREATED), Applied)
+
+    assert history.order("o-1") == {
+        "orderId": "o-1",
+        "consumerId": "c-1",
+        "creationDate": "2026-03-02T12:00:00.000+00:00",
+        "restaurant": "Ajanta",
+        "lineItems": [{"name": "Chicken Vindaloo", "quantity": 2, "cents": 1290}],
+        "status": "PENDING",
+        "steps": [{"what": "CREATED", "at": "2026-03-02T12:00:00.000+00:00"}],
+    }
+
+
+def test_a_repeated_create_after_a_newer_state_change_leaves_the_newer_state(history: OrderHistory) -> None:
+    handle(history, CREATED)
+    handle(history, CANCELLED)
+
+    assert isinstance(handle(history, CREATED), Stale)
+    order = history.order("o-1")
+    assert order
+    assert order["status"] == "CANCELLED"
+    assert steps(history) == ["CREATED", "CANCELLED"]
+
+
+def test_an_update_from_another_source_applies_although_one_source_is_recorded(history: OrderHistory) -> None:
+    handle(history, CREATED)
+    handle(history, CANCELLED)
+
+    assert isinstance(handle(history, PICKED_UP), Applied)  # its number is lower than the order's mark
+    order = history.order("o-1")
+    assert order
+    assert order["deliveryStatus"] == "PICKED_UP"
+
+
+def test_the_same_update_twice_is_applied_once(history: OrderHistory) -> None:
+    handle(history, CREATED)
+
+    assert isinstance(handle(history, PICKED_UP), Applied)
+    assert isinstance(handle(history, PICKED_UP), Duplicate)
+    assert steps(history) == ["CREATED", "PICKED_UP"]
+
+
+def test_an_older_event_is_stale_and_changes_nothing(history: OrderHistory) -> None:
+    handle(history, CREATED)
+    handle(history, DELIVERED)
+
+    outcome = handle(history, PICKED_UP)
+
+    assert isinstance(outcome, Stale)
+    assert outcome.mark == DELIVERED.number
+    assert steps(history) == ["CREATED", "DELIVERED"]
+
+
+def test_a_second_delivery_of_an_order_has_a_mark_of_its_own(history: OrderHistory) -> None:
+    handle(history, CREATED)
+    handle(history, DELIVERED)
+
+    assert isinstance(handle(history, DeliveryPickedUp("d-10", "o-1", 1, NOON)), Applied)
+
+
+def test_a_delivery_before_the_create_does_not_lose_the_create(history: OrderHistory) -> None:
+    assert isinstance(handle(history, PICKED_UP), Applied)
+    assert history.orders_of("c-1").orders == []  # not listed before anybody knows whose order it is
+
+    assert isinstance(handle(history, CREATED), Applied)
+    (order,) = history.orders_of("c-1").orders
+    assert (order["status"], order["deliveryStatus"], order["restaurant"]) == ("PENDING", "PICKED_UP", "Ajanta")
+
+
+@pytest.mark.parametrize("early", [APPROVED, CANCELLED])
+def test_an_order_event_before_the_create_waits_for_it(history: OrderHistory, early: Event) -> None:
+    outcome = handle(history, early)
+
+    assert isinstance(outcome, Deferred)
+    assert outcome.expected == CREATED.number
+    assert history.order("o-1") is None
+    assert isinstance(handle(history, CREATED), Applied)
+    assert isinstance(handle(history, early), Applied)
+
+
+def test_an_order_event_that_finds_only_a_delivery_waits_for_the_create(history: OrderHistory) -> None:
+    handle(history, PICKED_UP)
+
+    assert isinstance(handle(history, APPROVED), Deferred)
+    assert isinstance(handle(history, CREATED), Applied)
+
+
+def test_any_mix_of_two_ordered_sources_delivered_twice_ends_in_the_same_view(history: OrderHistory) -> None:
+    for n, mix in enumerate(sorted(set(permutations("ooodd")))):
+        order, delivery = f"order-{n}", f"delivery-{n}"
+        orders: list[Event] = [
+            OrderCreated(order, 1, NOON, "c-1", "Ajanta", ()),
+            OrderApproved(order, 2, NOON),
+            OrderCancelled(order, 3, NOON),
+        ]
+        deliveries: list[Event] = [DeliveryPickedUp(delivery, order, 1, NOON), DeliveryDelivered(delivery, order, 2, NOON)]
+        sources = {"o": iter(orders), "d": iter(deliveries)}
+        events = [next(sources[source]) for source in mix]
+        for event in (*events, *events):
+            handle(history, event)
+
+        view = history.order(order)
+        assert view
+        assert (view["status"], view["deliveryStatus"], len(view["steps"])) == ("CANCELLED", "DELIVERED", 5)
