@@ -25,7 +25,7 @@ from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
 NOW = 1_790_000_000.0
-AWS = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
+AWS: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
 TABLE: dict[str, Any] = {
     "TableName": "orders",
     "KeySchema": [{"AttributeName": "orderId", "KeyType": "HASH"}],
@@ -212,7 +212,9 @@ def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeShop]:
     table = resource.create_table(**{**TABLE, "TableName": name})
     with ExitStack() as stack:
         stack.callback(table.meta.client.close)
-        target, table_name, done = table, None, _same
+        target: Any = table
+        table_name: str | None = None
+        done: Done = _same
         if kind == "client":
             target, table_name = server.client(), name
             stack.callback(target.close)

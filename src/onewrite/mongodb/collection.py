@@ -134,8 +134,10 @@ class _Flows:
             if is_of_entity(error, entity):
                 return error
             raise
-        except DocumentTooLarge as error:
-            raise self._too_large(document) from error
+        except (OperationFailure, DocumentTooLarge) as error:
+            if len(bson.encode(document)) > _LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+                raise self._too_large(document) from error
+            raise
         return None
 
     def _look(self, entity: Document, native: Document) -> Flow[Document | None]:
