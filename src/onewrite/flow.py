@@ -89,5 +89,7 @@ def _send(call: Call, target: object) -> Any:
 def _begin(call: Call, target: object) -> Awaitable[Any]:
     reply = getattr(target, call.method)(*call.args, **call.kwargs)
     if not inspect.isawaitable(reply):
-        raise ConfigurationError(f"{type(target).__name__} is not asynchronous: guard it with the class without Async.")
+        raise ConfigurationError(
+            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
+        )
     return reply

@@ -23,8 +23,8 @@ live), so each write also removes every slot that is not live. What is forgotten
 Three generations need three different slots; there are six. Generation g lives in slot floor(1.519 g) mod 6: it is one or
 two slots after the one before, so any three in a row differ. Why not g mod 6? One slot cannot be emptied and written in one
 request, so an entity that slept and woke in step with the ring would always wake to the same slot, and that slot would grow
-by a burst each time. Steps of uneven length keep no rhythm: of the bursts that an entity had every P days, for any P from
-16 to 400, no more than fourteen were ever kept in thirty years, three or four as a rule. What is left in the present slot
+by a burst each time. Steps of uneven length keep no rhythm for long: simulated over thirty years, an entity with a burst
+every P days, P from 16 to 400, keeps three or four bursts as a rule, 15 at most, and 24 of 37 at P = 296, the worst. What is left in the present slot
 from long ago is never mistaken for a fresh mark, because a mark carries the lap of its generation.
 """
 
@@ -69,10 +69,8 @@ class Remember:
     forgets: bool
 
     def judge(self, message: Message, stored: Stored, *, entity: Entity | None = None) -> Refusal | None:
-        for slot, mark in self.lacks:
-            if slot in stored and mark in _marks(stored[slot], type(mark)):
-                return Duplicate(message, entity)
-        return None
+        held = [(_marks(stored[slot], type(mark)), mark) for slot, mark in self.lacks if slot in stored]
+        return Duplicate(message, entity) if any(mark in marks for marks, mark in held) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +144,7 @@ class SeenIds:
             raise ConfigurationError(f"SeenIds(retention={self.retention!r}): an id is kept for a second at least.")
 
     def entry(self, message: Message, now: float) -> Remember:
+        """What a write of this message asks of the entity at `now`, in epoch seconds."""
         mark = _digest(message.id) if self.digest else message.id
         if self.retention is None:
             return Remember("", mark, (("", mark),), (), forgets=False)
@@ -165,6 +164,7 @@ class HighWaterMark:
         _check_attribute(self.attribute)
 
     def entry(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # a mark knows no time
+        """What a write of this message asks of the entity."""
         if message.sequence is None:
             raise InvalidMessage(
                 f"Message {message.id!r} has no sequence, and HighWaterMark compares nothing else: take it from what the "
@@ -186,6 +186,7 @@ class InSequence:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
 
     def entry(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # a mark knows no time
+        """What a write of this message asks of the entity."""
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
                 f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "

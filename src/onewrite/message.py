@@ -56,7 +56,10 @@ def sortable(n: int) -> str:
     """
     if type(n) is not int or n < 0:
         raise InvalidMessage(f"sortable({n!r}): only an int from 0 upwards has a sortable text.")
-    digits = str(n)
+    try:
+        digits = str(n)
+    except ValueError as error:  # Python's own limit, some thousand digits
+        raise InvalidMessage("sortable(n): n has more digits than Python turns into text.") from error
     count = str(len(digits))
     return f"{len(count)}{count}{digits}"
 

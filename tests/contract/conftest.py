@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+
 from tests.contract.stores import OPENERS, Engines, MakeShop
 from tests.support.servers import dynoxide_binary, mongod_binary, require
 

@@ -16,13 +16,13 @@ import aioboto3
 import boto3
 import pymongo
 from aiobotocore.session import get_session
-from tests.support.servers import Dynoxide, Mongod
-from tests.support.standins import AsyncLockedCollection, locked_mongomock, locked_moto
 
 from onewrite import Message, Outcome
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from tests.support.servers import Dynoxide, Mongod
+from tests.support.standins import AsyncLockedCollection, locked_mongomock, locked_moto
 
 NOW = 1_790_000_000.0
 AWS: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.contract.stores import NOW, MakeShop, Shop
 
 from onewrite import (
     Applied,
@@ -23,6 +22,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.ledger import Ledger
+from tests.contract.stores import NOW, MakeShop, Shop
 
 DAY = 86_400.0
 LEDGERS: dict[str, Ledger] = {

@@ -336,7 +336,7 @@ class Mongod(_Server):
     def _command(self, folder: Path) -> list[str]:
         (folder / "data").mkdir(exist_ok=True)
         command = [str(self._binary), "--dbpath", str(folder / "data"), "--port", str(self.port)]
-        command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25"]
+        command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5"]
         for parameter in (
             "enableTestCommands=1",
             "diagnosticDataCollectionEnabled=false",

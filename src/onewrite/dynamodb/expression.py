@@ -47,7 +47,7 @@ class Condition:
 @lru_cache(maxsize=512)  # callers write these once, as literals
 def read_update(text: str) -> Update:
     tokens = _tokens("UpdateExpression", text)
-    starts = [n for n, token in enumerate(tokens) if _opens_clause(tokens, n, token)]
+    starts = _clause_starts(tokens)
     if not starts or starts[0] != 0:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
     clauses: dict[str, str] = {}
@@ -57,6 +57,8 @@ def read_update(text: str) -> Update:
         if word.upper() in clauses:
             raise InvalidUpdate(f"UpdateExpression {text!r} has two {word.upper()} clauses: DynamoDB takes one of each.")
         clauses[word.upper()] = text[begin:end].strip()
+        if not clauses[word.upper()]:
+            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause: leave it out.")
     opening = set(starts)
     return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in opening]))
 
@@ -78,18 +80,16 @@ def merge_update(user: Update | None, ours: Mapping[str, str]) -> str:
     return " ".join(f"{clause} {', '.join(found)}" for clause, found in parts if found)
 
 
-def check_limits(name: str, text: str) -> None:
+def check_limits(name: str, text: str, remedy: str = "use shorter placeholders, or write less at once") -> None:
     size = len(text.encode())
     if size > LONGEST_EXPRESSION:
         raise InvalidUpdate(
-            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {LONGEST_EXPRESSION}: "
-            "use shorter placeholders, or write less at once."
+            f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {LONGEST_EXPRESSION}: {remedy}."
         )
     count = _operators(name, _tokens(name, text))
     if count > MOST_OPERATORS:
         raise InvalidUpdate(
-            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: "
-            "write less at once."
+            f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: {remedy}."
         )
 
 
@@ -106,12 +106,17 @@ def _tokens(name: str, text: str) -> list[Token]:
     return found
 
 
-def _opens_clause(tokens: list[Token], n: int, token: Token) -> bool:
+def _clause_starts(tokens: list[Token]) -> list[int]:
     """A clause keyword stands first or behind a complete operand: elsewhere `remove` is just an attribute's name."""
-    if token[0].upper() not in CLAUSES:
-        return False
-    before = tokens[n - 1][0] if n else ""
-    return not n or before in {")", "]"} or (_is_word(before) and not _opens_clause(tokens, n - 1, tokens[n - 1]))
+    starts: list[int] = []
+    expects_operand = False
+    for n, (text, _, _) in enumerate(tokens):
+        if text.upper() in CLAUSES and not expects_operand:
+            starts.append(n)
+            expects_operand = True
+        else:
+            expects_operand = not _is_word(text) and text not in {")", "]"}
+    return starts
 
 
 def _roots(tokens: list[Token]) -> tuple[str, ...]:

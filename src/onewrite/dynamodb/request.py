@@ -19,6 +19,7 @@ from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.ledger import Advance, Entry, Mark, Remember
 
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
+_WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = ("AttributeUpdates", "Expected", "ConditionalOperator")
 
 
@@ -86,7 +87,7 @@ def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str
         "ConditionExpression": _merged_condition(condition, spelling, 0),
         "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
         "ExpressionAttributeValues": {
-            **_mapping(native, "ExpressionAttributeValues"),
+            **_values(native, "ExpressionAttributeValues"),
             **_condition_values(entry),
             **_update_values(entry, attempt),
         },
@@ -101,14 +102,14 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
     Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet.
     """
     _check_native(native)
-    item = _mapping(native, "Item")
+    item = _values(native, "Item")
     _check_roots(attribute, {}, item)
     condition = native.get("ConditionExpression")
     names = _mapping(native, "ExpressionAttributeNames")
     if condition is not None:
         _check_roots(attribute, names, read_condition(condition).roots)
     spelling = _spell(entry)
-    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | list | dict | None)]
+    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
     ours = {f"#ow_k{n}": name for n, name in enumerate(keys)}
     ours |= {name: held for name, held in _names(attribute, entry).items() if name in spelling.condition_names}
     kwargs = {
@@ -118,7 +119,7 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
         "ExpressionAttributeNames": {**names, **ours},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if values := {**_mapping(native, "ExpressionAttributeValues"), **_condition_values(entry)}:
+    if values := {**_values(native, "ExpressionAttributeValues"), **_condition_values(entry)}:
         kwargs["ExpressionAttributeValues"] = values  # DynamoDB refuses an empty map
     return Guarded("put_item", entry, attempt, kwargs)
 
@@ -223,12 +224,19 @@ def _merged_condition(user: str | None, spelling: _Spelling, keys: int) -> str:
     absent = [f"attribute_not_exists(#ow_k{n})" for n in range(keys)]
     theirs = [read_condition(user).text] if user is not None else []
     merged = " AND ".join([*absent, spelling.condition, *theirs])
-    check_limits("ConditionExpression", merged)
+    if keys:
+        check_limits("ConditionExpression", merged, _WIDE_ITEM)
+    else:
+        check_limits("ConditionExpression", merged)
     return merged
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", native.get(name) or {})
+
+
+def _values(native: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {inner: _sendable(inner, value) for inner, value in _mapping(native, name).items()}
 
 
 def _check_native(native: Mapping[str, Any]) -> None:
@@ -239,9 +247,6 @@ def _check_native(native: Mapping[str, Any]) -> None:
         for name in _mapping(native, argument):
             if name.startswith(RESERVED):
                 raise InvalidUpdate(f"The placeholder {name} begins as the ledger's own do: give it another name.")
-    for argument in ("ExpressionAttributeValues", "Item"):
-        for name, value in _mapping(native, argument).items():
-            _refuse_empty_sets(name, value)
 
 
 def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str]) -> None:
@@ -255,15 +260,16 @@ def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str])
             )
 
 
-def _refuse_empty_sets(name: str, value: object) -> None:
+def _sendable(name: str, value: object) -> object:
+    """The caller's value with its sets in one order. DynamoDB stores no empty set."""
     match value:
-        case AbstractSet() if not value:
-            raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
-        case dict():
-            for member in cast("dict[str, object]", value).values():
-                _refuse_empty_sets(name, member)
-        case list():
-            for member in cast("list[object]", value):
-                _refuse_empty_sets(name, member)
+        case AbstractSet():
+            if not value:
+                raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
+            return Members(sorted(cast("AbstractSet[object]", value), key=repr))
+        case Mapping():
+            return {inner: _sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
+        case list() | tuple():
+            return [_sendable(name, member) for member in cast("list[object]", value)]
         case _:
-            pass
+            return value

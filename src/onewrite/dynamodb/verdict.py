@@ -49,7 +49,8 @@ def _landed(attribute: str, guarded: Guarded, item: Entity) -> bool:
         return bool(item.get(attempt_attribute(attribute)) == guarded.attempt)
     # The id may stand in the slot of another generation; this call would have put it here.
     token = guarded.attempt if isinstance(entry, Advance) else attempt_mark(guarded.attempt, entry.mark)
-    return token in item.get(attribute_of(attribute, entry.slot), ())
+    held: object = item.get(attribute_of(attribute, entry.slot))
+    return isinstance(held, list | AbstractSet) and token in held
 
 
 def _neutral(value: object) -> object:
@@ -59,4 +60,4 @@ def _neutral(value: object) -> object:
     if isinstance(value, list) and len(pair := cast("list[object]", value)) == _MARK_AND_ATTEMPT:
         mark = pair[0]
         return int(mark) if isinstance(mark, Decimal) and mark == int(mark) else mark
-    return cast("object", value)
+    return (cast("object", value),)  # wrapped, or a bare text or number would pass for a mark

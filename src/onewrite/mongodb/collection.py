@@ -101,8 +101,8 @@ class _Flows:
                 return outcome
             if landed is not None:
                 raced, upsert = landed, False  # the entity is there, so this time it matches, or has a reason not to
-            elif found is None and guarded.upsert:
-                upsert = True  # it was deleted meanwhile
+            elif guarded.upsert and (found is None or not guarded.conditional):
+                upsert = True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
             elif turn > 1 or not _follows_gap(guarded.entry):
                 return outcome
             # Else the gap that kept the message out may have been filled between the write and the look.
@@ -170,7 +170,7 @@ class GuardedCollection:
     Every call is pymongo's own with the message in front. The filter names one entity: by `_id`, or by fields that are given
     as plain values; write a business condition with an operator, as in `{"state": {"$eq": "new"}}`. `upsert=True` needs `_id`.
 
-    Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()` or `wtimeout`.
+    Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
     primary had acknowledged and not yet replicated when it failed: their effect and their mark vanish together, but the
     broker has been told that they are done.

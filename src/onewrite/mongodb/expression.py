@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
+
+from bson.regex import Regex
 
 from onewrite.errors import InvalidUpdate
 
@@ -59,6 +62,8 @@ def identity(query: Document) -> dict[str, Any]:
 
 
 def _has_operators(value: object) -> bool:
+    if isinstance(value, re.Pattern | Regex):
+        return True
     return isinstance(value, Mapping) and any(str(key).startswith("$") for key in cast("Document", value))
 
 

@@ -26,6 +26,7 @@ class Guarded:
     update: dict[str, Any] | list[Any]
     upsert: bool
     entity: dict[str, Any]
+    conditional: bool  # does the caller's filter say more than which entity?
     native: dict[str, Any]
 
 
@@ -52,10 +53,11 @@ def _guard(attribute: str, entry: Entry, query: Document, update: Update, native
     creates = upsert and not (isinstance(entry, Advance) and entry.rule == "next")
     return Guarded(
         entry,
-        filter={**query, **_guards(attribute, entry, query)},
+        filter=_guarded(attribute, entry, query, piped=not isinstance(update, Mapping)),
         update=_fold(attribute, entry, update) if isinstance(update, Mapping) else [*update, _stage(attribute, entry)],
         upsert=creates,
         entity=entity,
+        conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
     )
 
@@ -92,17 +94,39 @@ def _bytes(mark: Mark) -> bytes:
     return mark.encode() if isinstance(mark, str) else mark
 
 
-def _guards(attribute: str, entry: Entry, query: Document) -> dict[str, Any]:
+def _guarded(attribute: str, entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
+    """The caller's filter, and the ledger's conditions beside it."""
+    fields, parts = _conditions(attribute, entry)
+    if piped:
+        parts = [*parts, *_kinds(attribute, entry)]
+    guarded = {**query, **fields}
+    return guarded | {"$and": [*query.get("$and", []), *parts]} if parts else guarded
+
+
+def _conditions(attribute: str, entry: Entry) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if not isinstance(entry, Advance):
-        return {path_of(attribute, slot): {"$ne": mark} for slot, mark in entry.lacks}
+        return {path_of(attribute, slot): {"$ne": mark} for slot, mark in entry.lacks}, []
     path = path_of(attribute, entry.slot)
     if entry.rule == "absent":
-        return {path: {"$exists": False}}
+        return {path: {"$exists": False}}, []
+    # A comparison looks into an array, which is no mark, and would then be overwritten.
+    alone = {f"{path}.0": {"$exists": False}}
     if entry.rule == "next":
-        return {path: int(entry.mark) - 1}
+        return {path: int(entry.mark) - 1, **alone}, []
     # Not {"$not": {"$gte": mark}}: it lets a mark of any other type through, to be overwritten.
-    below = {"$or": [{path: {"$exists": False}}, {path: {"$lt": entry.mark}}]}
-    return {"$and": [*query.get("$and", []), below]}
+    return {}, [{"$or": [{path: {"$exists": False}}, {path: {"$lt": entry.mark}, **alone}]}]
+
+
+def _kinds(attribute: str, entry: Entry) -> list[dict[str, Any]]:
+    """A pipeline's $set puts a document, or $ifNull an array, over whatever stands in the ledger's place; operators fail."""
+    kinds: list[dict[str, Any]] = []
+    if entry.slot:
+        alone = {f"{attribute}.0": {"$exists": False}}  # an array of documents has "object" for a type too
+        kinds.append({"$or": [{attribute: {"$exists": False}}, {attribute: {"$type": "object"}, **alone}]})
+    if isinstance(entry, Remember):
+        path = path_of(attribute, entry.slot)
+        kinds.append({"$or": [{path: {"$exists": False}}, {path: {"$type": "array"}}]})
+    return kinds
 
 
 def _fold(attribute: str, entry: Entry, update: Document) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import Document
 from onewrite.outcome import Entity, Outcome, Rejected
 
-# BSONObjectTooLarge, and what a pipeline's result raises.
-_TOO_LARGE = frozenset({10334, 17419})
+# BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
+_TOO_LARGE = frozenset({10334, 17419, 17420})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on no array: maybe the caller's fault, maybe a broken ledger.
 _CONTENT = frozenset({2, 14, 28, 28664})
 

@@ -1,0 +1,85 @@
+"""`python -m tests.benchmarks`: ratios of two things that took turns in one run, on real engines over loopback."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from tests.benchmarks import growth, own_python, speed_dynamodb, speed_mongodb, wire
+from tests.benchmarks.measure import Plan, Row
+
+GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    "speed_dynamodb": speed_dynamodb.rows,
+    "speed_mongodb": speed_mongodb.rows,
+    "own_python": own_python.rows,
+    "wire": wire.rows,
+    "growth": growth.rows,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options().parse_args(arguments)
+    plan = Plan(rounds=options.rounds, late=options.messages_at)
+    found: list[tuple[str, Row]] = []
+    for group in options.only or GROUPS:
+        for row in GROUPS[group](plan):
+            found.append((group, row))
+            if not options.json:
+                _progress(group, row)
+    print(_json(found) if options.json else "\n" + table([row for _, row in found]))
+    return 0  # a missed target is a result, not a failure
+
+
+def table(rows: list[Row]) -> str:
+    lines = [("what", "against", "value", "spread", "target", "")]
+    lines += [(row.what, row.against, _number(row.value, row), _spread(row), _target(row), row.verdict) for row in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2000, help="turns of each contender (default: 2000)")
+    parser.add_argument("--only", action="append", choices=GROUPS, help="this group alone; may be given again")
+    parser.add_argument("--messages-at", type=int, default=100_000, help="which message to set against message 100")
+    parser.add_argument("--json", action="store_true", help="the rows as JSON")
+    return parser
+
+
+def _progress(group: str, row: Row) -> None:
+    print(
+        f"{group}: {row.what} / {row.against}: {_number(row.value, row)} {row.verdict}".rstrip(), file=sys.stderr, flush=True
+    )
+
+
+def _json(found: list[tuple[str, Row]]) -> str:
+    return json.dumps(
+        [{"group": group, **dataclasses.asdict(row), "verdict": row.verdict} for group, row in found], indent=2
+    )
+
+
+def _number(value: float, row: Row) -> str:
+    match row.unit:
+        case "x":
+            return f"{value:.3f} x"
+        case "us":
+            return f"{value:.1f} us"
+        case "requests":
+            return f"{value:.0f}"
+
+
+def _spread(row: Row) -> str:
+    return f"{_number(row.low, row)} .. {_number(row.high, row)}"
+
+
+def _target(row: Row) -> str:
+    return "" if row.target is None else f"<= {_number(row.target, row)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Contenders take turns call by call, so that a loaded machine slows each of them alike; what counts is their ratio."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from onewrite import Applied, Outcome
+
+Contender = Callable[[int], object]
+Unit = Literal["x", "us", "requests"]
+
+SLICES = 5  # of one run: how far their ratios lie apart says how much to trust the one in the middle
+
+
+class WrongOutcomeError(Exception):
+    """A write that is refused takes less time and less room, and must not count as a cheap one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure."""
+
+    rounds: int
+    late: int
+    seed: int = 20240229
+
+    @property
+    def warmup(self) -> int:
+        """Rounds that are not counted. There are as many entities, so that each exists before the first counted round."""
+        return max(self.rounds // 10, 20)
+
+    def key(self, contender: int, turn: int) -> str:
+        """Each contender has entities of its own, all with keys of one length."""
+        return f"{contender:02d}-{turn % self.warmup:04d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the result. Without a target it is there for comparison."""
+
+    what: str
+    against: str
+    value: float
+    low: float
+    high: float
+    unit: Unit = "x"
+    target: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        return "met" if self.value <= self.target else "NOT met"
+
+
+def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warmup: int, seed: int) -> dict[str, list[float]]:
+    """Seconds of each call. In each round every contender has one turn, in an order drawn anew."""
+    order = list(contenders)
+    shuffle = random.Random(seed).shuffle
+    seconds: dict[str, list[float]] = {name: [] for name in order}
+    for turn in range(warmup + rounds):
+        shuffle(order)
+        for name in order:
+            call = contenders[name]
+            start = perf_counter()
+            result = call(turn)
+            taken = perf_counter() - start
+            if isinstance(result, Outcome):
+                expect(Applied, result)
+            if turn >= warmup:
+                seconds[name].append(taken)
+    return seconds
+
+
+def ratio(what: str, against: str, these: Sequence[float], those: Sequence[float], *, target: float | None = None) -> Row:
+    """The medians' ratio, and the least and the largest ratio of one slice of the run."""
+    slices = [_ratio(left, right) for left, right in zip(_slices(these), _slices(those), strict=True)]
+    return Row(what, against, _ratio(these, those), min(slices), max(slices), "x", target)
+
+
+def expect(kind: type[Outcome], outcome: object) -> None:
+    if not isinstance(outcome, kind):
+        raise WrongOutcomeError(f"{outcome!r} where {kind.__name__} is measured.")
+
+
+def message_ids(count: int, seed: int) -> list[str]:
+    source = random.Random(seed)
+    return [str(uuid.UUID(int=source.getrandbits(128), version=4)) for _ in range(count)]
+
+
+def _slices(values: Sequence[float]) -> list[Sequence[float]]:
+    size = max(len(values) // SLICES, 1)
+    return [values[at : at + size] for at in range(0, size * SLICES, size) if values[at : at + size]]
+
+
+def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
+    return statistics.median(these) / statistics.median(those)

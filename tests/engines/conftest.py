@@ -1,0 +1,83 @@
+"""Real engines, started once for the folder, and a fresh place on them for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.collection import Collection
+
+from tests.engines.stores import create_table
+from tests.support.proxy import FaultProxy, MongoProxy
+from tests.support.servers import Dynoxide, Mongod, dynoxide_binary, mongod_binary, require
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_places = (f"place{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="session")
+def mongod() -> Iterator[Mongod]:
+    require(mongod_binary)
+    with Mongod() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynoxide() -> Iterator[Dynoxide]:
+    require(dynoxide_binary)
+    with Dynoxide() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mongo(mongod: Mongod) -> Iterator[MongoClient[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](mongod.uri) as client:
+        yield client
+
+
+@pytest.fixture
+def collection(mongo: MongoClient[dict[str, Any]]) -> Collection[dict[str, Any]]:
+    """An empty collection of this test's own."""
+    return mongo.test[next(_places)]
+
+
+@pytest.fixture(scope="session")
+def dynamo(dynoxide: Dynoxide) -> Iterator[DynamoDBClient]:
+    client = dynoxide.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def table(dynamo: DynamoDBClient) -> str:
+    """The name of an empty table of this test's own, with `id` for its key."""
+    name = next(_places)
+    create_table(dynamo, name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def module_fault_proxy(dynoxide: Dynoxide) -> Iterator[FaultProxy]:
+    with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def fault_proxy(module_fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
+    """One proxy a module, so that clients can be shared; clean for each test."""
+    module_fault_proxy.seen.clear()
+    module_fault_proxy.hit.clear()
+    yield module_fault_proxy
+    module_fault_proxy.calm()
+    module_fault_proxy.after_write = None
+
+
+@pytest.fixture
+def mongo_proxy(mongod: Mongod) -> Iterator[MongoProxy]:
+    with MongoProxy("127.0.0.1", mongod.port) as proxy:
+        yield proxy

@@ -1,0 +1,168 @@
+"""One business write, the same on both engines: what the proofs deliver and then count.
+
+The write adds 1 to `n` and puts the message's id at the end of the list `effects`, so that a lost effect and a doubled one
+both show. Everything here can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from pymongo import AsyncMongoClient, MongoClient
+
+from onewrite import HighWaterMark, Message, Outcome, SeenIds
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from tests.support.servers import REGION, Dynoxide, Mongod, dynamo_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Engine = Literal["mongod", "dynoxide"]
+
+
+class Delivery(NamedTuple):
+    message: Message
+    entity: str
+
+
+class Verdict(NamedTuple):
+    """An outcome, small enough for a pipe."""
+
+    id: str
+    outcome: str
+
+
+class State(NamedTuple):
+    """What the entity says happened to it."""
+
+    n: int
+    effects: list[str]
+
+
+class Apply(Protocol):
+    def __call__(self, message: Message, entity: str) -> Outcome: ...
+
+
+def verdict(outcome: Outcome) -> Verdict:
+    return Verdict(outcome.message.id, type(outcome).__name__)
+
+
+def create_table(client: DynamoDBClient, name: str) -> None:
+    client.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+def addition(message: Message, entity: str) -> dict[str, Any]:
+    """The write in DynamoDB's words."""
+    return {
+        "Key": {"id": entity},
+        "UpdateExpression": "SET effects=list_append(if_not_exists(effects,:none),:effect) ADD n :one",
+        "ExpressionAttributeValues": {":none": [], ":effect": [message.id], ":one": 1},
+    }
+
+
+def increment(message: Message) -> dict[str, Any]:
+    """The write in MongoDB's words."""
+    return {"$inc": {"n": 1}, "$push": {"effects": message.id}}
+
+
+def dynamo_state(client: DynamoDBClient, table: str, entity: str = "e") -> State:
+    item = client.get_item(TableName=table, Key={"id": {"S": entity}}, ConsistentRead=True).get("Item", {})
+    effects = [effect["S"] for effect in item.get("effects", {"L": []})["L"]]
+    return State(int(item.get("n", {"N": "0"})["N"]), effects)
+
+
+def mongo_state(collection: Any, entity: str = "e") -> State:
+    document = collection.find_one({"_id": entity}) or {}
+    return State(document.get("n", 0), document.get("effects", []))
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where to write, in a form that another process understands."""
+
+    engine: Engine
+    address: str
+    place: str
+    ledger: SeenIds | HighWaterMark
+    driver_retries: bool = True
+
+    @contextmanager
+    def open(self) -> Iterator[Apply]:
+        """The guarded write, for as many threads as like."""
+        if self.engine == "mongod":
+            with MongoClient[dict[str, Any]](
+                self.address, serverSelectionTimeoutMS=3000, retryWrites=self.driver_retries, retryReads=self.driver_retries
+            ) as mongo:
+                collection = GuardedCollection(mongo.test[self.place], self.ledger)
+                yield lambda message, entity: collection.update_one(
+                    message, {"_id": entity}, increment(message), upsert=True
+                )
+        else:
+            retries = {"total_max_attempts": 3 if self.driver_retries else 1, "mode": "standard"}
+            client = dynamo_client(self.address, max_pool_connections=8, retries=retries)
+            table = GuardedTable(client, self.ledger, table_name=self.place)
+            yield lambda message, entity: table.update_item(message, **addition(message, entity))
+            client.close()
+
+    @asynccontextmanager
+    async def aopen(self) -> AsyncIterator[Callable[[Message, str], Any]]:
+        """The same for tasks."""
+        if self.engine == "mongod":
+            async with AsyncMongoClient[dict[str, Any]](self.address) as mongo:
+                collection = AsyncGuardedCollection(mongo.test[self.place], self.ledger)
+                yield lambda message, entity: collection.update_one(
+                    message, {"_id": entity}, increment(message), upsert=True
+                )
+        else:
+            async with async_dynamo(self.address, max_pool_connections=64) as client:
+                table = AsyncGuardedTable(client, self.ledger, table_name=self.place)
+                yield lambda message, entity: table.update_item(message, **addition(message, entity))
+
+    def state(self, entity: str = "e") -> State:
+        if self.engine == "mongod":
+            with MongoClient[dict[str, Any]](self.address) as mongo:
+                return mongo_state(mongo.test[self.place], entity)
+        client = dynamo_client(self.address)
+        try:
+            return dynamo_state(client, self.place, entity)
+        finally:
+            client.close()
+
+
+def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterMark) -> Store:
+    """A place on a server; on DynamoDB the table is created."""
+    if isinstance(server, Mongod):
+        return Store("mongod", server.uri, place, ledger)
+    client = server.client()
+    create_table(client, place)
+    client.close()
+    return Store("dynoxide", server.endpoint, place, ledger)
+
+
+def async_dynamo(endpoint: str, **config: Any) -> Any:
+    """An aiobotocore client, to be used in `async with`."""
+    return get_session().create_client(
+        "dynamodb",
+        region_name=REGION,
+        endpoint_url=endpoint,
+        aws_access_key_id="dummy",
+        aws_secret_access_key="dummy",  # the engine asks for any
+        config=AioConfig(**config),
+    )
+
+
+def applied(verdicts: Sequence[Verdict]) -> Counter[str]:
+    """How often each message was said to be applied."""
+    return Counter(seen.id for seen in verdicts if seen.outcome == "Applied")

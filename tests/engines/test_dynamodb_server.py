@@ -1,0 +1,303 @@
+"""DynamoDB: what only an engine that checks sizes, types and expressions can show."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from boto3.dynamodb.types import Binary
+
+from onewrite import (
+    Applied,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    OnewriteError,
+    Outcome,
+    Rejected,
+    SeenIds,
+)
+from onewrite.dynamodb import GuardedTable
+from tests.engines.stores import addition, dynamo_state
+from tests.support.servers import Dynoxide
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+AnyLedger = SeenIds | HighWaterMark | InSequence
+M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))
+KEY = {"id": {"S": "e"}}
+SHARE = r"409600 bytes\D+409\d{3}\D+\d{2}\D"  # the limit, the entity, and its ledger's share of that
+LEDGERS: list[AnyLedger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
+LEDGER_NAMES = ["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"]
+ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=LEDGER_NAMES)
+
+
+def guard(client: DynamoDBClient, table: str, ledger: AnyLedger) -> GuardedTable:
+    return GuardedTable(client, ledger, table_name=table)
+
+
+def add(table: GuardedTable, message: Message, **native: Any) -> Outcome:
+    return table.update_item(message, **addition(message, "e"), **native)
+
+
+def raw(client: DynamoDBClient, table: str) -> dict[str, Any]:
+    return dict(client.get_item(TableName=table, Key=KEY, ConsistentRead=True).get("Item", {}))
+
+
+# ---------------------------------------------------------------- size
+
+
+@ledgers
+def test_an_entity_that_would_grow_too_large_is_unchanged_and_still_knows_its_messages(
+    dynamo: DynamoDBClient, table: str, ledger: AnyLedger
+) -> None:
+    guarded = guard(dynamo, table, ledger)
+    add(guarded, M1)
+    fill = {":fill": {"S": "x" * 409_000}}
+    dynamo.update_item(TableName=table, Key=KEY, UpdateExpression="SET fill=:fill", ExpressionAttributeValues=fill)
+    before = raw(dynamo, table)
+    with pytest.raises(EntityTooLarge, match=SHARE):
+        guarded.update_item(
+            M2, Key={"id": "e"}, UpdateExpression="SET more=:more", ExpressionAttributeValues={":more": "y" * 1000}
+        )
+    assert raw(dynamo, table) == before
+    assert isinstance(add(guarded, M1), Duplicate)
+
+
+@ledgers
+def test_a_creation_that_is_too_large_creates_nothing(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+    with pytest.raises(EntityTooLarge, match=SHARE):
+        guard(dynamo, table, ledger).put_item(M1, Item={"id": "e", "fill": "x" * 409_598})
+    assert raw(dynamo, table) == {}
+
+
+@ledgers
+def test_an_item_of_400_attributes_is_created_or_refused_in_clear_words(
+    dynamo: DynamoDBClient, table: str, ledger: AnyLedger
+) -> None:
+    """DynamoDB takes 300 operators in a condition, and the stand-in does not count: neither may be met half-way."""
+    item = {"id": "e"} | {f"attribute{n}": n for n in range(400)}
+    answer = _answer(lambda: guard(dynamo, table, ledger).put_item(M1, Item=item))
+    if answer == Applied(M1):
+        assert len(raw(dynamo, table)) > 400
+    else:
+        assert isinstance(answer, InvalidUpdate)
+        assert "ConditionExpression" in str(answer)
+        assert raw(dynamo, table) == {}
+
+
+def _answer(work: Callable[[], Outcome]) -> Outcome | OnewriteError:
+    try:
+        return work()
+    except OnewriteError as error:
+        return error
+
+
+def test_the_write_units_of_a_message_do_not_grow_with_the_messages_before_it_for_a_mark(
+    dynamo: DynamoDBClient, table: str
+) -> None:
+    guarded = guard(dynamo, table, HighWaterMark())
+    units = Units(dynamo)
+    for n in range(1, 201):
+        guarded.update_item(Message(f"m-{n}", sequence=n), **count(), ReturnConsumedCapacity="TOTAL")
+    assert set(units.seen) == {1.0}
+    assert len(units.seen) == 200
+
+
+def test_forgotten_ids_cost_no_write_units(dynamo: DynamoDBClient, table: str) -> None:
+    """Ten messages a day for a year: the item stays as small as after the first five weeks."""
+    days = itertools.count(1_700_000_000, 8_640)
+    guarded = GuardedTable(dynamo, SeenIds(), table_name=table, clock=lambda: next(days))
+    units = Units(dynamo)
+    for n in range(1500):
+        guarded.update_item(Message(f"message-with-a-long-id-{n:06}"), **count(), ReturnConsumedCapacity="TOTAL")
+    assert max(units.seen[:400]) == max(units.seen)
+
+
+def count() -> dict[str, Any]:
+    return {"Key": {"id": "e"}, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+
+
+class Units:
+    """The write units that a client's updates say they consumed."""
+
+    def __init__(self, client: DynamoDBClient) -> None:
+        self.seen: list[float] = []
+        client.meta.events.register("after-call.dynamodb.UpdateItem", self._note, unique_id=f"units-{id(self)}")
+
+    def _note(self, parsed: dict[str, Any], **_: Any) -> None:
+        if "ConsumedCapacity" in parsed:
+            self.seen.append(parsed["ConsumedCapacity"]["CapacityUnits"])
+
+
+# ---------------------------------------------------------------- values, keys and names
+
+
+@pytest.fixture(params=["client", "Table"])
+def shaped(
+    request: pytest.FixtureRequest, dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str
+) -> Iterator[Callable[[AnyLedger], GuardedTable]]:
+    resource = dynoxide.resource()
+    if request.param == "client":
+        yield lambda ledger: GuardedTable(dynamo, ledger, table_name=table)
+    else:
+        yield lambda ledger: GuardedTable(resource.Table(table), ledger)
+    resource.meta.client.close()
+
+
+VALUES: dict[str, Any] = {
+    "text": "\N{SNOWMAN} \x00 '",
+    "empty": "",
+    "int": 7,
+    "decimal": Decimal("-12345678901234567890.123456789"),
+    "tiny": Decimal("1E-130"),
+    "bytes": b"\x00\xff",
+    "true": True,
+    "null": None,
+    "list": [1, "a", [b"b", None], {"c": Decimal("1.5")}],
+    "map": {"a.b": {"#c": [1]}, "SET": "ADD"},
+    "texts": {"a", "b"},
+    "numbers": {1, Decimal("2.5")},
+    "binaries": {b"a", b"b"},
+}
+
+
+@pytest.mark.parametrize("way", ["update", "put"])
+def test_values_of_every_type_come_back_the_same_from_client_and_table(
+    shaped: Callable[[AnyLedger], GuardedTable], dynamo: DynamoDBClient, table: str, way: str
+) -> None:
+    guarded = shaped(SeenIds())
+    if way == "put":
+        assert guarded.put_item(M1, Item={"id": "e"} | VALUES) == Applied(M1)
+    else:
+        outcome = guarded.update_item(M1, Key={"id": "e"}, **setting(VALUES), ReturnValues="ALL_NEW")
+        assert isinstance(outcome, Applied)
+        assert outcome.entity == {"id": "e"} | stored_values()
+    assert guarded.get_item(Key={"id": "e"}) == {"id": "e"} | stored_values()
+    assert guarded.put_item(M1, Item={"id": "e"}) == Duplicate(M1, {"id": "e"} | stored_values())
+    assert guarded.seen(M1, Key={"id": "e"}) == Duplicate(M1, {"id": "e"} | stored_values())
+
+
+def setting(values: dict[str, Any]) -> dict[str, Any]:
+    """A SET of all of them, by placeholders: many of the names are reserved words."""
+    names = {f"#n{n}": name for n, name in enumerate(values)}
+    return {
+        "UpdateExpression": "SET " + ", ".join(f"#n{n} = :v{n}" for n in range(len(values))),
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": {f":v{n}": value for n, value in enumerate(values.values())},
+    }
+
+
+def stored_values() -> dict[str, Any]:
+    """As boto3 gives them back."""
+    return VALUES | {
+        "bytes": Binary(b"\x00\xff"),
+        "list": [1, "a", [Binary(b"b"), None], {"c": Decimal("1.5")}],
+        "binaries": {Binary(b"a"), Binary(b"b")},
+    }
+
+
+@ledgers
+def test_entities_with_a_sort_key_are_guarded_one_by_one(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+    name = f"{table}-sorted"
+    dynamo.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "name", "KeyType": "HASH"}, {"AttributeName": "order", "KeyType": "RANGE"}],
+        AttributeDefinitions=[
+            {"AttributeName": "name", "AttributeType": "S"},
+            {"AttributeName": "order", "AttributeType": "N"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    guarded = GuardedTable(dynamo, ledger, table_name=name)
+    keys: list[dict[str, Any]] = [{"name": "a", "order": 1}, {"name": "a", "order": 2}, {"name": "b", "order": 1}]
+    for key in keys:
+        assert isinstance(guarded.put_item(M1, Item={**key, "n": 1}), Applied)
+        assert isinstance(guarded.put_item(M1, Item={**key, "n": 1}), Duplicate)
+        assert isinstance(guarded.put_item(M2, Item={**key, "n": 1}), Rejected)
+        assert isinstance(guarded.update_item(M2, **count() | {"Key": key}), Applied)
+        assert isinstance(guarded.update_item(M2, **count() | {"Key": key}), Duplicate)
+        assert guarded.get_item(Key=key) == {**key, "n": 2}
+
+
+def test_reserved_words_are_no_hindrance_as_names_of_attributes_and_ledgers(dynamo: DynamoDBClient, table: str) -> None:
+    guarded = guard(dynamo, table, SeenIds(attribute="set"))
+    words = {"status": 1, "data": 2, "count": 3, "SET": 4, "REMOVE": 5, "add": 6, "delete": 7}
+    condition = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
+    assert guarded.update_item(M1, Key={"id": "e"}, **setting(words), **condition) == Applied(M1)
+    assert guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition) == Applied(M2)
+    assert isinstance(guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition), Duplicate)
+    assert guarded.get_item(Key={"id": "e"}) == {"id": "e"} | words
+
+
+# ---------------------------------------------------------------- a broken ledger
+
+WRONG: dict[str, Any] = {
+    "text": {"S": "m-1"},
+    "number": {"N": "1"},
+    "true": {"BOOL": True},
+    "null": {"NULL": True},
+    "binary": {"B": b"m-1"},
+    "texts": {"SS": ["m-1"]},
+    "binaries": {"BS": [b"m-1"]},
+    "numbers": {"NS": ["1"]},
+    "list": {"L": [{"S": "m-1"}]},
+    "empty_list": {"L": []},
+    "pair": {"L": [{"BOOL": True}, {"S": "x"}]},
+    "map": {"M": {"m-1": {"N": "1"}}},
+}
+# What is of the right type is a ledger: it tells of other messages, but is not broken.
+SOUND = {"SeenIds": {"texts"}, "digest": {"binaries"}, "classic": {"texts"}}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", LEDGER_NAMES)
+def test_a_broken_ledger_is_a_mismatch_and_never_a_silent_duplicate(
+    dynamo: DynamoDBClient, table: str, name: str, wrong: str
+) -> None:
+    ledger = LEDGERS[LEDGER_NAMES.index(name)]
+    guarded = guard(dynamo, table, ledger)
+    add(guarded, M1)
+    sound = raw(dynamo, table)
+    # A token is not the memory: any other value of it only says "not by this call".
+    memory = [held for held in sound if held.startswith(ledger.attribute) and not held.endswith(".attempt")]
+    assert memory
+    for attribute in memory:
+        broken = sound | {attribute: WRONG[wrong]}
+        for message in (M1, M2):
+            dynamo.put_item(TableName=table, Item=broken)
+            if wrong in SOUND.get(name, ()):
+                assert not isinstance(add(guarded, message), Rejected)
+                continue
+            with pytest.raises(LedgerMismatch):
+                add(guarded, message)
+            assert raw(dynamo, table) == broken
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_broken_attempt_token_breaks_no_verdict(dynamo: DynamoDBClient, table: str, wrong: str) -> None:
+    guarded = guard(dynamo, table, SeenIds(retention=None))
+    add(guarded, M1)
+    dynamo.put_item(TableName=table, Item=raw(dynamo, table) | {"messageIDs.attempt": WRONG[wrong]})
+    assert isinstance(add(guarded, M1), Duplicate)
+    assert add(guarded, M2) == Applied(M2)
+    assert dynamo_state(dynamo, table) == (2, ["m-1", "m-2"])
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_broken_slot_of_an_earlier_time_is_no_reason_for_a_raw_error(
+    dynamo: DynamoDBClient, table: str, wrong: str
+) -> None:
+    """Slots that this write only reads, and slots that it removes."""
+    for slot in range(6):
+        dynamo.put_item(TableName=table, Item={**KEY, f"messageIDs.r{slot}": WRONG[wrong]})
+        answer = _answer(lambda: add(guard(dynamo, table, SeenIds()), M1))
+        assert answer == Applied(M1) or isinstance(answer, LedgerMismatch)

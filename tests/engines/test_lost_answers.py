@@ -1,0 +1,300 @@
+"""DynamoDB: requests and answers get lost on the way, and botocore repeats what it sends.
+
+The write adds 1 each time it is applied, so an effect that is applied by both tries shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from botocore.retries.standard import ExponentialBackoff
+
+from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, Rejected, SeenIds, Stale
+from onewrite.dynamodb import GuardedTable
+from tests.engines.stores import State, addition, dynamo_state
+from tests.support.proxy import Fault, FaultProxy
+from tests.support.servers import dynamo_client, dynamo_resource
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+AnyLedger = SeenIds | HighWaterMark | InSequence
+Guard = Callable[[AnyLedger], GuardedTable]
+
+M1 = Message("m-1", source="s", sequence=1)
+M2 = Message("m-2", source="s", sequence=2)
+LOST = [Fault.DROP_ANSWER, Fault.RESET, Fault.ERROR_500_AFTER]
+LEDGERS: list[AnyLedger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
+LEDGER_NAMES = ["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"]
+
+lost = pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
+ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=LEDGER_NAMES)
+token_beside_each_id = pytest.mark.parametrize("ledger", LEDGERS[:2], ids=LEDGER_NAMES[:2])
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second's pause before a retry proves nothing here."""
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+
+
+@pytest.fixture(scope="module", params=["standard", "legacy"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def clients(module_fault_proxy: FaultProxy, mode: str) -> Iterator[tuple[Any, Any]]:
+    retries = {"mode": mode, "total_max_attempts": 3}
+    client = dynamo_client(module_fault_proxy.endpoint, retries=retries, max_pool_connections=8)
+    resource = dynamo_resource(module_fault_proxy.endpoint, retries=retries)
+    yield client, resource
+    client.close()
+    resource.meta.client.close()
+
+
+@pytest.fixture(params=["client", "Table"])
+def guard(request: pytest.FixtureRequest, clients: tuple[Any, Any], fault_proxy: FaultProxy, table: str) -> Guard:
+    """A guarded table behind the proxy, around a low-level client or a Table."""
+    client, resource = clients
+    if request.param == "client":
+        return lambda ledger: GuardedTable(client, ledger, table_name=table)
+    return lambda ledger: GuardedTable(resource.Table(table), ledger)
+
+
+@pytest.fixture
+def plain(clients: tuple[Any, Any], fault_proxy: FaultProxy, table: str) -> Guard:
+    return lambda ledger: GuardedTable(clients[0], ledger, table_name=table)
+
+
+@pytest.fixture
+def direct(dynamo: DynamoDBClient, table: str) -> Guard:
+    """Another writer, whom nothing happens to."""
+    return lambda ledger: GuardedTable(dynamo, ledger, table_name=table)
+
+
+@pytest.fixture
+def state(dynamo: DynamoDBClient, table: str) -> Callable[[], State]:
+    return lambda: dynamo_state(dynamo, table)
+
+
+def add(table: GuardedTable, message: Message = M1, **native: Any) -> Outcome:
+    return table.update_item(message, **addition(message, "e"), **native)
+
+
+@ledgers
+def test_a_lost_request_is_applied_as_if_nothing_had_happened(
+    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(Fault.DROP_REQUEST)
+    assert add(guard(ledger)) == Applied(M1)
+    assert fault_proxy.seen == ["UpdateItem"] * 2
+    assert state() == (1, ["m-1"])
+
+
+@lost
+@ledgers
+def test_a_lost_answer_is_applied_retried_and_its_redelivery_a_duplicate(
+    guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    table = guard(ledger)
+    fault_proxy.plan(fault)
+    assert add(table) == Applied(M1, retried=True)
+    assert fault_proxy.hit == [fault]
+    assert isinstance(add(table), Duplicate)
+    assert state() == (1, ["m-1"])
+
+
+@ledgers
+def test_two_lost_answers_in_a_row_are_applied_retried(
+    plain: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(Fault.RESET, Fault.ERROR_500_AFTER)
+    assert add(plain(ledger)) == Applied(M1, retried=True)
+    assert state() == (1, ["m-1"])
+
+
+@lost
+@ledgers
+def test_a_duplicate_whose_first_answer_is_lost_stays_a_duplicate(
+    plain: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    table = plain(ledger)
+    add(table)
+    fault_proxy.plan(fault)
+    assert isinstance(add(table), Duplicate)
+    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert state() == (1, ["m-1"])
+
+
+@ledgers
+def test_a_lost_request_of_what_another_delivery_wrote_is_a_duplicate(
+    plain: Guard, direct: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(Fault.DROP_REQUEST, Fault.RESET)
+    add(direct(ledger))
+    assert isinstance(add(plain(ledger)), Duplicate)
+    assert fault_proxy.seen == ["UpdateItem"] * 3
+    assert state() == (1, ["m-1"])
+
+
+@lost
+@token_beside_each_id
+def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
+    guard: Guard, direct: Guard, ledger: SeenIds, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(fault)
+    fault_proxy.after_write = lambda: _expect(Applied(M2), add(direct(ledger), M2))
+    assert add(guard(ledger)) == Applied(M1, retried=True)
+    assert state() == (2, ["m-1", "m-2"])
+
+
+@pytest.mark.parametrize(
+    ("ledger", "answer"),
+    [(SeenIds(retention=None), Duplicate), (HighWaterMark(), Stale), (InSequence(), Stale)],
+    ids=LEDGER_NAMES[2:],
+)
+def test_a_ledger_with_one_token_says_after_another_message_that_this_one_is_done(
+    plain: Guard,
+    direct: Guard,
+    ledger: AnyLedger,
+    answer: type[Duplicate | Stale],
+    fault_proxy: FaultProxy,
+    state: Callable[[], State],
+) -> None:
+    fault_proxy.plan(Fault.RESET)
+    fault_proxy.after_write = lambda: _expect(Applied(M2), add(direct(ledger), M2))
+    outcome = add(plain(ledger))
+    assert isinstance(outcome, answer)
+    assert outcome.settled
+    assert state() == (2, ["m-1", "m-2"])
+
+
+def test_the_entity_asked_for_is_there_after_a_lost_answer(guard: Guard, fault_proxy: FaultProxy) -> None:
+    table = guard(SeenIds())
+    fault_proxy.plan(Fault.RESET)
+    entity = {"id": "e", "n": 1, "effects": ["m-1"]}
+    assert add(table, ReturnValues="ALL_NEW") == Applied(M1, entity, retried=True)
+    assert add(table, ReturnValues="ALL_NEW") == Duplicate(M1, entity)
+
+
+@ledgers
+def test_when_retries_run_out_the_drivers_exception_passes_and_the_redelivery_is_a_duplicate(
+    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    table = guard(ledger)
+    fault_proxy.plan(*[Fault.DROP_ANSWER] * 3)
+    with pytest.raises(ConnectionClosedError):
+        add(table)
+    assert isinstance(add(table), Duplicate)
+    assert state() == (1, ["m-1"])
+
+
+@ledgers
+def test_a_lost_answer_of_a_creation_is_applied_retried_and_its_redelivery_a_duplicate(
+    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy
+) -> None:
+    table = guard(ledger)
+    fault_proxy.plan(Fault.RESET)
+    assert table.put_item(M1, Item={"id": "e", "n": 1}) == Applied(M1, retried=True)
+    assert table.put_item(M1, Item={"id": "e", "n": 1}) == Duplicate(M1, {"id": "e", "n": 1})
+
+
+def test_a_creation_lost_before_another_one_is_rejected(plain: Guard, direct: Guard, fault_proxy: FaultProxy) -> None:
+    direct(SeenIds()).put_item(M2, Item={"id": "e", "n": 7})
+    fault_proxy.plan(Fault.RESET)
+    assert plain(SeenIds()).put_item(M1, Item={"id": "e", "n": 1}) == Rejected(M1, {"id": "e", "n": 7})
+
+
+@ledgers
+def test_a_lost_answer_of_a_record_is_applied_retried(plain: Guard, ledger: AnyLedger, fault_proxy: FaultProxy) -> None:
+    fault_proxy.plan(Fault.RESET)
+    assert plain(ledger).record(M1, Key={"id": "e"}) == Applied(M1, retried=True)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_transaction_in_the_way_is_waited_for(
+    guard: Guard, fault_proxy: FaultProxy, state: Callable[[], State], times: int
+) -> None:
+    fault_proxy.plan(*[Fault.CONFLICT] * times)
+    assert add(guard(SeenIds())) == Applied(M1)
+    assert fault_proxy.seen == ["UpdateItem"] * (times + 1)
+    assert state() == (1, ["m-1"])
+
+
+def test_a_transaction_that_stays_in_the_way_passes_through(
+    plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(*[Fault.CONFLICT] * 6)
+    with pytest.raises(ClientError, match="TransactionConflictException"):
+        add(plain(SeenIds()))
+    assert len(fault_proxy.seen) == 6
+    assert state() == (0, [])
+
+
+def test_an_answer_lost_between_two_conflicts_is_still_known_as_ours(
+    plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(Fault.CONFLICT, Fault.RESET, Fault.CONFLICT)
+    assert add(plain(SeenIds())) == Applied(M1, retried=True)
+    assert state() == (1, ["m-1"])
+
+
+@ledgers
+def test_a_throttled_write_is_applied_and_not_called_retried(
+    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    fault_proxy.plan(Fault.THROTTLE, Fault.THROTTLE)
+    assert add(guard(ledger)) == Applied(M1)
+    assert state() == (1, ["m-1"])
+
+
+FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fault.ERROR_500_AFTER: 0.15}
+
+
+@ledgers
+def test_random_faults_under_threads_double_nothing_and_lose_nothing(
+    fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State]
+) -> None:
+    """Each thread has a source of its own; a call that raises is a delivery to come again, as is every third one."""
+    client = dynamo_client(fault_proxy.endpoint, retries={"total_max_attempts": 2}, max_pool_connections=8)
+    guarded = GuardedTable(client, ledger, table_name=table)
+    fault_proxy.chance(random.Random(17), FAULTS | {Fault.THROTTLE: 0.05, Fault.CONFLICT: 0.05})
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = [seen for done in pool.map(lambda n: _in_order(guarded, n, 20), range(8)) for seen in done]
+    client.close()
+    expected = {f"{source}-{n}" for source in range(8) for n in range(1, 21)}
+    assert sorted(state().effects) == sorted(expected)
+    assert state().n == len(expected)
+    settled = {seen.message.id for seen in outcomes if seen.settled}
+    assert settled == expected
+    said = Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied))
+    assert max(said.values()) == 1
+    retried = any(seen.retried for seen in outcomes if isinstance(seen, Applied))
+    assert retried or ledger == SeenIds(retention=None)  # its one token rarely outlives seven other threads
+    assert set(fault_proxy.hit) >= set(FAULTS)
+
+
+def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for n in range(1, count + 1):
+        message = Message(f"{source}-{n}", source=str(source), sequence=n)
+        for again in itertools.count():
+            try:
+                outcomes.append(add(table, message))
+            except (BotoCoreError, ClientError):
+                continue
+            if n % 3 or again:
+                break
+    return outcomes
+
+
+def _expect(expected: Outcome, got: Outcome) -> None:
+    assert got == expected

@@ -1,0 +1,193 @@
+"""MongoDB: the driver repeats a write once, and the server knows that it is the same; what goes beyond comes as an error."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pymongo import MongoClient, common
+from pymongo.collection import Collection
+from pymongo.errors import AutoReconnect, PyMongoError
+
+from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
+from onewrite.mongodb import GuardedCollection
+from tests.engines.stores import increment, mongo_state
+from tests.support.proxy import Fault, MongoProxy
+
+AnyLedger = SeenIds | HighWaterMark | InSequence
+Deliver = Callable[[GuardedCollection], Outcome]
+Guard = Callable[[AnyLedger, bool], GuardedCollection]
+
+M1 = Message("m-1", source="s", sequence=1)
+ledgers = pytest.mark.parametrize(
+    "ledger",
+    [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()],
+    ids=["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"],
+)
+lost = pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
+
+UPDATES: dict[str, Deliver] = {
+    "update": lambda c: c.update_one(M1, {"_id": "e"}, increment(M1)),
+    "upsert": lambda c: c.update_one(M1, {"_id": "new"}, increment(M1), upsert=True),
+    "pipeline": lambda c: c.update_one(
+        M1, {"_id": "new"}, [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}], upsert=True
+    ),
+    "find_and_update": lambda c: c.find_one_and_update(M1, {"_id": "e"}, increment(M1)),
+    "find_and_upsert": lambda c: c.find_one_and_update(M1, {"_id": "new"}, increment(M1), upsert=True),
+    "insert": lambda c: c.insert_one(M1, {"_id": "new", "n": 1}),
+}
+deliveries = pytest.mark.parametrize("deliver", UPDATES.values(), ids=UPDATES)
+
+
+@pytest.fixture(autouse=True)
+def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost connection the driver waits half a second before it looks for the server again: not here."""
+    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
+
+
+@pytest.fixture
+def existing(collection: Collection[dict[str, Any]]) -> Collection[dict[str, Any]]:
+    collection.insert_one({"_id": "e", "n": 0})
+    return collection
+
+
+@pytest.fixture
+def guard(mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]) -> Iterator[Guard]:
+    """A guarded collection behind the proxy; the flag is retryWrites."""
+    clients: list[MongoClient[dict[str, Any]]] = []
+
+    def behind(ledger: AnyLedger, retry: bool) -> GuardedCollection:
+        clients.append(
+            MongoClient[dict[str, Any]](
+                mongo_proxy.uri, retryWrites=retry, serverSelectionTimeoutMS=5000, serverMonitoringMode="poll"
+            )
+        )
+        return GuardedCollection(clients[-1].test[existing.name], ledger)
+
+    yield behind
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def effects(existing: Collection[dict[str, Any]]) -> Callable[[], int]:
+    """How often the effect is there, in the entity that existed and in the one that did not."""
+    return lambda: sum(document["n"] for document in existing.find())
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
+@deliveries
+@ledgers
+def test_what_is_lost_once_is_applied(
+    guard: Guard, ledger: AnyLedger, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(ledger, True)
+    mongo_proxy.plan(fault)
+    assert isinstance(deliver(collection), Applied)
+    assert len(mongo_proxy.seen) == 2
+    assert isinstance(deliver(collection), Duplicate)
+    assert effects() == 1
+
+
+@lost
+@deliveries
+@ledgers
+def test_an_answer_lost_twice_is_the_drivers_error_and_the_redelivery_a_duplicate(
+    guard: Guard, ledger: AnyLedger, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(ledger, True)
+    mongo_proxy.plan(fault, fault)
+    with pytest.raises(AutoReconnect):
+        deliver(collection)
+    assert isinstance(deliver(collection), Duplicate)
+    assert effects() == 1
+
+
+@lost
+@deliveries
+def test_without_retryable_writes_one_lost_answer_is_the_drivers_error_and_the_redelivery_a_duplicate(
+    guard: Guard, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(SeenIds(), False)
+    mongo_proxy.plan(fault)
+    with pytest.raises(AutoReconnect):
+        deliver(collection)
+    assert isinstance(deliver(collection), Duplicate)
+    assert effects() == 1
+
+
+@deliveries
+def test_without_retryable_writes_a_lost_request_is_the_drivers_error_and_the_redelivery_applied(
+    guard: Guard, deliver: Deliver, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(SeenIds(), False)
+    mongo_proxy.plan(Fault.DROP_REQUEST)
+    with pytest.raises(AutoReconnect):
+        deliver(collection)
+    assert isinstance(deliver(collection), Applied)
+    assert effects() == 1
+
+
+@lost
+@deliveries
+def test_a_duplicate_whose_answer_is_lost_stays_a_duplicate(
+    guard: Guard, deliver: Deliver, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(SeenIds(), True)
+    deliver(collection)
+    mongo_proxy.plan(fault)
+    assert isinstance(deliver(collection), Duplicate)
+    assert mongo_proxy.hit == [fault]
+    assert effects() == 1
+
+
+def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
+    guard: Guard, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
+) -> None:
+    other = GuardedCollection(existing, HighWaterMark())
+    m2 = Message("m-2", source="s", sequence=2)
+    mongo_proxy.plan(Fault.RESET)
+
+    def write_the_next() -> None:
+        other.update_one(m2, {"_id": "e"}, increment(m2))
+
+    mongo_proxy.after_write = write_the_next
+    outcome = guard(HighWaterMark(), True).update_one(M1, {"_id": "e"}, increment(M1))
+    assert isinstance(outcome, Applied)
+    assert mongo_state(existing) == (2, ["m-1", "m-2"])
+
+
+@pytest.mark.parametrize("retry", [True, False], ids=["retryable", "plain"])
+@ledgers
+def test_random_faults_under_threads_double_nothing_and_lose_nothing(
+    guard: Guard, ledger: AnyLedger, retry: bool, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
+) -> None:
+    """Each thread has a source of its own; a call that raises is a delivery to come again, as is every message."""
+    collection = guard(ledger, retry)
+    mongo_proxy.chance(random.Random(4), {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.2, Fault.RESET: 0.1})
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = [seen for done in pool.map(lambda n: _in_order(collection, n, 15), range(8)) for seen in done]
+    expected = sorted(f"{source}-{n}" for source in range(8) for n in range(1, 16))
+    state = mongo_state(existing, "new")
+    assert sorted(state.effects) == expected
+    assert state.n == len(expected)
+    assert max(Counter(seen.message.id for seen in outcomes if isinstance(seen, Applied)).values()) == 1
+    assert set(mongo_proxy.hit) == {Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET}
+
+
+def _in_order(collection: GuardedCollection, source: int, count: int) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for n in range(1, count + 1):
+        message = Message(f"{source}-{n}", source=str(source), sequence=n)
+        answers = 0
+        while answers < 2:
+            try:
+                outcomes.append(collection.update_one(message, {"_id": "new"}, increment(message), upsert=True))
+            except PyMongoError:
+                continue
+            answers += 1
+    return outcomes

@@ -1,0 +1,207 @@
+"""MongoDB: a ledger that is full, broken or asked for the impossible. The entity stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import Int64
+from pymongo.collection import Collection
+
+from onewrite import (
+    Applied,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    LedgerMismatch,
+    Message,
+    Outcome,
+    SeenIds,
+    Stale,
+    sortable,
+)
+from onewrite.mongodb import GuardedCollection
+from tests.engines.stores import increment, mongo_state
+
+Documents = Collection[dict[str, Any]]
+AnyLedger = SeenIds | HighWaterMark | InSequence
+Deliver = Callable[[GuardedCollection, Message], Outcome]
+M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))
+LEDGERS: list[AnyLedger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
+LEDGER_NAMES = ["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"]
+ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=LEDGER_NAMES)
+
+MB = 1024 * 1024
+PIPELINE = [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}]
+WAYS: dict[str, Deliver] = {
+    "update": lambda c, m: c.update_one(m, {"_id": "e"}, increment(m)),
+    "upsert": lambda c, m: c.update_one(m, {"_id": "e"}, increment(m), upsert=True),
+    "pipeline": lambda c, m: c.update_one(m, {"_id": "e"}, PIPELINE),
+    "upserting_pipeline": lambda c, m: c.update_one(m, {"_id": "e"}, PIPELINE, upsert=True),
+    "find_one_and_update": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, increment(m)),
+    "find_one_and_upsert": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, increment(m), upsert=True),
+    "record": lambda c, m: c.record(m, {"_id": "e"}),
+    "insert": lambda c, m: c.insert_one(m, {"_id": "e"}),
+}
+ways = pytest.mark.parametrize("deliver", WAYS.values(), ids=WAYS)
+
+
+# ---------------------------------------------------------------- 16 MB
+
+SHARE = r"16777216 bytes\D+\d{8}\D+\d{2,3}\D"  # the limit, the entity, and its ledger's share of that
+GROW: dict[str, Deliver] = {
+    "operators": lambda c, m: c.update_one(m, {"_id": "e"}, {"$set": {"more": "y" * MB}}),  # 17419
+    "pipeline": lambda c, m: c.update_one(m, {"_id": "e"}, [{"$set": {"more": "y" * MB}}]),  # 10334
+    "find_one_and_update": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, {"$set": {"more": "y" * MB}}),
+    "beyond_the_wire": lambda c, m: c.update_one(m, {"_id": "e"}, {"$set": {"more": "y" * 49 * MB}}),  # DocumentTooLarge
+}
+
+
+@pytest.mark.parametrize("grow", GROW.values(), ids=GROW)
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["SeenIds", "HighWaterMark"])
+def test_an_entity_that_would_grow_too_large_is_unchanged_and_still_knows_its_messages(
+    collection: Documents, ledger: AnyLedger, grow: Deliver
+) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    assert isinstance(guarded.insert_one(M1, {"_id": "e", "n": 1, "fill": "x" * (16 * MB - 1000)}), Applied)
+    before = collection.find_one()
+    with pytest.raises(EntityTooLarge, match=SHARE):
+        grow(guarded, M2)
+    assert collection.find_one() == before
+    assert isinstance(grow(guarded, M1) if grow is not GROW["beyond_the_wire"] else WAYS["update"](guarded, M1), Duplicate)
+
+
+CREATE: dict[str, Deliver] = {
+    "insert": lambda c, m: c.insert_one(m, {"_id": "e", "fill": "x" * (16 * MB - 40)}),
+    "large_insert": lambda c, m: c.insert_one(m, {"_id": "e", "fill": "x" * 17 * MB}),
+    "upsert": lambda c, m: c.update_one(m, {"_id": "e"}, {"$set": {"fill": "x" * (16 * MB - 40)}}, upsert=True),
+    "pipeline": lambda c, m: c.update_one(m, {"_id": "e"}, [{"$set": {"fill": "x" * (16 * MB - 40)}}], upsert=True),
+}
+
+
+@pytest.mark.parametrize("create", CREATE.values(), ids=CREATE)
+def test_a_creation_that_is_too_large_creates_nothing(collection: Documents, create: Deliver) -> None:
+    with pytest.raises(EntityTooLarge):
+        create(GuardedCollection(collection, SeenIds()), M1)
+    assert collection.find_one() is None
+
+
+# ---------------------------------------------------------------- a broken ledger
+
+WRONG: dict[str, Any] = {
+    "text": "m-1",
+    "true": True,
+    "number": 7,
+    "null": None,
+    "bytes": b"m-1",
+    "document": {"m-1": 1},
+    "list": ["m-1"],
+    "list_of_documents": [{"a": 1}],
+    "list_of_lists": [["m-1"]],
+}
+LISTS = [name for name in WRONG if name.startswith("list")]
+NO_LISTS = [name for name in WRONG if name not in LISTS]
+
+
+def whole(names: list[AnyLedger], wrongs: list[str]) -> list[Any]:
+    return [
+        pytest.param(ledger, {ledger.attribute: WRONG[wrong]}, id=f"{LEDGER_NAMES[LEDGERS.index(ledger)]}-{wrong}")
+        for ledger in names
+        for wrong in wrongs
+    ]
+
+
+def slots(ledgers: list[AnyLedger], wrongs: list[str]) -> list[Any]:
+    """In each slot that a message may go to, with the ledger itself being a document as it should be."""
+    names = ["@s", *(f"r{n}" for n in range(6))]
+    return [
+        pytest.param(
+            ledger,
+            {ledger.attribute: dict.fromkeys(names, WRONG[wrong])},
+            id=f"{LEDGER_NAMES[LEDGERS.index(ledger)]}-slot-{wrong}",
+        )
+        for ledger in ledgers
+        for wrong in wrongs
+    ]
+
+
+IN_SLOTS: list[AnyLedger] = [ledger for ledger in LEDGERS if ledger != SeenIds(retention=None)]
+SETS, MARKS = IN_SLOTS[:2], IN_SLOTS[2:]
+UNSOUND = [
+    *whole(IN_SLOTS, [name for name in WRONG if name != "document"]),
+    *whole([SeenIds(retention=None)], NO_LISTS),
+    *slots(SETS, NO_LISTS),
+    *slots(MARKS, [name for name in WRONG if name != "number"]),
+]
+
+
+@ways
+@pytest.mark.parametrize(("ledger", "broken"), UNSOUND)
+def test_something_else_in_the_ledgers_place_is_a_mismatch(
+    collection: Documents, ledger: AnyLedger, broken: dict[str, Any], deliver: Deliver
+) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    document = {"_id": "e", "n": 1, "effects": [], **broken}
+    for message in (M1, M2):
+        collection.replace_one({"_id": "e"}, document, upsert=True)
+        with pytest.raises(LedgerMismatch):
+            deliver(guarded, message)
+        assert collection.find_one() == document
+
+
+@pytest.mark.parametrize("way", ["update", "upsert", "find_one_and_update", "find_one_and_upsert"])
+@pytest.mark.parametrize(("ledger", "broken"), [*whole([SeenIds(retention=None)], LISTS[1:]), *slots(SETS, LISTS)])
+def test_strange_members_in_a_set_neither_double_an_effect_nor_make_a_silent_duplicate(
+    collection: Documents, ledger: AnyLedger, broken: dict[str, Any], way: str
+) -> None:
+    """An array takes whatever is put into it; what is no mark is met when the set is read."""
+    guarded = GuardedCollection(collection, ledger)
+    collection.insert_one({"_id": "e", "n": 0, "effects": [], **broken})
+    for message in (M1, M1, M2, M2):
+        try:
+            outcome = WAYS[way](guarded, message)
+        except LedgerMismatch:
+            continue
+        assert isinstance(outcome, Applied)
+    state = mongo_state(collection)
+    assert state.n == len(state.effects) == len(set(state.effects))
+
+
+# ---------------------------------------------------------------- sequences
+
+
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
+@pytest.mark.parametrize("sequence", [2**63, -(2**63) - 1, 10**40])
+def test_a_sequence_beyond_64_bits_is_refused_before_anything_is_sent(
+    collection: Documents, ledger: AnyLedger, sequence: int
+) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    with pytest.raises(InvalidMessage, match="sortable"):
+        WAYS["upsert"](guarded, Message("m", sequence=sequence))
+    with pytest.raises(InvalidMessage, match="sortable"):
+        WAYS["insert"](guarded, Message("m", sequence=sequence))
+    assert collection.find_one() is None
+
+
+def test_the_largest_sequences_and_sortable_ones_keep_their_order(collection: Documents) -> None:
+    guarded = GuardedCollection(collection, HighWaterMark())
+    given: dict[str, list[int] | list[str]] = {"int": [2**31, 2**53 + 1, 2**63 - 1], "text": [sortable(9), sortable(10**55)]}
+    for source, sequences in given.items():
+        for sequence in sequences:
+            message = Message(str(sequence), source=source, sequence=sequence)
+            assert isinstance(WAYS["upsert"](guarded, message), Applied)
+            assert isinstance(WAYS["upsert"](guarded, message), Duplicate)
+        assert isinstance(WAYS["upsert"](guarded, Message("old", source=source, sequence=sequences[0])), Stale)
+    assert mongo_state(collection).n == 5
+
+
+@pytest.mark.parametrize("stored", [1, Int64(1), 1.0], ids=["int32", "int64", "double"])
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["HighWaterMark", "InSequence"])
+def test_a_mark_of_any_integer_type_is_the_same_mark(collection: Documents, ledger: AnyLedger, stored: Any) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    collection.insert_one({"_id": "e", "n": 0, "events": {"@s": stored}})
+    assert isinstance(WAYS["update"](guarded, M1), Duplicate)
+    assert isinstance(WAYS["update"](guarded, M2), Applied)

@@ -1,0 +1,400 @@
+"""MongoDB: races, indexes, write concerns, transactions and native options, as only a real server has them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import bson
+import pytest
+from pymongo import MongoClient, WriteConcern
+from pymongo.collation import Collation
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError, WriteConcernError, WTimeoutError
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outcome,
+    Rejected,
+    SeenIds,
+)
+from onewrite.mongodb import GuardedCollection
+from tests.engines.stores import increment, mongo_state
+from tests.support.servers import Mongod, mongod_binary, require
+
+Documents = Collection[dict[str, Any]]
+Client = MongoClient[dict[str, Any]]
+AnyLedger = SeenIds | HighWaterMark | InSequence
+M1, M2, M3 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2, 3))
+LEDGERS: list[AnyLedger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
+LEDGER_NAMES = ["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"]
+ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=LEDGER_NAMES)
+
+
+def inc(guarded: GuardedCollection, message: Message, entity: str = "e", **native: Any) -> Outcome:
+    return guarded.update_one(message, {"_id": entity}, increment(message), **native)
+
+
+# ---------------------------------------------------------------- races
+
+
+@pytest.mark.parametrize("writer", ["update_one", "find_one_and_update"])
+def test_of_a_creation_race_every_message_is_applied(collection: Documents, writer: str) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    threads, rounds = 8, 40
+    together = threading.Barrier(threads)
+
+    def race(thread: int) -> list[Outcome]:
+        outcomes = []
+        for n in range(rounds):
+            message = Message(f"{n}-{thread}")
+            together.wait(30)
+            write = getattr(guarded, writer)
+            outcomes.append(write(message, {"_id": f"e-{n}"}, increment(message), upsert=True))
+        return outcomes
+
+    with ThreadPoolExecutor(threads) as pool:
+        outcomes = [outcome for done in pool.map(race, range(threads)) for outcome in done]
+    assert {type(outcome) for outcome in outcomes} == {Applied}
+    for n in range(rounds):
+        state = mongo_state(collection, f"e-{n}")
+        assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
+
+
+def test_of_a_race_to_insert_one_is_applied_and_the_others_are_rejected(collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    together = threading.Barrier(8)
+
+    def race(thread: int) -> list[type[Outcome]]:
+        answers = []
+        for n in range(20):
+            together.wait(30)
+            answers.append(type(guarded.insert_one(Message(f"{n}-{thread}"), {"_id": f"e-{n}"})))
+        return answers
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [answer for done in pool.map(race, range(8)) for answer in done]
+    assert (answers.count(Applied), answers.count(Rejected)) == (20, 140)
+
+
+def test_beside_a_deleter_every_fresh_message_is_still_applied(collection: Documents) -> None:
+    """Whatever the entity is found to be, there is no condition that could reject the message, and no mark."""
+    guarded = GuardedCollection(collection, SeenIds(), durability="acknowledged")
+    done = threading.Event()
+
+    def delete() -> None:
+        while not done.is_set():
+            collection.delete_one({"_id": "e"})
+
+    def deliver(thread: int) -> Counter[str]:
+        return Counter(type(inc(guarded, Message(f"{thread}-{n}"), upsert=True)).__name__ for n in range(200))
+
+    with ThreadPoolExecutor(6) as pool:
+        deleter = pool.submit(delete)
+        try:
+            answers = sum(pool.map(deliver, range(5)), Counter[str]())
+        finally:
+            done.set()
+        deleter.result()
+    assert answers == {"Applied": 1000}
+
+
+# ---------------------------------------------------------------- the caller's own unique index
+
+
+@pytest.mark.parametrize("way", ["upsert", "update", "insert", "find_one_and_update"])
+def test_a_unique_index_of_the_callers_own_passes_through(collection: Documents, way: str) -> None:
+    collection.create_index("email", unique=True)
+    collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
+    guarded = GuardedCollection(collection, SeenIds())
+    change = {"$set": {"email": "a@b"}}
+    ways: dict[str, Callable[[], Outcome]] = {
+        "upsert": lambda: guarded.update_one(M1, {"_id": "new"}, change, upsert=True),
+        "update": lambda: guarded.update_one(M1, {"_id": "e"}, change),
+        "insert": lambda: guarded.insert_one(M1, {"_id": "new", "email": "a@b"}),
+        "find_one_and_update": lambda: guarded.find_one_and_update(M1, {"_id": "e"}, change, upsert=True),
+    }
+    with pytest.raises(DuplicateKeyError) as raised:
+        ways[way]()
+    assert (raised.value.details or {})["keyPattern"] == {"email": 1}
+    assert list(collection.find(sort=[("_id", -1)])) == [{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}]
+
+
+# ---------------------------------------------------------------- write concern
+
+
+class Commands(CommandListener):
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.sent.append(dict(event.command))
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+
+@pytest.fixture
+def commands() -> Commands:
+    return Commands()
+
+
+@pytest.fixture
+def watched(mongod: Mongod, collection: Documents, commands: Commands) -> Iterator[Documents]:
+    with Client(mongod.uri, event_listeners=[commands]) as client:
+        yield client.test[collection.name]
+
+
+def test_writes_ask_for_a_majority_and_the_journal_and_looks_for_what_a_majority_holds(
+    watched: Documents, commands: Commands
+) -> None:
+    guarded = GuardedCollection(watched.with_options(write_concern=WriteConcern(w=1, wtimeout=9000)), SeenIds())
+    inc(guarded, M1, upsert=True)
+    inc(guarded, M1, upsert=True)
+    guarded.find_one_and_update(M2, {"_id": "e"}, increment(M2))
+    guarded.insert_one(M1, {"_id": "new"})
+    writes = [command for command in commands.sent if "find" not in command]
+    assert [command["writeConcern"] for command in writes] == [{"w": "majority", "j": True, "wtimeout": 9000}] * 4
+    assert [command["readConcern"] for command in commands.sent if "find" in command] == [{"level": "majority"}]
+
+
+def test_acknowledged_durability_keeps_the_collections_write_concern(watched: Documents, commands: Commands) -> None:
+    concern = WriteConcern(w=1, j=False)
+    guarded = GuardedCollection(watched.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
+    inc(guarded, M1, upsert=True)
+    assert [command["writeConcern"] for command in commands.sent] == [{"w": 1, "j": False}]
+
+
+@pytest.mark.parametrize("durability", ["majority", "acknowledged"])
+def test_unacknowledged_writes_are_refused(collection: Documents, durability: Any) -> None:
+    with pytest.raises(ConfigurationError, match="w=0"):
+        GuardedCollection(collection.with_options(write_concern=WriteConcern(w=0)), SeenIds(), durability=durability)
+
+
+@contextmanager
+def concern_unmet(client: Client, commands: list[str]) -> Iterator[None]:
+    """The server does the write and says that the others did not follow."""
+    data = {"failCommands": commands, "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}
+    client.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
+    try:
+        yield
+    finally:
+        client.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+def deliveries(guarded: GuardedCollection) -> dict[str, Callable[[], Outcome]]:
+    return {
+        "update": lambda: inc(guarded, M1),
+        "upsert": lambda: inc(guarded, M1, upsert=True),
+        "find_one_and_update": lambda: guarded.find_one_and_update(M1, {"_id": "e"}, increment(M1)),
+        "find_one_and_upsert": lambda: guarded.find_one_and_update(M1, {"_id": "e"}, increment(M1), upsert=True),
+        "insert": lambda: guarded.insert_one(M1, {"_id": "e", "n": 1}),
+    }
+
+
+WAYS = ["update", "upsert", "find_one_and_update", "find_one_and_upsert", "insert"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_effect_that_a_majority_has_not_confirmed_is_the_drivers_error(
+    mongo: Client, collection: Documents, way: str
+) -> None:
+    deliver = deliveries(GuardedCollection(collection, SeenIds()))[way]
+    if way != "insert":
+        collection.insert_one({"_id": "e"})
+    with concern_unmet(mongo, ["update", "insert", "findAndModify"]), pytest.raises((WriteConcernError, WTimeoutError)):
+        deliver()
+    assert isinstance(deliver(), Duplicate)
+    assert mongo_state(collection).n == 1
+
+
+@contextmanager
+def no_majority(client: Client) -> Iterator[None]:
+    """From now on no write reaches a majority: not the ones that wait for it, and not the ones that do not."""
+    client.admin.command("configureFailPoint", "disableSnapshotting", mode="alwaysOn")
+    try:
+        yield
+    finally:
+        client.admin.command("configureFailPoint", "disableSnapshotting", mode="off")
+        client.test.get_collection("any", write_concern=WriteConcern("majority")).insert_one({})  # all catch up with it
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mark_that_no_majority_holds_makes_no_duplicate(mongo: Client, collection: Documents, way: str) -> None:
+    """A failover may take it back. pymongo shows E11000 alone, where the same answer says that it may."""
+    concern = WriteConcern(w=1, wtimeout=150)
+    fast = GuardedCollection(collection.with_options(write_concern=concern), SeenIds(), durability="acknowledged")
+    safe = GuardedCollection(collection.with_options(write_concern=concern), SeenIds())
+    entity = "e" if way != "insert" else "other"  # a majority must know the collection, else the look waits
+    collection.with_options(write_concern=WriteConcern("majority")).insert_one({"_id": entity})
+    with no_majority(mongo):
+        assert isinstance(deliveries(fast)[way](), Applied)
+        # The insert has only the duplicate key to show.
+        with pytest.raises((WriteConcernError, WTimeoutError) if way != "insert" else DuplicateKeyError):
+            deliveries(safe)[way]()
+    assert isinstance(deliveries(safe)[way](), Duplicate)
+    assert mongo_state(collection).n == 1
+
+
+def test_a_server_alone_does_without_a_replica_set() -> None:
+    require(mongod_binary)
+    with Mongod(replica_set=False) as server, Client(server.uri) as client:
+        guarded = GuardedCollection(client.test.alone, SeenIds())
+        outcomes = [inc(guarded, message, upsert=True) for message in (M1, M1, M2)]
+        assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate, Applied]
+        assert mongo_state(client.test.alone) == (2, ["m-1", "m-2"])
+
+
+# ---------------------------------------------------------------- transactions
+
+
+@ledgers
+def test_a_duplicate_leaves_its_transaction_alive(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
+    collection.insert_one({"_id": "e"})
+    guarded = GuardedCollection(collection, ledger)
+    with mongo.start_session() as session, session.start_transaction():
+        assert isinstance(inc(guarded, M1, session=session), Applied)
+        assert isinstance(inc(guarded, M1, session=session), Duplicate)
+        assert isinstance(inc(guarded, M2, session=session), Applied)
+        collection.insert_one({"_id": "beside"}, session=session)
+    assert mongo_state(collection) == (2, ["m-1", "m-2"])
+    assert collection.find_one({"_id": "beside"})
+
+
+@ledgers
+def test_an_aborted_transaction_takes_the_mark_with_it(mongo: Client, collection: Documents, ledger: AnyLedger) -> None:
+    collection.insert_one({"_id": "e"})
+    guarded = GuardedCollection(collection, ledger)
+    with mongo.start_session() as session:
+        session.start_transaction()
+        assert isinstance(inc(guarded, M1, session=session), Applied)
+        session.abort_transaction()
+    assert isinstance(inc(guarded, M1), Applied)
+    assert mongo_state(collection) == (1, ["m-1"])
+
+
+def test_what_may_end_in_a_duplicate_key_is_refused_in_a_transaction(mongo: Client, collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    with mongo.start_session() as session, session.start_transaction():
+        with pytest.raises(InvalidUpdate, match="transaction"):
+            inc(guarded, M1, upsert=True, session=session)
+        with pytest.raises(InvalidUpdate, match="transaction"):
+            guarded.insert_one(M1, {"_id": "new"}, session=session)
+        assert isinstance(guarded.record(M1, {"_id": "missing"}, session=session), Rejected)
+    assert collection.count_documents({}) == 0
+
+
+def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    with mongo.start_session(causal_consistency=True) as session:
+        outcomes = [inc(guarded, M1, upsert=True, session=session) for _ in range(2)]
+        assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate]
+        assert isinstance(guarded.insert_one(M1, {"_id": "new"}, session=session), Applied)
+
+
+# ---------------------------------------------------------------- the oplog
+
+
+@pytest.mark.parametrize("ledger", LEDGERS[:4], ids=LEDGER_NAMES[:4])
+def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
+    mongo: Client, collection: Documents, ledger: AnyLedger
+) -> None:
+    guarded = GuardedCollection(collection, ledger, durability="acknowledged")
+    fast = GuardedCollection(
+        collection.with_options(write_concern=WriteConcern(w=1, j=False)), ledger, durability="acknowledged"
+    )
+    change = {"$inc": {"n": 1}}
+    for n in range(1, 2001):
+        message = Message(f"message-{n:06}", sequence=100_000 + n)
+        (guarded if n in (10, 2000) else fast).update_one(message, {"_id": "e"}, change, upsert=True)
+    entries = mongo.local["oplog.rs"].find({"ns": f"test.{collection.name}"}, sort=[("$natural", 1)])
+    sizes = [len(bson.encode(entry)) for entry in entries]
+    assert len(sizes) == 2000
+    assert abs(sizes[1999] - sizes[9]) <= 8
+
+
+# ---------------------------------------------------------------- native options
+
+
+@pytest.fixture
+def order(collection: Documents) -> Documents:
+    collection.insert_one({"_id": "e", "lines": [{"sku": "a", "n": 1}, {"sku": "b", "n": 1}], "name": "Ada"})
+    return collection
+
+
+def test_the_positional_operator_finds_the_callers_line(order: Documents) -> None:
+    guarded = GuardedCollection(order, SeenIds())
+    for expected in (Applied, Duplicate):
+        outcome = guarded.update_one(M1, {"_id": "e", "lines.sku": "b"}, {"$inc": {"lines.$.n": 1}})
+        assert isinstance(outcome, expected)
+    assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]
+
+
+def test_array_filters_pass_through(order: Documents) -> None:
+    guarded = GuardedCollection(order, SeenIds())
+    for expected in (Applied, Duplicate):
+        outcome = guarded.update_one(M1, {"_id": "e"}, {"$inc": {"lines.$[one].n": 1}}, array_filters=[{"one.sku": "a"}])
+        assert isinstance(outcome, expected)
+    assert (order.find_one() or {})["lines"] == [{"sku": "a", "n": 2}, {"sku": "b", "n": 1}]
+
+
+def test_variables_comments_and_hints_pass_through(watched: Documents, order: Documents, commands: Commands) -> None:
+    guarded = GuardedCollection(watched, SeenIds())
+    query = {"_id": "e", "$expr": {"$eq": ["$name", "$$who"]}}
+    options: dict[str, Any] = {"let": {"who": "Ada"}, "comment": "why", "hint": "_id_"}
+    for expected in (Applied, Duplicate):
+        outcome = guarded.update_one(M1, query, increment(M1), **options)
+        assert isinstance(outcome, expected)
+    sent = commands.sent[0]
+    assert (sent["let"], sent["comment"], sent["updates"][0]["hint"]) == ({"who": "Ada"}, "why", "_id_")
+
+
+NO_CASE = Collation(locale="en", strength=2)
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(digest=True), HighWaterMark(), InSequence()], ids=str)
+@pytest.mark.parametrize("collation", [NO_CASE, {"locale": "en", "strength": 2}], ids=["object", "document"])
+def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
+    order: Documents, ledger: AnyLedger, collation: Any
+) -> None:
+    guarded = GuardedCollection(order, ledger)
+    for expected in (Applied, Duplicate):
+        outcome = guarded.update_one(M1, {"_id": "e", "name": "ADA"}, increment(M1), collation=collation)
+        assert isinstance(outcome, expected)
+    shouted = Message("M-1", source="S", sequence=1)
+    assert isinstance(inc(guarded, shouted, collation=collation), Applied)
+    assert mongo_state(order).effects == ["m-1", "M-1"]
+
+
+def test_text_in_a_ledger_takes_no_collation_but_the_simple_one(order: Documents) -> None:
+    classic = GuardedCollection(order, SeenIds(retention=None))
+    with pytest.raises(InvalidUpdate, match="collation"):
+        inc(classic, M1, collation=NO_CASE)
+    assert isinstance(inc(classic, M1, collation=Collation(locale="simple")), Applied)
+    with pytest.raises(InvalidUpdate, match="collation"):
+        inc(GuardedCollection(order, HighWaterMark()), Message("m", sequence="0001"), collation=NO_CASE)
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(digest=True)], ids=str)
+def test_in_a_collection_that_knows_no_case_ids_that_differ_in_case_stay_apart(
+    mongo: Client, collection: Documents, ledger: SeenIds
+) -> None:
+    documents = mongo.test.create_collection(f"{collection.name}-no-case", collation=NO_CASE)
+    guarded = GuardedCollection(documents, ledger)
+    outcomes = [inc(guarded, Message(text), upsert=True) for text in ("abc", "ABC", "abc", "ABC")]
+    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Duplicate, Duplicate]
+    assert mongo_state(documents) == (2, ["abc", "ABC"])

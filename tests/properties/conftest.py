@@ -1,0 +1,13 @@
+"""The same examples in every run; with ONEWRITE_EXAMPLES=n others, and n of them a property."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "more", settings.get_profile("ci"), derandomize=False, max_examples=int(os.environ.get("ONEWRITE_EXAMPLES", "100"))
+)
+settings.load_profile("more" if "ONEWRITE_EXAMPLES" in os.environ else "ci")

@@ -1,0 +1,131 @@
+"""Never run: what mypy and pyright must find in the public types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NoReturn, assert_never, assert_type
+
+from onewrite import (
+    Applied,
+    Deferred,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Stale,
+    sortable,
+)
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.ledger import Ledger
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+
+
+def an_outcome_is_one_of_five(outcome: Outcome) -> str:
+    match outcome:
+        case Applied():
+            assert_type(outcome.retried, bool)
+            return "applied"
+        case Duplicate():
+            return "duplicate"
+        case Stale():
+            assert_type(outcome.mark, int | str)
+            return "stale"
+        case Deferred():
+            assert_type(outcome.expected, int)
+            return "deferred"
+        case Rejected():
+            return "rejected"
+    assert_never(outcome)
+
+
+def every_outcome_has_these(outcome: Outcome) -> None:
+    assert_type(outcome.message, Message)
+    assert_type(outcome.entity, dict[str, Any] | None)
+    assert_type(outcome.settled, bool)
+
+
+def an_outcome_is_no_yes_or_no(outcome: Outcome) -> None:
+    assert_type(outcome.__bool__(), NoReturn)
+
+
+def a_message_is_what_it_is_made_of(message: Message) -> None:
+    assert_type(message.id, str)
+    assert_type(message.source, str)
+    assert_type(message.sequence, int | str | None)
+    assert_type(message.child("charge"), str)
+    assert_type(sortable(7), str)
+    Message("m1", source="s", sequence="0007", body={"any": "thing"}, attributes={"a": 1})
+    Message(b"m1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Message("m1", sequence=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    message.id = "m2"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def the_three_ledgers_are_ledgers() -> tuple[Ledger, ...]:
+    SeenIds(retention=14)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return (
+        SeenIds(),
+        SeenIds(retention=None, attribute="ids", digest=True),
+        SeenIds(timedelta(days=1)),
+        HighWaterMark(attribute="marks"),
+        InSequence(first=0, attribute="marks"),
+    )
+
+
+def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[[], str], message: Message) -> None:
+    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock, attempts=attempts)
+    assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
+    assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(orders.record(message, Key={"id": 1}), Outcome)
+    assert_type(orders.seen(message, Key={"id": 1}), Outcome)
+    assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
+    assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
+    assert_type(orders.explain(message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
+    GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    GuardedTable(client, "SeenIds")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.update_item("m1", Key={"id": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def an_async_guarded_table(client: Any, clock: Callable[[], float], message: Message) -> None:
+    orders = AsyncGuardedTable(client, HighWaterMark(), table_name="orders", clock=clock)
+    assert_type(await orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
+    assert_type(await orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(await orders.record(message, Key={"id": 1}), Outcome)
+    assert_type(await orders.seen(message, Key={"id": 1}), Outcome)
+    assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
+    assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
+    assert_type(orders.explain(message, Key={"id": 1}), dict[str, Any])
+
+
+def a_guarded_collection(collection: Any, clock: Callable[[], float], message: Message) -> None:
+    stock = GuardedCollection(collection, InSequence(), clock=clock, durability="acknowledged")
+    assert_type(stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
+    assert_type(stock.update_one(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
+    assert_type(stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}), Outcome)
+    assert_type(stock.insert_one(message, {"_id": 1}), Outcome)
+    assert_type(stock.record(message, {"_id": 1}), Outcome)
+    assert_type(stock.seen(message, {"_id": 1}), Outcome)
+    assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
+    assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
+    assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
+    GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+
+
+async def an_async_guarded_collection(collection: Any, message: Message) -> None:
+    stock = AsyncGuardedCollection(collection, SeenIds())
+    assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
+    assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
+    assert_type(await stock.insert_one(message, {"_id": 1}), Outcome)
+    assert_type(await stock.record(message, {"_id": 1}), Outcome)
+    assert_type(await stock.seen(message, {"_id": 1}), Outcome)
+    assert_type(await stock.find_one({"_id": 1}), dict[str, Any] | None)
+    assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
+    assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
+
+
+def replacing_never_returns(collection: Any) -> NoReturn:
+    GuardedCollection(collection, SeenIds()).replace_one({"_id": 1}, {"_id": 1})

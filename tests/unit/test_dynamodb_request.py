@@ -1,0 +1,378 @@
+"""A message's entry, folded into the native call: the expected requests, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Set as AbstractSet
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
+from onewrite.dynamodb.request import Members, guard_put, guard_update, is_ledger
+from onewrite.ledger import Ledger, Remember
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+MARK = HighWaterMark()
+KEY = {"Key": {"orderId": "o-1"}}
+SET_NAMES = {f"#ow_{n}": f"messageIDs.r{slot}" for n, slot in enumerate([4, 0, 1, 2, 3, 5])}
+SET_CONDITION = (
+    "(attribute_not_exists(#ow_2) OR attribute_type(#ow_2,:ow_t)) "
+    "AND NOT contains(#ow_0,:ow_0) AND NOT contains(#ow_1,:ow_1) AND NOT contains(#ow_2,:ow_1)"
+)
+FOR_EVER = "(attribute_not_exists(#ow_0) OR attribute_type(#ow_0,:ow_t)) AND NOT contains(#ow_0,:ow_0)"
+
+
+def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
+    entry = ledger.entry(message, NOW)
+    return guard_update(ledger.attribute, entry, "try", {**KEY, **native}).kwargs
+
+
+def put(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
+    entry = ledger.entry(message, NOW)
+    return guard_put(ledger.attribute, entry, "try", {"Item": {"orderId": "o-1"}, **native}).kwargs
+
+
+def listed(value: Any) -> Any:
+    """Our sets as lists, to see their order."""
+    if isinstance(value, dict):
+        return {name: listed(member) for name, member in value.items()}
+    return list(value) if isinstance(value, Members) else value
+
+
+# --- expected requests ------------------------------------------------------------------------------------------------
+
+
+def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_three() -> None:
+    request = update(
+        SeenIds(),
+        UpdateExpression="SET #s = :s REMOVE old ADD n :one",
+        ConditionExpression="attribute_exists(orderId)",
+        ExpressionAttributeNames={"#s": "status"},
+        ExpressionAttributeValues={":s": "SHIPPED", ":one": 1},
+        ReturnValues="ALL_NEW",
+    )
+    assert listed(request) == {
+        **KEY,
+        "UpdateExpression": "SET #s = :s REMOVE old, #ow_3,#ow_4,#ow_5 ADD n :one, #ow_2 :ow_m",
+        "ConditionExpression": f"{SET_CONDITION} AND (attribute_exists(orderId))",
+        "ExpressionAttributeNames": {"#s": "status", **SET_NAMES},
+        "ExpressionAttributeValues": {
+            ":s": "SHIPPED",
+            ":one": 1,
+            ":ow_0": "698:m5",
+            ":ow_1": "699:m5",
+            ":ow_t": "SS",
+            ":ow_m": ["699:m5", "~try"],
+        },
+        "ReturnValues": "ALL_NEW",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def test_digests_are_kept_in_sets_of_bytes() -> None:
+    values = listed(update(SeenIds(digest=True)))["ExpressionAttributeValues"]
+    assert values[":ow_t"] == "BS"
+    assert values[":ow_m"] == [values[":ow_1"], b"~try"]
+    assert values[":ow_1"].startswith(b"699:")
+
+
+def test_a_set_that_is_kept_for_ever_has_its_attempt_beside_it() -> None:
+    assert listed(update(SeenIds(retention=None), UpdateExpression="SET a = :a")) == {
+        **KEY,
+        "UpdateExpression": "SET a = :a, #ow_a=:ow_a ADD #ow_0 :ow_m",
+        "ConditionExpression": FOR_EVER,
+        "ExpressionAttributeNames": {"#ow_0": "messageIDs", "#ow_a": "messageIDs.attempt"},
+        "ExpressionAttributeValues": {":ow_0": "m5", ":ow_t": "SS", ":ow_m": ["m5"], ":ow_a": "try"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+@pytest.mark.parametrize(
+    ("ledger", "condition", "values"),
+    [
+        (HighWaterMark(), "(attribute_not_exists(#ow_0) OR #ow_0[0]<:ow_s)", {":ow_s": 5}),
+        (InSequence(), "#ow_0[0]=:ow_s", {":ow_s": 4}),
+        (InSequence(5), "attribute_not_exists(#ow_0)", {}),
+    ],
+)
+def test_a_mark_is_moved_where_it_may_be(ledger: Ledger, condition: str, values: dict[str, Any]) -> None:
+    assert update(ledger, UpdateExpression="REMOVE a", ConditionExpression="(b = c)") == {
+        **KEY,
+        "UpdateExpression": "SET #ow_0=:ow_m REMOVE a",
+        "ConditionExpression": f"{condition} AND (b = c)",
+        "ExpressionAttributeNames": {"#ow_0": "events.@s"},
+        "ExpressionAttributeValues": {**values, ":ow_m": [5, "try"]},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> None:
+    item = {
+        "orderId": "o-1",
+        "n": 1,
+        "price": Decimal("1.5"),
+        "raw": b"x",
+        # none of these can be part of a key
+        "open": True,
+        "none": None,
+        "lines": [1],
+        "map": {"a": 1},
+        "tags": {"a"},
+    }
+    request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
+    assert request == {
+        "Item": {**item, "events.@s": [5, "try"]},
+        "ConditionExpression": (
+            "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
+            "attribute_not_exists(#ow_k3) AND (attribute_not_exists(#ow_0) OR #ow_0[0]<:ow_s) AND (attribute_not_exists(x))"
+        ),
+        "ExpressionAttributeNames": {
+            "#y": "y",
+            "#ow_k0": "orderId",
+            "#ow_k1": "n",
+            "#ow_k2": "price",
+            "#ow_k3": "raw",
+            "#ow_0": "events.@s",
+        },
+        "ExpressionAttributeValues": {":ow_s": 5},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def test_a_new_items_first_message_needs_no_values() -> None:
+    assert "ExpressionAttributeValues" not in put(InSequence(5))
+    assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {":a": 1}
+
+
+def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
+    request = listed(put(SeenIds()))
+    assert request["Item"] == {"orderId": "o-1", "messageIDs.r1": ["699:m5", "~try"]}
+    assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
+    assert request["ExpressionAttributeNames"] == {
+        "#ow_k0": "orderId",
+        "#ow_0": "messageIDs.r4",
+        "#ow_1": "messageIDs.r0",
+        "#ow_2": "messageIDs.r1",
+    }
+    assert request["ExpressionAttributeValues"] == {":ow_0": "698:m5", ":ow_1": "699:m5", ":ow_t": "SS"}
+
+
+def test_a_new_item_whose_set_is_kept_for_ever_has_its_attempt_beside_it() -> None:
+    request = listed(put(SeenIds(retention=None)))
+    assert request["Item"] == {"orderId": "o-1", "messageIDs": ["m5"], "messageIDs.attempt": "try"}
+    assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_0": "messageIDs"}
+    assert request["ExpressionAttributeValues"] == {":ow_0": "m5", ":ow_t": "SS"}
+
+
+def test_the_call_says_what_it_is() -> None:
+    entry = HighWaterMark().entry(M5, NOW)
+    guarded = guard_update("events", entry, "try", KEY)
+    assert (guarded.method, guarded.entry, guarded.attempt) == ("update_item", entry, "try")
+    assert guard_put("events", entry, "try", {"Item": {"a": 1}}).method == "put_item"
+
+
+def test_the_callers_own_call_is_left_as_it_was() -> None:
+    names, values = {"#a": "a"}, {":a": 1}
+    update(SeenIds(), UpdateExpression="SET #a = :a", ExpressionAttributeNames=names, ExpressionAttributeValues=values)
+    assert (names, values) == ({"#a": "a"}, {":a": 1})
+
+
+def test_the_same_call_makes_the_same_bytes_whatever_the_hash_seed() -> None:
+    program = """
+import json
+from onewrite import *
+from onewrite.dynamodb import GuardedTable
+ledgers = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence(), InSequence(5)]
+native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
+for ledger in ledgers:
+    table = GuardedTable(object(), ledger, table_name="orders", clock=lambda: 1.79e9, attempts=lambda: "try")
+    message = Message("m5", source="s", sequence=5)
+    for call in [dict(Key={"k": "o"}, **native), dict(Item={"k": "o", "n": 1, "l": [1]})]:
+        print(json.dumps(table.explain(message, **call), default=repr))
+"""
+    printed = {seed: _output(program, seed) for seed in ("1", "2")}
+    assert printed["1"].count("\n") == 12
+    assert printed["1"] == printed["2"]
+
+
+def _output(program: str, seed: str) -> str:
+    source = Path(sys.modules["onewrite"].__path__[0]).parent
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(source)}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_request_of_a_fresh_message_is_one_text_for_all_messages_of_a_ledger() -> None:
+    texts = {update(SeenIds(), Message(f"m{n}"))["ConditionExpression"] for n in range(3)}
+    assert len(texts) == 1
+
+
+def test_three_slots_of_one_lap_are_asked_for_one_mark() -> None:
+    entry = Remember("r1", "7:m", (("r0", "7:m"), ("r1", "7:m"), ("r3", "7:m")), ("r2",), forgets=True)
+    request = guard_update("messageIDs", entry, "try", KEY).kwargs
+    assert request["ConditionExpression"].count(":ow_0") == 3
+    assert listed(request)["ExpressionAttributeValues"] == {":ow_0": "7:m", ":ow_t": "SS", ":ow_m": ["7:m", "~try"]}
+
+
+def test_a_set_in_one_order_is_still_a_set() -> None:
+    members = Members(["b", "a"])
+    assert isinstance(members, AbstractSet)
+    assert set(members) == {"a", "b"}
+    assert list(members) == ["b", "a"]
+    assert (len(members), "a" in members, "c" in members) == (2, True, False)
+    assert repr(members) == "{'b', 'a'}"
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+TOUCHES: list[dict[str, Any]] = [
+    {"UpdateExpression": "SET events = :v"},
+    {"UpdateExpression": "SET a = :v REMOVE events"},
+    {"UpdateExpression": "SET a = events"},
+    {"UpdateExpression": "SET events.a = :v"},
+    {"UpdateExpression": "SET a = if_not_exists(events.a, :v)"},
+    {"UpdateExpression": "SET a = list_append(b, events[0])"},
+    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "events"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events.@s"}},
+    {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "events.@t"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events.attempt"}},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(events)"},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(events) > :n)"},
+    {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "events.@s"}},
+    {"ConditionExpression": "a BETWEEN events AND :v"},
+    {"ConditionExpression": "a IN (:v, events.b)"},
+]
+
+
+@pytest.mark.parametrize("native", TOUCHES, ids=str)
+def test_a_call_that_touches_the_ledger_is_refused(native: dict[str, Any]) -> None:
+    with pytest.raises(InvalidUpdate, match=r"touches 'events.*belongs to the ledger"):
+        update(**native)
+    if "UpdateExpression" not in native:
+        with pytest.raises(InvalidUpdate, match=r"touches 'events"):
+            put(**native)
+
+
+@pytest.mark.parametrize("name", ["events", "events.@s", "events."])
+def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+        put(Item={"orderId": "o-1", name: 1})
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        {"UpdateExpression": "SET a.events = :v"},
+        {"UpdateExpression": "SET eventsx = :v"},
+        {"UpdateExpression": "SET event = :v"},
+        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "eventsx.a"}},
+        {"UpdateExpression": "SET #events = :events", "ExpressionAttributeNames": {"#events": "a"}},
+        {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "events"}},
+        {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.events, :events)"},
+    ],
+    ids=str,
+)
+def test_a_call_that_only_looks_like_touching_the_ledger_is_not_refused(native: dict[str, Any]) -> None:
+    assert native["UpdateExpression"].partition(" ")[2] in update(**native)["UpdateExpression"]
+
+
+def test_a_ledgers_attributes_are_its_own_and_those_that_begin_with_it_and_a_dot() -> None:
+    assert [is_ledger("a", name) for name in ("a", "a.", "a.b", "a.b.c", "ab", "b.a", "")] == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        {"ExpressionAttributeNames": {"#ow_": "a"}},
+        {"ExpressionAttributeNames": {"#ow_x": "a"}},
+        {"ExpressionAttributeValues": {":ow_0": 1}},
+        {"UpdateExpression": "SET a = :ow_m"},
+        {"UpdateExpression": "SET #ow_0 = :v"},
+        {"UpdateExpression": "REMOVE a", "ConditionExpression": "#ow_0 = :v"},
+        {"ConditionExpression": "attribute_type(a, :ow_t)"},
+    ],
+    ids=str,
+)
+def test_our_placeholders_are_refused_declared_or_merely_used(native: dict[str, Any]) -> None:
+    with pytest.raises(InvalidUpdate, match=r"The placeholder [#:]ow_\w* begins as the ledger's own do"):
+        update(**native)
+    if "UpdateExpression" not in native:
+        with pytest.raises(InvalidUpdate, match="The placeholder"):
+            put(**native)
+
+
+def test_a_placeholder_that_begins_otherwise_is_the_callers() -> None:
+    values = {":ow": 1, ":owl": 2}
+    assert (
+        values.items()
+        <= update(UpdateExpression="SET a=:ow,b=:owl", ExpressionAttributeValues=values)["ExpressionAttributeValues"].items()
+    )
+
+
+@pytest.mark.parametrize("name", ["AttributeUpdates", "Expected", "ConditionalOperator"])
+@pytest.mark.parametrize("call", [update, put])
+def test_the_old_way_is_refused(call: Any, name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"{name} is the old way"):
+        call(**{name: {}})
+
+
+EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]
+EMPTY += [(set(),), MappingProxyType({"a": set()})]
+
+
+@pytest.mark.parametrize("value", EMPTY, ids=repr)
+def test_an_empty_set_is_refused_at_any_depth(value: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=":v is an empty set"):
+        update(UpdateExpression="SET a = :v", ExpressionAttributeValues={":a": 1, ":v": value})
+    with pytest.raises(InvalidUpdate, match="tags is an empty set"):
+        put(Item={"orderId": "o-1", "tags": value})
+
+
+@pytest.mark.parametrize("value", ["", b"", [], {}, [[]], [{}], {"a"}, [{"a"}], None])
+def test_what_is_empty_and_no_set_is_stored(value: Any) -> None:
+    assert update(ExpressionAttributeValues={":v": value})["ExpressionAttributeValues"][":v"] == value
+    assert put(Item={"orderId": "o-1", "x": value})["Item"]["x"] == value
+
+
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("call", [update, put])
+def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) -> None:
+    longest = sign * (10**38 - 1)
+    request = call(ledger, Message("m", sequence=longest))
+    assert [longest, "try"] in [
+        request.get("ExpressionAttributeValues", {}).get(":ow_m"),
+        request.get("Item", {}).get("events.@"),
+    ]
+    with pytest.raises(InvalidMessage, match=r"38 digits.*sortable"):
+        call(ledger, Message("m", sequence=longest + sign))
+
+
+def test_the_limits_hold_for_the_whole_expression_and_not_only_for_the_callers_part() -> None:
+    ours = len(update(SeenIds(), UpdateExpression="REMOVE a")["UpdateExpression"]) - 1
+    update(SeenIds(), UpdateExpression="REMOVE " + "a" * (4096 - ours))
+    with pytest.raises(InvalidUpdate, match="UpdateExpression has 4097 bytes with the ledger's part"):
+        update(SeenIds(), UpdateExpression="REMOVE " + "a" * (4097 - ours))
+    ours = len(update(SeenIds(), ConditionExpression="(a)")["ConditionExpression"]) - 1
+    update(SeenIds(), ConditionExpression=f"({'a' * (4096 - ours)})")
+    with pytest.raises(InvalidUpdate, match="ConditionExpression has 4097 bytes with the ledger's part"):
+        update(SeenIds(), ConditionExpression=f"({'a' * (4097 - ours)})")
+
+
+def test_the_retention_does_not_show_in_the_text_of_a_request() -> None:
+    one, other = update(SeenIds()), update(SeenIds(timedelta(hours=1)))
+    assert one["UpdateExpression"] == other["UpdateExpression"]
+
+
+def test_an_item_too_wide_to_be_put_is_told_another_way_to_be_created() -> None:
+    item = {"orderId": "o-1", **{f"a{n}": n for n in range(120)}}
+    with pytest.raises(InvalidUpdate, match="use update_item with ConditionExpression='attribute_not_exists"):
+        put(Item=item)

@@ -1,0 +1,94 @@
+"""Python's values as DynamoDB's typed ones, and what they weigh."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from boto3.dynamodb.types import Binary, TypeSerializer
+
+from onewrite.dynamodb.request import Members
+from onewrite.dynamodb.values import plain, raw, size, typed
+
+VALUES: list[Any] = [
+    "",
+    "é",
+    0,
+    -7,
+    10**38 - 1,
+    1 - 10**38,
+    Decimal("1.5"),
+    True,
+    False,
+    None,
+    b"x",
+    bytearray(b"x"),
+    Binary(b"x"),
+    [],
+    [1, "a", [2, True], {"b": None}],
+    {},
+    {"a": {"b": [1]}},
+    {"a"},
+    {1},
+    {b"x"},
+    ("a", 1),
+    Members(("b", "a")),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_the_short_cuts_say_what_boto3_says(value: Any) -> None:
+    assert typed({"a": value}) == {"a": TypeSerializer().serialize(value)}
+
+
+@pytest.mark.parametrize("value", [10**38, -(10**38), 10**50, 1.5, object()])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: Any) -> None:
+    with pytest.raises(Exception) as theirs:  # of whatever type boto3 raises
+        TypeSerializer().serialize(wrap(value))
+    with pytest.raises(type(theirs.value)):
+        typed({"a": wrap(value)})
+
+
+def test_a_set_in_one_order_is_sent_in_that_order() -> None:
+    assert typed({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
+    assert typed({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
+
+
+@pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, tuple | Members | bytearray)], ids=repr)
+def test_typed_values_come_back_plain(value: Any) -> None:
+    assert plain(typed({"a": value})) == {"a": value}
+
+
+def test_bytes_come_back_as_bytes() -> None:
+    assert raw(plain({"a": {"B": b"x"}})["a"]) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("abc", 3),
+        ("é", 2),
+        ("", 0),
+        (b"abc", 3),
+        (bytearray(b"abc"), 3),
+        (Binary(b"abc"), 3),
+        (True, 1),
+        (None, 1),
+        ({"ab", "c"}, 3),
+        (frozenset([Binary(b"ab")]), 2),
+        ([], 3),
+        (["ab", True], 3 + (1 + 2) + (1 + 1)),
+        ({}, 3),
+        ({"né": "abc"}, 3 + 1 + 3 + 3),
+        ({"a": {"b": []}}, 3 + 1 + 1 + 3 + 1 + 1 + 3),
+        (5, 2),
+        (Decimal(5), 2),
+        (1234, 4),
+        ({1, 22}, 2 + 3),
+    ],
+    ids=repr,
+)
+def test_a_value_weighs_what_dynamodb_counts(value: Any, expected: int) -> None:
+    assert size(value) == expected

@@ -1,0 +1,170 @@
+"""How the house is built: what it imports, what it exports, and how large its rooms are."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import onewrite
+import onewrite.dynamodb
+import onewrite.mongodb
+
+SOURCE = Path(onewrite.__path__[0])
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+
+# Each may import what stands before it. "" is `onewrite` itself, which re-exports what stands before it.
+FLOORS = [
+    {"errors"},
+    {"message"},
+    {"outcome"},
+    {"ledger"},
+    {""},
+    {"flow"},
+    {"identity"},
+    {"dynamodb", "mongodb"},
+    {"partial_batch"},
+    {"aws_lambda"},
+    {"testing"},
+    {"cli"},
+    {"__main__"},
+]
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """The modules of ours that a module imports, inside functions and for types too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "onewrite")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "an import says the whole name"
+            if (node.module or "").split(".")[0] == "onewrite":
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    yield inner if inner in MODULES else str(node.module)
+
+
+def test_importing_onewrite_imports_no_driver_and_no_tool() -> None:
+    program = """
+import sys
+import onewrite
+known = {name.split(".")[0] for name in sys.modules}
+print(*sorted(known & {"boto3", "botocore", "aiobotocore", "pymongo", "bson", "mongomock", "moto", "rich", "typer", "click"}))
+print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
+"""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert found[0] == ""
+    assert found[1].split() == ["onewrite.errors", "onewrite.ledger", "onewrite.message", "onewrite.outcome"]
+
+
+@pytest.mark.parametrize(("engine", "other"), [("dynamodb", "pymongo"), ("mongodb", "botocore")])
+def test_an_engine_does_without_the_others_driver(engine: str, other: str) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import onewrite.{engine}; print({other!r} in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found == "False\n"
+
+
+def test_the_exported_names_are_these() -> None:
+    assert onewrite.__all__ == [
+        "Applied",
+        "ConfigurationError",
+        "Deferred",
+        "Duplicate",
+        "EntityTooLarge",
+        "HighWaterMark",
+        "InSequence",
+        "InvalidMessage",
+        "InvalidUpdate",
+        "LedgerMismatch",
+        "Message",
+        "OnewriteError",
+        "Outcome",
+        "Rejected",
+        "SeenIds",
+        "Stale",
+        "sortable",
+    ]
+    assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable"]
+    assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection"]
+
+
+@pytest.mark.parametrize("package", [onewrite, onewrite.dynamodb, onewrite.mongodb])
+def test_what_is_exported_is_sorted_and_there(package: object) -> None:
+    names: list[str] = vars(package)["__all__"]
+    assert names == sorted(names)
+    assert [name for name in names if not hasattr(package, name)] == []
+
+
+def test_every_module_has_its_floor() -> None:
+    assert {room(module) for module in MODULES} - set(LEVEL) == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_point_one_way(path: Path) -> None:
+    own = room(module_of(path))
+    upwards = [name for name in imports(TREES[path]) if room(name) != own and LEVEL[room(name)] >= LEVEL[own]]
+    assert upwards == []
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    graph = {module_of(path): set(imports(tree)) - {module_of(path)} for path, tree in TREES.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
+
+
+@pytest.mark.parametrize("package", [onewrite, onewrite.dynamodb, onewrite.mongodb])
+def test_every_exported_class_and_method_says_what_it_is(package: object) -> None:
+    silent = []
+    for name in vars(package)["__all__"]:
+        exported = getattr(package, name)
+        if not inspect.isclass(exported) and not inspect.isfunction(exported):
+            continue  # a type alias
+        if not inspect.getdoc(exported):
+            silent.append(name)
+        for method, value in vars(exported).items():
+            # `entry` is what the engines ask a ledger for: its protocol speaks for it.
+            if inspect.isfunction(value) and not method.startswith("_") and method != "entry" and not value.__doc__:
+                silent.append(f"{name}.{method}")
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(TREES[path])
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_no_function_is_longer_than_25_lines_and_no_module_than_400(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+    functions = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert [function.name for function in functions if _lines(function) > 25] == []
+
+
+def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Without the docstring: what explains a function does not make it harder to read."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None and first.end_lineno is not None
+    docstring = first.end_lineno - first.lineno + 1 if documented and first.end_lineno is not None else 0
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring

@@ -1,0 +1,106 @@
+"""What a message must be, and what it derives."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from typing import Any
+
+import pytest
+
+from onewrite import InvalidMessage, Message, sortable
+
+
+def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
+    message: Any = Message("m1")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        message.id = "m2"
+    assert not hasattr(message, "__dict__")
+
+
+def test_a_message_needs_only_its_id() -> None:
+    message = Message("m1")
+    assert (message.source, message.sequence, message.body, dict(message.attributes)) == ("", None, None, {})
+
+
+def test_two_messages_do_not_share_their_attributes() -> None:
+    assert Message("m1").attributes is not Message("m2").attributes
+
+
+def test_a_message_is_hashed_without_its_body_and_attributes() -> None:
+    assert hash(Message("m1", body={"cents": 1}, attributes={"a": "b"})) == hash(Message("m1", body=[]))
+
+
+def test_messages_with_different_bodies_are_not_equal() -> None:
+    assert Message("m1", body=1) != Message("m1", body=2)
+    assert Message("m1", attributes={"a": 1}) != Message("m1", attributes={"a": 2})
+
+
+def test_an_empty_id_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match="id is empty"):
+        Message("")
+
+
+@pytest.mark.parametrize("value", [None, 1, b"m1", uuid.UUID(int=1), ["m1"], True])
+def test_an_id_that_is_no_text_is_refused_by_its_type(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match=f"Message.id is a {type(value).__name__}, not a str"):
+        Message(value)
+
+
+@pytest.mark.parametrize("value", [None, 1, b"s"])
+def test_a_source_that_is_no_text_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"Message\.source is a"):
+        Message("m1", source=value)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, b"1", (1,)])
+def test_a_sequence_is_an_int_or_text_and_nothing_else(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match=f"Message.sequence is a {type(value).__name__}.*sortable"):
+        Message("m1", sequence=value)
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 10**60, "", "a", "é"])
+def test_every_int_and_every_text_is_a_sequence(value: Any) -> None:
+    assert Message("m1", sequence=value).sequence == value
+
+
+@pytest.mark.parametrize("name", ["id", "source", "sequence"])
+def test_a_lone_surrogate_is_refused_for_no_database_stores_it(name: str) -> None:
+    fields: dict[str, Any] = {"id": "m1", name: "a\ud800"}
+    with pytest.raises(InvalidMessage, match=rf"Message\.{name} has a lone surrogate"):
+        Message(**fields)
+
+
+@pytest.mark.parametrize("text", ["é", "😀", "e\u0301", "a\0b", " "])
+def test_any_text_that_is_unicode_is_an_id(text: str) -> None:
+    assert Message(text, source=text).id == text
+
+
+def test_a_childs_key_is_the_same_on_every_delivery() -> None:
+    first = Message("evt-1", source="order-7", sequence=3, body=1)
+    again = Message("evt-1", source="elsewhere", sequence=4, body=2)
+    assert first.child("charge") == again.child("charge")
+
+
+def test_a_childs_key_never_changes_between_versions() -> None:
+    # A payment API may still hold keys that an older version handed out.
+    assert Message("evt-1").child("charge") == "3e6726b9-86e8-50eb-9064-a04250e8e9f9"
+    assert Message("é").child("") == str(uuid.uuid5(uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772"), "1:é"))
+
+
+def test_children_differ_by_name_by_message_and_by_where_one_ends() -> None:
+    keys = [Message(i).child(name) for i, name in [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b"), ("1:a", "bc")]]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, "1", True, None])
+def test_only_ints_from_zero_have_a_sortable_text(value: Any) -> None:
+    with pytest.raises(InvalidMessage, match="sortable"):
+        sortable(value)
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "110"), (9, "119"), (10, "1210"), (10**9, "2101000000000"), (10**99, "3100" + str(10**99))]
+)
+def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None:
+    assert sortable(n) == text

@@ -1,0 +1,60 @@
+"""The five answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+import pytest
+
+from onewrite import Applied, Deferred, Duplicate, Message, Outcome, Rejected, Stale
+
+MESSAGE = Message("m1")
+ANSWERS: list[Any] = [
+    Applied(MESSAGE),
+    Duplicate(MESSAGE),
+    Stale(MESSAGE, 3),
+    Deferred(MESSAGE, 2),
+    Rejected(MESSAGE),
+]
+
+
+def test_an_outcome_is_one_of_five() -> None:
+    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_outcome_has_no_truth_value(answer: Any) -> None:
+    with pytest.raises(TypeError, match=f"{type(answer).__name__} has no truth value.*settled"):
+        bool(answer)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_only_a_deferred_message_must_come_again(answer: Any) -> None:
+    assert answer.settled is not isinstance(answer, Deferred)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_outcome_is_frozen_and_has_no_room_for_other_fields(answer: Any) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        answer.message = Message("m2")
+    assert not hasattr(answer, "__dict__")
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_outcome_carries_its_message_and_no_entity_unless_given(answer: Any) -> None:
+    assert answer.message is MESSAGE
+    assert answer.entity is None
+    assert dataclasses.replace(answer, entity={"n": 1}).entity == {"n": 1}
+
+
+def test_an_applied_message_was_not_retried_unless_said_so() -> None:
+    assert Applied(MESSAGE).retried is False
+    assert Applied(MESSAGE, retried=True) != Applied(MESSAGE)
+
+
+def test_answers_compare_by_kind_and_content() -> None:
+    assert Duplicate(MESSAGE, {"n": 1}) == Duplicate(Message("m1"), {"n": 1})
+    assert ANSWERS[1] != ANSWERS[4]
+    assert Stale(MESSAGE, 3) != Stale(MESSAGE, 4)
+    assert Deferred(MESSAGE, 3) != Deferred(MESSAGE, 4)
