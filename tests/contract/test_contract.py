@@ -369,10 +369,12 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch(make_shop: MakeShop, 
 def _unfit(shop: Shop, ledger: Ledger, wrong: Any) -> str | None:
     if shop.name == "mongomock":
         return "mongomock raises errors of its own, and keeps half of an update that fails"
-    if shop.name == "moto" and isinstance(ledger, HighWaterMark) and isinstance(wrong, list):
-        return "moto compares a number with text, and raises TypeError"
-    if shop.name == "mongod" and isinstance(wrong, list if isinstance(ledger, SeenIds) else int):
-        return "on MongoDB this is what a ledger of this kind holds"
+    if shop.name == "moto" and isinstance(ledger, HighWaterMark):
+        return "moto compares values of different types, and raises TypeError"
+    if isinstance(wrong, int) and not isinstance(ledger, SeenIds):
+        return "a number is what a mark is"
+    if shop.name == "mongod" and isinstance(wrong, list) and isinstance(ledger, SeenIds):
+        return "on MongoDB a list is what a set of ids is"
     return None
 
 

@@ -55,7 +55,9 @@ def test_a_ledgers_attributes_are_all_known_as_its_own_and_all_differ(attribute:
     message = Message("m", source=source, sequence=1)
     remember, advance = SeenIds(attribute=attribute).entry(message, now), HighWaterMark(attribute).entry(message, now)
     slots = [*[slot for slot, _ in remember.lacks], *remember.drops, advance.slot, ""]
-    names = [*[attribute_of(attribute, slot) for slot in slots], attempt_attribute(attribute)]
+    for_ever = SeenIds(None, attribute).entry(message, now)
+    attempts = [attempt_attribute(attribute, entry) for entry in (advance, for_ever)]
+    names = [*[attribute_of(attribute, slot) for slot in slots], *attempts]
     assert len(set(names)) == len(names)
     assert all(is_ledger(attribute, name) for name in names)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
-from onewrite.dynamodb.request import Members
-from onewrite.dynamodb.values import plain, raw, size, typed
+from onewrite.dynamodb.values import Members, plain, raw, size, typed
 
 VALUES: list[Any] = [
     "",

@@ -8,16 +8,19 @@ mark it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.values import Members
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.ledger import Advance, Entry, Mark, Remember
 
+_PLAIN = frozenset({str, int, bytes, bool, Decimal})  # nearly all values: nothing to look into
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = ("AttributeUpdates", "Expected", "ConditionalOperator")
@@ -33,34 +36,13 @@ class Guarded:
     kwargs: dict[str, Any]
 
 
-class Members(AbstractSet[Any]):
-    """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
-
-    __slots__ = ("_members",)
-
-    def __init__(self, members: Iterable[Any]) -> None:
-        self._members = tuple(members)
-
-    def __contains__(self, member: object) -> bool:
-        return member in self._members
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __repr__(self) -> str:
-        return "{" + ", ".join(map(repr, self._members)) + "}"
-
-
 def attribute_of(attribute: str, slot: str) -> str:
     return f"{attribute}.{slot}" if slot else attribute
 
 
-def attempt_attribute(attribute: str) -> str:
-    """Where a set that is kept for ever has its last attempt token: the ids stay alone in their set."""
-    return f"{attribute}.attempt"
+def attempt_attribute(attribute: str, entry: Entry) -> str:
+    """Where the last attempt's token is, for a mark, and for a set that is kept for ever: its ids stay alone in it."""
+    return f"{attribute}.~{entry.slot[1:]}" if entry.slot else f"{attribute}.attempt"
 
 
 def attempt_mark(attempt: str, mark: Mark) -> Mark:
@@ -158,28 +140,29 @@ def _spell_set(places: tuple[int, ...], target: int, drops: int, *, forgets: boo
 @lru_cache(maxsize=8)
 def _spell_mark(rule: Literal["below", "absent", "next"]) -> _Spelling:
     condition = {
-        "below": "(attribute_not_exists(#ow_0) OR #ow_0[0]<:ow_s)",
+        "below": "(attribute_not_exists(#ow_0) OR #ow_0<:ow_m)",
         "absent": "attribute_not_exists(#ow_0)",
-        "next": "#ow_0[0]=:ow_s",
+        "next": "#ow_0=:ow_p",
     }[rule]
-    return _Spelling({"SET": "#ow_0=:ow_m"}, condition, frozenset({"#ow_0"}))
+    return _Spelling({"SET": "#ow_0=:ow_m,#ow_a=:ow_a"}, condition, frozenset({"#ow_0"}))
 
 
 def _names(attribute: str, entry: Entry) -> dict[str, str]:
-    if isinstance(entry, Advance):
-        return {"#ow_0": attribute_of(attribute, entry.slot)}
-    slots = [*[slot for slot, _ in entry.lacks], *entry.drops]
-    names = {f"#ow_{n}": attribute_of(attribute, slot) for n, slot in enumerate(slots)}
-    if not entry.forgets:
-        names["#ow_a"] = attempt_attribute(attribute)
-    return names
+    if isinstance(entry, Remember) and entry.forgets:
+        return _slot_names(attribute, (*[slot for slot, _ in entry.lacks], *entry.drops))
+    return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry)}
+
+
+@lru_cache(maxsize=64)
+def _slot_names(attribute: str, slots: tuple[str, ...]) -> dict[str, str]:
+    return {f"#ow_{n}": attribute_of(attribute, slot) for n, slot in enumerate(slots)}
 
 
 def _condition_values(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, Advance):
-        if entry.rule == "absent":
-            return {}
-        return {":ow_s": int(entry.mark) - 1 if entry.rule == "next" else entry.mark}
+        if entry.rule == "next":
+            return {":ow_p": int(entry.mark) - 1}
+        return {":ow_m": entry.mark} if entry.rule == "below" else {}
     values: dict[str, Any] = {f":ow_{n}": mark for n, mark in enumerate(_distinct(entry))}
     values[":ow_t"] = "SS" if isinstance(entry.mark, str) else "BS"
     return values
@@ -187,7 +170,8 @@ def _condition_values(entry: Entry) -> dict[str, Any]:
 
 def _update_values(entry: Entry, attempt: str) -> dict[str, Any]:
     if isinstance(entry, Advance):
-        return {":ow_m": _scalar(entry, attempt)}
+        _check_digits(entry)
+        return {":ow_m": entry.mark, ":ow_a": attempt}
     if entry.forgets:
         return {":ow_m": Members((entry.mark, attempt_mark(attempt, entry.mark)))}
     return {":ow_m": Members((entry.mark,)), ":ow_a": attempt}
@@ -195,17 +179,16 @@ def _update_values(entry: Entry, attempt: str) -> dict[str, Any]:
 
 def _stored(attribute: str, entry: Entry, attempt: str) -> dict[str, Any]:
     """What a new entity's ledger looks like."""
-    name = attribute_of(attribute, entry.slot)
     values = _update_values(entry, attempt)
-    return {name: values[":ow_m"]} | ({attempt_attribute(attribute): attempt} if ":ow_a" in values else {})
+    held = {attribute_of(attribute, entry.slot): values[":ow_m"]}
+    return held | {attempt_attribute(attribute, entry): attempt} if ":ow_a" in values else held
 
 
-def _scalar(entry: Advance, attempt: str) -> list[Any]:
+def _check_digits(entry: Advance) -> None:
     if isinstance(entry.mark, int) and abs(entry.mark) >= _BEYOND:
         raise InvalidMessage(
             f"Sequence {entry.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
         )
-    return [entry.mark, attempt]
 
 
 def _distinct(entry: Remember) -> list[Mark]:
@@ -236,7 +219,9 @@ def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _values(native: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {inner: _sendable(inner, value) for inner, value in _mapping(native, name).items()}
+    return {
+        inner: value if type(value) in _PLAIN else _sendable(inner, value) for inner, value in _mapping(native, name).items()
+    }
 
 
 def _check_native(native: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
@@ -12,6 +12,27 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
 _SHORT = 10**38  # more digits than a DynamoDB number has: boto3 says so
+
+
+class Members(AbstractSet[Any]):
+    """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Iterable[Any]) -> None:
+        self._members = tuple(members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._members
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(map(repr, self._members)) + "}"
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,6 +49,10 @@ def _typed(value: Any) -> dict[str, Any]:
         return {"S": value}
     if kind is int and -_SHORT < value < _SHORT:
         return {"N": str(value)}
+    if kind is Members:
+        members = list(value)
+        if all(type(member) is str for member in members):
+            return {"SS": members}
     if kind is list:
         return {"L": [_typed(member) for member in value]}
     return cast("dict[str, Any]", _serialize(value))

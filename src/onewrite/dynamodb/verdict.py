@@ -11,11 +11,9 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, is_ledger
 from onewrite.dynamodb.values import raw
-from onewrite.ledger import Advance, Remember, Stored
+from onewrite.ledger import Advance, Stored
 from onewrite.message import Message
 from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Rejected
-
-_MARK_AND_ATTEMPT = 2
 
 
 def without_ledger(attribute: str, item: Mapping[str, Any]) -> Entity:
@@ -45,19 +43,19 @@ def refused(attribute: str, guarded: Guarded, message: Message, item: Entity | N
 def _landed(attribute: str, guarded: Guarded, item: Entity) -> bool:
     """Did an earlier try of this very call put the mark there?"""
     entry = guarded.entry
-    if isinstance(entry, Remember) and not entry.forgets:
-        return bool(item.get(attempt_attribute(attribute)) == guarded.attempt)
+    if isinstance(entry, Advance) or not entry.forgets:
+        return bool(item.get(attempt_attribute(attribute, entry)) == guarded.attempt)
     # The id may stand in the slot of another generation; this call would have put it here.
-    token = guarded.attempt if isinstance(entry, Advance) else attempt_mark(guarded.attempt, entry.mark)
-    held: object = item.get(attribute_of(attribute, entry.slot))
-    return isinstance(held, list | AbstractSet) and token in held
+    held: AbstractSet[Any] = item.get(attribute_of(attribute, entry.slot), frozenset())
+    return attempt_mark(guarded.attempt, entry.mark) in held
 
 
 def _neutral(value: object) -> object:
-    if isinstance(value, AbstractSet):
-        members = cast("AbstractSet[object]", value)
-        return frozenset([raw(member) if isinstance(member, Binary) else member for member in members])
-    if isinstance(value, list) and len(pair := cast("list[object]", value)) == _MARK_AND_ATTEMPT:
-        mark = pair[0]
-        return int(mark) if isinstance(mark, Decimal) and mark == int(mark) else mark
-    return (cast("object", value),)  # wrapped, or a bare text or number would pass for a mark
+    match value:
+        case AbstractSet():
+            members = cast("AbstractSet[object]", value)
+            return frozenset([raw(member) if isinstance(member, Binary) else member for member in members])
+        case Decimal() if value == int(value):
+            return int(value)
+        case _:
+            return value
