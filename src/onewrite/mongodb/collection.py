@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from itertools import count
 from typing import Any, Literal, NoReturn, cast
 
 import bson
@@ -56,17 +55,19 @@ class _Flows:
         entry = self._entry(message)
         guarded = guard_insert(self._ledger.attribute, entry, document, native)
         entity = {"_id": document["_id"]}
-        for turn in count(1):
-            # What follows a gap creates nothing.
-            raced = None if _follows_gap(entry) else (yield from self._create(guarded, entity, native))
-            if raced is None and not _follows_gap(entry):
-                break
+        turn = 0
+        while True:
+            turn += 1
+            raced: DuplicateKeyError | None = None
+            if not _follows_gap(entry):  # such a message creates nothing
+                raced = yield from self._create(guarded, entity, native)
+                if raced is None:
+                    return Applied(message)
             found = yield from self._look(entity, native)
             if found is not None or raced is None:
                 return unmatched(self._ledger.attribute, entry, message, found)
             if turn == _ROUNDS:
                 raise raced
-        return Applied(message)
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         check_filter(self._ledger.attribute, query)
@@ -91,7 +92,9 @@ class _Flows:
     def _write(self, message: Message, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
         upsert = guarded.upsert
         raced: DuplicateKeyError | None = None
-        for turn in count(1):
+        turn = 0
+        while True:
+            turn += 1
             landed = yield from self._try(message, guarded, writer, upsert=upsert)
             if isinstance(landed, Applied):
                 return landed
@@ -108,7 +111,6 @@ class _Flows:
             # Else the gap that kept the message out may have been filled between the write and the look.
             if turn == _ROUNDS and raced is not None:
                 raise raced
-        raise AssertionError  # pragma: no cover  # count() does not end
 
     def _try(
         self, message: Message, guarded: Guarded, writer: Writer, *, upsert: bool
