@@ -24,8 +24,9 @@ Three generations need three different slots; there are six. Generation g lives 
 two slots after the one before, so any three in a row differ. Why not g mod 6? One slot cannot be emptied and written in one
 request, so an entity that slept and woke in step with the ring would always wake to the same slot, and that slot would grow
 by a burst each time. Steps of uneven length keep no rhythm for long: simulated over thirty years, an entity with a burst
-every P days, P from 16 to 400, keeps three or four bursts as a rule, 15 at most, and 24 of 37 at P = 296, the worst. What is left in the present slot
-from long ago is never mistaken for a fresh mark, because a mark carries the lap of its generation.
+every P days, P from 16 to 400, keeps three or four bursts as a rule, 15 at most, and 24 of 37 at P = 296, the worst. What
+is left in the present slot from long ago is never mistaken for a fresh mark, because a mark carries the lap of its
+generation.
 """
 
 from __future__ import annotations

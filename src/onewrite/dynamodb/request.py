@@ -55,19 +55,13 @@ def is_ledger(attribute: str, name: str) -> bool:
 
 
 def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
-    _check_native(native)
-    update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
-    names = _mapping(native, "ExpressionAttributeNames")
-    if update:
-        _check_roots(attribute, names, read_update(update).roots)
-    if condition is not None:
-        _check_roots(attribute, names, read_condition(condition).roots)
+    _check_native(attribute, native)
     spelling = _spell(entry)
     kwargs = {
         **native,
-        "UpdateExpression": _merged_update(update, spelling),
-        "ConditionExpression": _merged_condition(condition, spelling, 0),
-        "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
+        "UpdateExpression": _merged_update(native.get("UpdateExpression"), spelling),
+        "ConditionExpression": _merged_condition(native.get("ConditionExpression"), spelling, 0),
+        "ExpressionAttributeNames": {**_mapping(native, "ExpressionAttributeNames"), **_names(attribute, entry)},
         "ExpressionAttributeValues": {
             **_values(native, "ExpressionAttributeValues"),
             **_condition_values(entry),
@@ -83,13 +77,9 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
 
     Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet.
     """
-    _check_native(native)
+    _check_native(attribute, native)
     item = _values(native, "Item")
     _check_roots(attribute, {}, item)
-    condition = native.get("ConditionExpression")
-    names = _mapping(native, "ExpressionAttributeNames")
-    if condition is not None:
-        _check_roots(attribute, names, read_condition(condition).roots)
     spelling = _spell(entry)
     keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
     ours = {f"#ow_k{n}": name for n, name in enumerate(keys)}
@@ -97,8 +87,8 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
     kwargs = {
         **native,
         "Item": {**item, **_stored(attribute, entry, attempt)},
-        "ConditionExpression": _merged_condition(condition, spelling, len(keys)),
-        "ExpressionAttributeNames": {**names, **ours},
+        "ConditionExpression": _merged_condition(native.get("ConditionExpression"), spelling, len(keys)),
+        "ExpressionAttributeNames": {**_mapping(native, "ExpressionAttributeNames"), **ours},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if values := {**_values(native, "ExpressionAttributeValues"), **_condition_values(entry)}:
@@ -224,7 +214,8 @@ def _values(native: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _check_native(native: Mapping[str, Any]) -> None:
+def _check_native(attribute: str, native: Mapping[str, Any]) -> None:
+    """Refuse what would touch the ledger, or could not be merged with it."""
     for name in _LEGACY:
         if name in native:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
@@ -232,6 +223,12 @@ def _check_native(native: Mapping[str, Any]) -> None:
         for name in _mapping(native, argument):
             if name.startswith(RESERVED):
                 raise InvalidUpdate(f"The placeholder {name} begins as the ledger's own do: give it another name.")
+    update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
+    names = _mapping(native, "ExpressionAttributeNames")
+    if update:
+        _check_roots(attribute, names, read_update(update).roots)
+    if condition is not None:
+        _check_roots(attribute, names, read_condition(condition).roots)
 
 
 def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str]) -> None:

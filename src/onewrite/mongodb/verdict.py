@@ -33,8 +33,8 @@ def stored(attribute: str, document: Document, entry: Entry) -> Stored:
     if isinstance(found, list) and not entry.slot:
         return {"": _neutral(cast("object", found))}
     raise LedgerMismatch(
-        f"{attribute!r} holds a {type(cast('object', found)).__name__}, and not this ledger: another writer uses it, or `retention` was changed "
-        "from or to None. Give the ledger an attribute of its own."
+        f"{attribute!r} holds a {type(cast('object', found)).__name__}, and not this ledger: another writer uses it, "
+        "or `retention` was changed from or to None. Give the ledger an attribute of its own."
     )
 
 
