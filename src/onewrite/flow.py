@@ -11,6 +11,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -40,6 +41,16 @@ class Wait:
 
 
 Flow: TypeAlias = Generator[Call | Wait, Any, T]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts the requests that are sent where it is the `meter`."""
+
+    requests: int = 0
+
+
+meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
@@ -79,6 +90,7 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
 
 def _send(call: Call, target: object) -> Any:
+    _count()
     reply = getattr(target, call.method)(*call.args, **call.kwargs)
     if inspect.iscoroutine(reply):
         reply.close()  # never awaited, so never sent
@@ -87,9 +99,15 @@ def _send(call: Call, target: object) -> Any:
 
 
 def _begin(call: Call, target: object) -> Awaitable[Any]:
+    _count()
     reply = getattr(target, call.method)(*call.args, **call.kwargs)
     if not inspect.isawaitable(reply):
         raise ConfigurationError(
             f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
         )
     return reply
+
+
+def _count() -> None:
+    if (counting := meter.get()) is not None:
+        counting.requests += 1
