@@ -37,11 +37,12 @@ SET_BY_HAND: dict[str, Any] = {
 
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
-        resource = server.resource()
+        resource, lean = server.resource(), server.client(parameter_validation=False)
         table = resource.Table(TABLE)
-        yield from _marks(plan, client, table)
-        yield from _ids(plan, client, table)
+        yield from _marks(plan, client, lean, table)
+        yield from _ids(plan, client, lean, table)
         resource.meta.client.close()
+        lean.close()
 
 
 @contextmanager
@@ -58,11 +59,12 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
     client.close()
 
 
-def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
+def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
     ledger = HighWaterMark()
-    on_client = GuardedTable(client, ledger, table_name=TABLE)
+    on_client, on_lean = (GuardedTable(each, ledger, table_name=TABLE) for each in (client, lean))
     contenders: dict[str, Contender] = {
         "client": lambda turn: on_client.update_item(numbered(turn), Key={"id": plan.key(0, turn)}, **BUSINESS),
+        "lean": lambda turn: on_lean.update_item(numbered(turn), Key={"id": plan.key(9, turn)}, **BUSINESS),
         "table": _on_table(GuardedTable(table, ledger), plan),
         "by hand": lambda turn: table.update_item(
             Key={"id": plan.key(2, turn)},
@@ -80,6 +82,7 @@ def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
     took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
     yield ratio("HighWaterMark, client", "by hand, Table", took["client"], took["by hand"], target=0.92)
     yield ratio("HighWaterMark, client", "unguarded, Table", took["client"], took["unguarded"], target=1.0)
+    yield ratio("HighWaterMark, client without validation", "by hand, Table", took["lean"], took["by hand"])
     yield ratio("HighWaterMark, Table", "by hand, Table", took["table"], took["by hand"], target=1.08)
     yield ratio("the same by hand, client", "by hand, Table", took["by hand, client"], took["by hand"])
 
@@ -88,11 +91,13 @@ def _on_table(guarded: GuardedTable, plan: Plan) -> Contender:
     return lambda turn: guarded.update_item(numbered(turn), Key={"id": plan.key(1, turn)}, **BUSINESS)
 
 
-def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
+def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
-    on_client, on_table = GuardedTable(client, SeenIds(), table_name=TABLE), GuardedTable(table, SeenIds())
+    on_client, on_lean = (GuardedTable(each, SeenIds(), table_name=TABLE) for each in (client, lean))
+    on_table = GuardedTable(table, SeenIds())
     contenders: dict[str, Contender] = {
         "client": lambda turn: on_client.update_item(Message(ids[turn]), Key={"id": plan.key(4, turn)}, **BUSINESS),
+        "lean": lambda turn: on_lean.update_item(Message(ids[turn]), Key={"id": plan.key(10, turn)}, **BUSINESS),
         "table": lambda turn: on_table.update_item(Message(ids[turn]), Key={"id": plan.key(5, turn)}, **BUSINESS),
         "by hand": lambda turn: table.update_item(
             Key={"id": plan.key(6, turn)},
@@ -108,6 +113,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
     }
     took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
     yield ratio("SeenIds, client", "one set for ever by hand, Table", took["client"], took["by hand"], target=1.0)
+    yield ratio("SeenIds, client without validation", "one set for ever by hand, Table", took["lean"], took["by hand"])
     yield ratio("SeenIds, Table", "one set for ever by hand, Table", took["table"], took["by hand"], target=1.08)
     yield ratio(
         "one set for ever by hand, client", "one set for ever by hand, Table", took["by hand, client"], took["by hand"]
