@@ -1,0 +1,165 @@
+"""Any record at all: envelopes change nothing, keys stay apart, and no error shows content."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from base64 import b64encode
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from onewrite import InvalidMessage, Message
+from onewrite.identity import (
+    Identity,
+    cloudevent,
+    dynamodb_stream_position,
+    eventbridge,
+    fifo_sequence,
+    json_body,
+    kafka_position,
+    kinesis_position,
+    sns,
+    sqs_message_id,
+)
+
+CANARY = "4111-1111-1111-1111"
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+names = st.one_of(texts, st.sampled_from(["id", "source", "detail", "Type", "Message", "specversion", "ce-id"]))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def answer(identity: Identity, record: Any) -> tuple[Any, ...] | str:
+    try:
+        message = identity(record)
+    except InvalidMessage as error:
+        return str(error)
+    return (message.id, message.source, message.sequence, message.body)
+
+
+def in_eventbridge(detail: Any) -> dict[str, Any]:
+    return {"version": "0", "id": "e1", "detail-type": "t", "source": "s", "detail": detail}
+
+
+def in_sns(message: str) -> dict[str, Any]:
+    return {"Type": "Notification", "MessageId": "n1", "TopicArn": "arn:topic", "Message": message}
+
+
+@given(st.dictionaries(names, values, max_size=4), st.sampled_from(["id", "source", "@", "detail.id"]))
+def test_envelopes_change_nothing_about_a_json_body(body: dict[str, Any], expression: str) -> None:
+    identity = json_body(id=expression, sequence="sequence || `0`")
+    plain = answer(identity, {"messageId": "b1", "body": json.dumps(body)})
+    event = json.dumps(in_eventbridge(body))
+    assert answer(eventbridge(identity), {"messageId": "b1", "body": event}) == plain
+    assert answer(sns(identity), {"messageId": "b1", "body": json.dumps(in_sns(json.dumps(body)))}) == plain
+    assert answer(sns(eventbridge(identity)), {"messageId": "b1", "body": json.dumps(in_sns(event))}) == plain
+
+
+@given(values)
+def test_raw_delivery_is_the_same_as_no_envelope(body: Any) -> None:
+    record = {"messageId": "b1", "body": json.dumps(body)}
+    for identity in (json_body(id="id"), json_body(id="@"), sqs_message_id(), cloudevent()):
+        assert answer(sns(eventbridge(identity)), record) == answer(identity, record)
+
+
+@given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts.filter(bool))
+def test_two_cloudevents_never_share_an_id(source: str, own: str, other_source: str, other: str) -> None:
+    assume((source, own) != (other_source, other))
+    assert cloud(source, own).id != cloud(other_source, other).id
+
+
+@given(st.integers(0, 99), st.text("0123456789:ab", min_size=1), st.text("0123456789:ab", min_size=1))
+def test_a_length_within_an_id_misleads_nobody(cut: int, one: str, other: str) -> None:
+    joined = one + other
+    elsewhere = 1 + cut % (len(joined) - 1)
+    same = elsewhere == len(one)
+    assert (cloud(one, other).id == cloud(joined[:elsewhere], joined[elsewhere:]).id) is same
+
+
+def cloud(source: str, own_id: str) -> Message:
+    event = {"specversion": "1.0", "id": own_id, "source": source, "type": "t"}
+    return cloudevent()({"messageId": "b1", "body": json.dumps(event)})
+
+
+IDENTITIES = [
+    json_body(id="id"),
+    json_body(id="join('', id)", source="source", sequence="to_number(sequence)"),
+    sqs_message_id(),
+    fifo_sequence(),
+    cloudevent(),
+    kinesis_position(),
+    dynamodb_stream_position(),
+    kafka_position(),
+]
+IDENTITIES += [envelope(identity) for identity in IDENTITIES for envelope in (sns, eventbridge)]
+
+canaries = st.just(CANARY)
+anything = st.recursive(
+    canaries
+    | st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.binary(max_size=4)
+    | st.just(f'{{"id": "{CANARY}'),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.one_of(canaries, names), inner, max_size=2),
+    max_leaves=6,
+)
+bodies = st.one_of(
+    anything,
+    anything.map(lambda value: json.dumps(value, default=str)),
+    anything.map(lambda value: json.dumps(in_eventbridge({"id": value}), default=str)),
+    anything.map(
+        lambda value: json.dumps({"specversion": "1.0", "id": value, "source": value, "data_base64": value}, default=str)
+    ),
+    anything.map(
+        lambda value: json.dumps(in_sns(json.dumps(value, default=str)) | {"MessageAttributes": value}, default=str)
+    ),
+    anything.map(lambda value: b64encode(json.dumps(value, default=str).encode()).decode()),
+)
+# What names a record in errors is no content: its ids, topic, partition and offset.
+records = st.fixed_dictionaries(
+    {"messageId": st.just("b1")},
+    optional={
+        "body": bodies,
+        "attributes": st.one_of(anything, st.fixed_dictionaries({"SequenceNumber": anything, "MessageGroupId": anything})),
+        "messageAttributes": st.one_of(anything, st.dictionaries(st.sampled_from(["ce-id", "a"]), anything)),
+        "headers": st.one_of(anything, st.lists(st.dictionaries(st.sampled_from(["ce_id", "a"]), st.lists(st.integers())))),
+        "kinesis": st.one_of(anything, st.fixed_dictionaries({"data": bodies, "sequenceNumber": anything})),
+        "dynamodb": st.one_of(anything, st.fixed_dictionaries({"Keys": anything, "SequenceNumber": anything})),
+        "eventID": st.sampled_from(["c4ca", "shardId-0:1"]),
+        "eventSourceARN": anything,
+        "eventName": anything,
+        "userIdentity": anything,
+        "value": bodies,
+        "key": anything,
+        "topic": st.just("t"),
+        "partition": st.one_of(st.integers(), st.booleans()),
+        "offset": st.one_of(st.integers(), st.floats()),
+    },
+)
+
+
+@given(records, st.sampled_from(IDENTITIES))
+def test_a_record_gives_a_message_or_an_error_without_content(record: dict[str, Any], identity: Identity) -> None:
+    before, error = repr(record), None
+    try:
+        identity(record)
+    except InvalidMessage as refusal:
+        error = refusal
+    if error is not None:
+        assert CANARY not in str(error)
+        assert "(no id)" not in str(error)
+        assert (error.__cause__, error.__context__) == (None, None)
+    assert repr(record) == before
+
+
+@given(anything, st.sampled_from(IDENTITIES))
+def test_garbage_is_refused(garbage: Any, identity: Identity) -> None:
+    with contextlib.suppress(InvalidMessage):
+        identity(garbage)

@@ -1,0 +1,777 @@
+"""Which record becomes which message, and what a record without a key is refused with."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import sys
+from base64 import b64encode
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import onewrite.identity
+from onewrite import ConfigurationError, InvalidMessage, Message, sortable
+from onewrite.identity import (
+    Identity,
+    cloudevent,
+    dynamodb_stream_position,
+    eventbridge,
+    fifo_sequence,
+    json_body,
+    kafka_position,
+    kinesis_position,
+    record_id,
+    sns,
+    sqs_message_id,
+)
+
+CANARY = "4111-1111-1111-1111"
+QUEUE = "arn:aws:sqs:eu-west-1:123456789012:orders.fifo"
+STREAM = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+TABLE = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000"
+
+
+def encoded(data: bytes | str) -> str:
+    return b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+def sqs(body: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "messageId": "b1",
+        "receiptHandle": "AQEB",
+        "body": body if isinstance(body, str) else json.dumps(body),
+        "attributes": {"ApproximateReceiveCount": "2"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": QUEUE,
+        **more,
+    }
+
+
+def fifo(group: str = "g1", number: str = "18849496460467696128", **more: Any) -> dict[str, Any]:
+    return sqs("text", attributes={"SequenceNumber": number, "MessageGroupId": group}, **more)
+
+
+def kinesis(data: bytes | str, number: str = "49590338271490256608559692538361571095921575989136588898") -> dict[str, Any]:
+    return {
+        "kinesis": {"partitionKey": "p", "sequenceNumber": number, "data": encoded(data)},
+        "eventID": f"shardId-000000000006:{number}",
+        "eventSource": "aws:kinesis",
+        "eventSourceARN": STREAM,
+    }
+
+
+def change(keys: Any, number: str = "111", **more: Any) -> dict[str, Any]:
+    return {
+        "eventID": "c4ca4238",
+        "eventName": "INSERT",
+        "dynamodb": {"Keys": keys, "NewImage": {"no": {"S": "o-7"}}, "SequenceNumber": number},
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": TABLE,
+        **more,
+    }
+
+
+def kafka(value: bytes | str | None, **more: Any) -> dict[str, Any]:
+    return {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 15,
+        "timestamp": 1545084650987,
+        "timestampType": "CREATE_TIME",
+        "key": encoded("k"),
+        "value": None if value is None else encoded(value),
+        "headers": [],
+        **more,
+    }
+
+
+def notification(message: str, **more: Any) -> dict[str, Any]:
+    return {
+        "Type": "Notification",
+        "MessageId": "n1",
+        "TopicArn": "arn:topic",
+        "Subject": "s",
+        "Message": message,
+        "UnsubscribeURL": "https://secret",
+        **more,
+    }
+
+
+def event(detail: Any, **more: Any) -> dict[str, Any]:
+    return {"version": "0", "id": "e1", "detail-type": "Placed", "source": "shop", "detail": detail, **more}
+
+
+def refused(identity: Identity, record: Any) -> str:
+    """What an identity says against a record; no part of it has shown the content."""
+    with pytest.raises(InvalidMessage) as caught:
+        identity(record)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert CANARY not in str(caught.value)
+    return str(caught.value)
+
+
+# json_body ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_expressions_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
+    identity = json_body(id="order.no", source="tenant", sequence="version")
+    body = {"order": {"no": "o-7"}, "tenant": "t1", "version": 3}
+    assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, attributes={"ApproximateReceiveCount": "2"})
+
+
+def test_without_expressions_for_them_there_is_no_source_and_no_sequence() -> None:
+    message = json_body(id="id")(sqs({"id": "m1", "source": "s", "sequence": 1}))
+    assert (message.source, message.sequence) == ("", None)
+
+
+@pytest.mark.parametrize("record", [sqs({"no": "o-7"}), kinesis('{"no": "o-7"}'), kafka('{"no": "o-7"}')])
+def test_a_json_body_is_read_from_sqs_from_kinesis_and_from_kafka(record: dict[str, Any]) -> None:
+    assert json_body(id="no")(record).id == "o-7"
+
+
+def test_on_a_dynamodb_stream_the_body_is_the_change() -> None:
+    message = json_body(id="NewImage.no.S", source="eventName")(change({"pk": {"S": "a"}}))
+    assert (message.id, message.source) == ("o-7", "INSERT")
+
+
+def test_a_body_that_is_parsed_already_is_taken_as_it_is() -> None:
+    assert json_body(id="no")({"messageId": "b1", "body": {"no": "o-7"}}).id == "o-7"
+
+
+def test_a_body_may_be_any_json() -> None:
+    assert json_body(id="@")(sqs('"o-7"')).id == "o-7"
+    assert json_body(id="[1]")(sqs('[1, "o-7"]')).id == "o-7"
+
+
+def test_numbers_with_a_fraction_lose_nothing() -> None:
+    body = json_body(id="id")(sqs('{"id": "m", "cents": 1999, "price": 0.1, "huge": 1e400}')).body
+    assert (body["cents"], body["price"], body["huge"]) == (1999, Decimal("0.1"), Decimal("1e400"))
+    assert [type(body[name]) for name in ("cents", "price", "huge")] == [int, Decimal, Decimal]
+
+
+def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
+    record = sqs('{"id": "m", "price": 0.5}')
+    assert type(json_body(id="id", parse_float=float)(record).body["price"]) is float
+    wrapped = sqs(event({"id": "m", "price": 0.5}))
+    assert type(eventbridge(json_body(id="id"), parse_float=float)(wrapped).body["price"]) is float
+    structured = sqs({"specversion": "1.0", "id": "1", "source": "s", "data": 0.5})
+    assert type(cloudevent(parse_float=float)(structured).body) is float
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({}, "is missing or null"),
+        ({"no": None}, "is missing or null"),
+        ({"no": ""}, "is an empty text"),
+        ({"no": False}, "is a boolean"),
+        ({"no": [CANARY]}, "is an array"),
+        ({"no": {CANARY: CANARY}}, "is an object"),
+        ([CANARY], "is missing or null"),
+    ],
+)
+@pytest.mark.parametrize("name", ["id", "source", "sequence"])
+def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: str, body: Any, kind: str) -> None:
+    expressions: dict[str, Any] = {"id": '`"m"`', name: "no"}
+    assert refused(json_body(**expressions), sqs(body)) == (
+        f"Record b1: the {name}, JMESPath 'no', {kind}, where a text with something in it is needed."
+    )
+
+
+@pytest.mark.parametrize("number", ["7", "4111.5", "-1"])
+@pytest.mark.parametrize("name", ["id", "source"])
+def test_a_number_is_no_id_and_no_source_and_the_remedy_is_said(name: str, number: str) -> None:
+    expressions: dict[str, Any] = {"id": '`"m"`', name: "no"}
+    said = refused(json_body(**expressions), sqs(f'{{"no": {number}}}'))
+    assert said == (
+        f"Record b1: the {name}, JMESPath 'no', is a number, where a text is needed: to_string(no) makes it one."
+    )
+
+
+def test_the_remedy_works() -> None:
+    assert json_body(id="to_string(no)")(sqs({"no": 7})).id == "7"
+
+
+@pytest.mark.parametrize(("sequence", "found"), [(3, 3), (0, 0), (-1, -1), ("0003", "0003")])
+def test_a_sequence_is_an_int_or_a_text(sequence: Any, found: Any) -> None:
+    assert json_body(id="id", sequence="n")(sqs({"id": "m", "n": sequence})).sequence == found
+
+
+@pytest.mark.parametrize("number", ["1.0", "1.5"])
+def test_a_sequence_with_a_fraction_is_refused(number: str) -> None:
+    said = refused(json_body(id="id", sequence="n"), sqs(f'{{"id": "m", "n": {number}}}'))
+    assert said.startswith("Record b1: the sequence, JMESPath 'n', is a number")
+
+
+def test_a_computation_that_fails_is_named_without_what_it_failed_on() -> None:
+    said = refused(json_body(id="join('-', no)"), sqs({"no": [CANARY, 1]}))
+    assert said == ("Record b1: the id, JMESPath \"join('-', no)\", cannot be computed from this body (JMESPathTypeError).")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (f"card {CANARY}", "at character 0"),
+        (f'{{"id": "{CANARY}"', "at character 28"),
+        ("", "at character 0"),
+        ('{"id": "m", "n": NaN}', "ValueError"),
+        ('{"id": "m", "n": -Infinity}', "ValueError"),
+        ('{"id": "m", "n": 1e9999999999999999999}', "InvalidOperation"),
+        ('{"id": "m", "n": ' + "1" * 5000 + "}", "ValueError"),
+        ("[" * 100_000, "RecursionError"),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused_without_showing_it(body: str, problem: str) -> None:
+    assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body is no JSON ({problem})."
+
+
+def test_bytes_that_are_no_utf8_are_refused() -> None:
+    said = refused(json_body(id="id"), kafka(b'{"id": "\xff"}'))
+    assert said == "Record orders-3@15: its body is no JSON (UnicodeDecodeError)."
+
+
+@pytest.mark.parametrize("data", ["???", "YWJj=YWJj", CANARY, 5, None, "é"])
+def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
+    record = kinesis("")
+    record["kinesis"]["data"] = data
+    for identity in (json_body(id="id"), kinesis_position()):
+        assert refused(identity, record).endswith(": its data is not in base64.")
+
+
+@pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
+def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
+    assert refused(json_body(id="id"), record) == f"Record {record_id(record)}: it has no body."
+
+
+def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
+    for body in ('{"id": "\\ud800"}', '{"id": "\\ud800' + CANARY + '"}'):
+        assert refused(json_body(id="id"), sqs(body)).startswith("Record b1: Message.id has a lone surrogate")
+
+
+@pytest.mark.parametrize("expression", ["", "a.", "a[", "no_such(a)", "length()", "'", "a ||"])
+@pytest.mark.parametrize("name", ["id", "source", "sequence"])
+def test_a_bad_expression_is_named_at_once(name: str, expression: str) -> None:
+    expressions: dict[str, Any] = {"id": "id", name: expression}
+    with pytest.raises(ConfigurationError) as caught:
+        json_body(**expressions)
+    assert str(caught.value).startswith(f"{name}={expression!r} is no JMESPath expression: ")
+
+
+def test_an_expression_that_needs_a_body_is_not_mistaken_for_a_bad_one() -> None:
+    assert json_body(id="join('-', [a, b])")(sqs({"a": "x", "b": "y"})).id == "x-y"
+
+
+@pytest.mark.parametrize("expression", [None, 1, b"id", ["id"]])
+def test_an_expression_that_is_no_text_is_named_at_once(expression: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"id=.* a JMESPath expression is a str"):
+        json_body(id=expression)
+
+
+def test_expressions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = json_body(id="id")
+    monkeypatch.setattr("jmespath.compile", None)
+    assert identity(sqs({"id": "m"})).id == "m"
+
+
+def test_a_missing_jmespath_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jmespath", None)
+    spec = importlib.util.find_spec("onewrite.identity.body")
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "onewrite\[aws\]"') as caught:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert caught.value.name == "jmespath"
+
+
+# attributes -----------------------------------------------------------------------------------------------------------
+
+
+def test_attributes_are_the_users_over_those_of_sqs() -> None:
+    users = {
+        "tenant": {"stringValue": "t1", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
+        "count": {"stringValue": "7", "dataType": "Number.int"},
+        "key": {"binaryValue": encoded(b"\xff"), "dataType": "Binary"},
+        "SenderId": {"stringValue": "me", "dataType": "String"},
+    }
+    record = sqs("x", attributes={"ApproximateReceiveCount": "2", "SenderId": "AIDA"}, messageAttributes=users)
+    assert sqs_message_id()(record).attributes == {
+        "ApproximateReceiveCount": "2",
+        "tenant": "t1",
+        "count": "7",
+        "key": b"\xff",
+        "SenderId": "me",
+    }
+
+
+def test_attributes_of_a_kafka_record_are_its_headers_over_its_metadata() -> None:
+    record = kafka("v", headers=[{"tenant": [116, 49]}, {"name": [-61, -87]}, {"tenant": [116, 50]}])
+    assert kafka_position()(record).attributes == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 15,
+        "timestamp": 1545084650987,
+        "timestampType": "CREATE_TIME",
+        "key": b"k",
+        "tenant": b"t2",
+        "name": "é".encode(),
+    }
+
+
+def test_a_kafka_record_may_lack_key_and_value() -> None:
+    message = kafka_position()(kafka(None, key=None))
+    assert (message.attributes["key"], message.body) == (None, None)
+
+
+def test_attributes_of_stream_records_are_what_the_stream_says() -> None:
+    assert kinesis_position()(kinesis("x", "7")).attributes == {"partitionKey": "p", "sequenceNumber": "7"}
+    expired = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    record = change({"pk": {"S": "a"}}, userIdentity=expired)
+    assert dynamodb_stream_position()(record).attributes == {"userIdentity": expired}
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"messageAttributes": {"a": CANARY}}, "one of its messageAttributes is a text, where an object is needed."),
+        ({"messageAttributes": {"a": {"binaryValue": CANARY}}}, "if it is meant to be binary, is not in base64."),
+        ({"messageAttributes": {"a": {}}}, "if it is meant to be binary, is not in base64."),
+        ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, where an object is needed."),
+        ({"attributes": CANARY}, "its attributes is a text, where an object is needed."),
+        ({"headers": CANARY}, "its headers are not lists of bytes by name."),
+        ({"headers": [{"a": [CANARY]}]}, "its headers are not lists of bytes by name."),
+        ({"headers": [{"a": CANARY}]}, "its headers are not lists of bytes by name."),
+        ({"headers": 5}, "its headers are not lists of bytes by name."),
+    ],
+)
+def test_attributes_that_cannot_be_read_are_refused(part: dict[str, Any], said: str) -> None:
+    assert refused(sqs_message_id(), sqs("x", **part)).endswith(said)
+
+
+# sqs_message_id and fifo_sequence -------------------------------------------------------------------------------------
+
+
+def test_the_message_id_is_that_of_sqs_and_the_body_is_its_text() -> None:
+    message = sqs_message_id()(sqs('{"a": 1}'))
+    assert (message.id, message.source, message.sequence, message.body) == ("b1", "", None, '{"a": 1}')
+
+
+def test_a_record_without_a_message_id_is_refused() -> None:
+    assert refused(sqs_message_id(), {"body": CANARY}) == (
+        "Record (no id): its messageId is missing or null, where a text with something in it is needed."
+    )
+
+
+def test_the_position_in_a_fifo_queue_is_the_group_and_the_sequence_number() -> None:
+    message = fifo_sequence()(fifo("customer/7"))
+    assert (message.id, message.source, message.body) == ("b1", f"{QUEUE}/customer/7", "text")
+    assert message.sequence == sortable(18849496460467696128)
+
+
+def test_fifo_positions_sort_as_the_numbers_do() -> None:
+    numbers = ["9", "10", "18849496460467696128", str(2**128 - 1)]
+    positions: list[Any] = [fifo_sequence()(fifo(number=number)).sequence for number in numbers]
+    assert positions == sorted(positions)
+
+
+def test_the_groups_of_two_queues_are_two_sources() -> None:
+    one, other = fifo_sequence()(fifo()), fifo_sequence()(fifo(eventSourceARN="arn:aws:sqs:eu-west-1:1:other.fifo"))
+    assert one.source != other.source
+
+
+def test_a_record_of_a_standard_queue_has_no_position_though_it_may_have_a_group() -> None:
+    record = sqs("x", attributes={"MessageGroupId": "fair"})
+    assert refused(fifo_sequence(), record) == (
+        "Record b1: it has no SequenceNumber: a standard queue keeps no order. Use json_body or sqs_message_id."
+    )
+
+
+@pytest.mark.parametrize("number", ["", "1x", "-1", "\uff11", " 1", "1" * 130, 7, None])
+def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None:
+    assert "its sequence number is" in refused(fifo_sequence(), fifo(number=number))
+
+
+@pytest.mark.parametrize("part", [{"eventSourceARN": None}, {"messageId": 5}, {"attributes": {"SequenceNumber": "1"}}])
+def test_a_fifo_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
+    assert "where a text with something in it is needed" in refused(fifo_sequence(), fifo() | part)
+
+
+# sns and eventbridge --------------------------------------------------------------------------------------------------
+
+
+def test_the_envelope_of_sns_is_taken_off() -> None:
+    message = sns(json_body(id="no"))(sqs(notification('{"no": "o-7"}')))
+    assert (message.id, message.body) == ("o-7", {"no": "o-7"})
+    assert message.attributes == {
+        "ApproximateReceiveCount": "2",
+        "MessageId": "n1",
+        "TopicArn": "arn:topic",
+        "Subject": "s",
+    }
+
+
+def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
+    published = {
+        "tenant": {"Type": "String", "Value": "t1"},
+        "key": {"Type": "Binary", "Value": encoded(b"\xff")},
+    }
+    message = sns(sqs_message_id())(sqs(notification("text", MessageAttributes=published)))
+    assert (message.attributes["tenant"], message.attributes["key"]) == ("t1", b"\xff")
+    assert message.body == "text"
+
+
+@pytest.mark.parametrize("published", [[CANARY], CANARY, {"a": CANARY}, {"a": {"Type": CANARY}}, {"a": {"Value": CANARY}}])
+def test_published_attributes_that_cannot_be_read_are_refused(published: Any) -> None:
+    said = refused(sns(sqs_message_id()), sqs(notification("text", MessageAttributes=published)))
+    assert said.startswith("Record b1: the MessageAttributes of its SNS envelope are")
+
+
+def test_the_envelope_of_eventbridge_is_taken_off() -> None:
+    message = eventbridge(json_body(id="no"))(sqs(event({"no": "o-7"})))
+    assert (message.id, message.body) == ("o-7", {"no": "o-7"})
+    assert message.attributes == {
+        "ApproximateReceiveCount": "2",
+        "version": "0",
+        "id": "e1",
+        "detail-type": "Placed",
+        "source": "shop",
+    }
+
+
+def test_an_envelope_within_an_envelope_is_taken_off() -> None:
+    record = sqs(notification(json.dumps(event({"no": "o-7"}))))
+    message = sns(eventbridge(json_body(id="no")))(record)
+    assert (message.id, message.attributes["detail-type"], message.attributes["MessageId"]) == ("o-7", "Placed", "n1")
+
+
+@pytest.mark.parametrize("shape", [kinesis, kafka])
+def test_an_envelope_is_taken_off_in_every_transport(shape: Any) -> None:
+    assert eventbridge(json_body(id="no"))(shape(json.dumps(event({"no": "o-7"})))).id == "o-7"
+    assert sns(json_body(id="no"))(shape(json.dumps(notification('{"no": "o-7"}')))).id == "o-7"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "text",
+        "[1]",
+        '{"no": "o-7"}',
+        json.dumps({"Type": "Notification", "Message": "m"}),
+        json.dumps(notification("m", Type="SubscriptionConfirmation")),
+        json.dumps(notification("m") | {"Message": {"no": 1}}),
+        json.dumps({"detail": {}, "id": "e1", "source": "s"}),
+        json.dumps(event("detail")),
+    ],
+)
+def test_a_body_that_is_no_envelope_goes_inside_as_it_is(body: str) -> None:
+    record = sqs(body)
+    seen: list[Any] = []
+
+    def inner(record: Any) -> Message:
+        seen.append(record)
+        return Message("m")
+
+    for wrapped in (sns(inner), eventbridge(inner)):
+        wrapped(record)
+        assert seen.pop() is record
+
+
+def test_below_an_envelope_the_message_id_is_still_that_of_the_queue() -> None:
+    assert sns(sqs_message_id())(sqs(notification("m"))).id == "b1"
+    assert eventbridge(sqs_message_id())(sqs(event({}))).id == "b1"
+
+
+def test_no_envelope_says_what_only_the_queue_can_say() -> None:
+    forged = fifo() | {"body": json.dumps(event({}, SequenceNumber="1", MessageGroupId="other"))}
+    message, plain = eventbridge(fifo_sequence())(forged), fifo_sequence()(fifo())
+    assert (message.sequence, message.source) == (plain.sequence, plain.source)
+
+
+def test_the_key_of_an_envelope_is_there_to_read() -> None:
+    assert json_body(id="id")(sqs(event({}))).id == "e1"
+    assert json_body(id="MessageId")(sqs(notification("m"))).id == "n1"
+
+
+def test_what_is_wrong_within_an_envelope_is_told_with_the_records_id() -> None:
+    wrapped = sns(json_body(id="no"))
+    assert refused(wrapped, sqs(notification(CANARY))) == "Record b1: its body is no JSON (at character 4)."
+    assert refused(wrapped, sqs(notification(json.dumps({"x": CANARY})))).startswith("Record b1: the id, JMESPath 'no',")
+
+
+@pytest.mark.parametrize("envelope", [sns, eventbridge])
+def test_an_envelope_needs_an_identity_within(envelope: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{envelope.__name__}.'orderId'.*json_body"):
+        envelope("orderId")
+
+
+# cloudevent -----------------------------------------------------------------------------------------------------------
+
+
+def structured(**more: Any) -> dict[str, Any]:
+    return {"specversion": "1.0", "id": "A-1", "source": "/orders", "type": "placed", **more}
+
+
+def binary(**said: str) -> dict[str, Any]:
+    return {name.replace("_", "-", 1): {"stringValue": value, "dataType": "String"} for name, value in said.items()}
+
+
+def test_a_structured_event_is_its_source_and_id_and_its_data_is_the_body() -> None:
+    message = cloudevent()(sqs(structured(data={"no": "o-7"}, subject="o-7")))
+    assert message == Message(
+        "7:/orders:A-1",
+        source="/orders",
+        body={"no": "o-7"},
+        attributes={"ApproximateReceiveCount": "2"} | structured(subject="o-7"),
+    )
+
+
+def test_a_binary_event_is_read_from_the_attributes_of_an_sqs_message() -> None:
+    said = binary(ce_id="A-1", ce_source="/orders", ce_type="placed", ce_specversion="1.0")
+    message = cloudevent()(sqs({"no": "o-7"}, messageAttributes=said))
+    assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", {"no": "o-7"})
+    assert message.attributes["type"] == "placed"
+
+
+@pytest.mark.parametrize("prefix", ["ce_", "ce-", "CE-", "Ce_", "cloudEvents:", "cloudEvents_", "cloudevents-"])
+def test_a_binary_event_is_read_from_the_headers_of_a_kafka_record(prefix: str) -> None:
+    headers = [{f"{prefix}id": list(b"A-1")}, {f"{prefix}source": list(b"/orders")}, {"content-type": list(b"text/plain")}]
+    message = cloudevent()(kafka("data", headers=headers))
+    assert (message.id, message.source, message.body) == ("7:/orders:A-1", "/orders", b"data")
+    assert message.attributes["datacontenttype"] == "text/plain"
+
+
+def test_both_modes_give_one_event_the_same_id() -> None:
+    said = binary(ce_id="A-1", ce_source="/orders")
+    assert cloudevent()(sqs("1", messageAttributes=said)).id == cloudevent()(sqs(structured())).id
+
+
+def test_an_event_in_eventbridge_and_sns_is_found() -> None:
+    assert sns(eventbridge(cloudevent()))(sqs(notification(json.dumps(event(structured()))))).id == "7:/orders:A-1"
+
+
+@pytest.mark.parametrize("name", ["content-type", "Content-Type", "contentType", "content_type"])
+def test_structured_mode_may_repeat_the_events_attributes(name: str) -> None:
+    said = binary(ce_id="A-1", ce_source="/orders")
+    said[name] = {"stringValue": "application/cloudevents+json; charset=UTF-8", "dataType": "String"}
+    assert cloudevent()(sqs(structured(data=5), messageAttributes=said)).body == 5
+
+
+def test_a_single_attribute_beside_a_structured_event_is_not_taken_for_binary_mode() -> None:
+    assert cloudevent()(sqs(structured(data=5), messageAttributes=binary(ce_type="placed"))).body == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "data"),
+    [
+        ({"data": None}, None),
+        ({}, None),
+        ({"data": "text", "datacontenttype": "text/plain"}, "text"),
+        ({"data_base64": encoded(b"\xff")}, b"\xff"),
+    ],
+)
+def test_the_data_of_a_structured_event(said: dict[str, Any], data: Any) -> None:
+    assert cloudevent()(sqs(structured(**said))).body == data
+
+
+@pytest.mark.parametrize(
+    ("content_type", "data"),
+    [
+        (None, {"a": 1}),
+        ("application/json", {"a": 1}),
+        ("Application/vnd.shop+JSON; charset=utf-8", {"a": 1}),
+        ("text/plain", '{"a": 1}'),
+    ],
+)
+def test_the_data_of_a_binary_event_is_parsed_unless_another_type_is_declared(content_type: str | None, data: Any) -> None:
+    said = binary(ce_id="A-1", ce_source="/orders")
+    if content_type is not None:
+        said["content-type"] = {"stringValue": content_type, "dataType": "String"}
+    assert cloudevent()(sqs('{"a": 1}', messageAttributes=said)).body == data
+
+
+def test_a_binary_event_may_have_no_data() -> None:
+    headers = [{"ce_id": list(b"A-1")}, {"ce_source": list(b"/orders")}]
+    assert cloudevent()(kafka(None, headers=headers)).body is None
+
+
+def test_equal_ids_of_two_sources_stay_apart() -> None:
+    one, other = cloudevent()(sqs(structured(source="a:b", id="c"))), cloudevent()(sqs(structured(source="a", id="b:c")))
+    assert one.id != other.id
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({}, None),
+        ({"sequence": "0007"}, "0007"),
+        ({"sequence": "7", "sequencetype": "Integer"}, 7),
+        ({"sequence": "-7", "sequencetype": "Integer"}, -7),
+        ({"sequence": "7", "sequencetype": "Other"}, "7"),
+        ({"sequence": 7}, 7),
+    ],
+)
+def test_the_sequence_extension(said: dict[str, Any], found: Any) -> None:
+    message = cloudevent()(sqs(structured(**said)))
+    assert (message.sequence, type(message.sequence)) == (found, type(found))
+
+
+@pytest.mark.parametrize("sequence", [CANARY + "x", "1_0", "\uff11", " 1", "1" * 5000, True, 1.5, "", [CANARY]])
+def test_a_sequence_that_is_not_one_is_refused(sequence: Any) -> None:
+    said = refused(cloudevent(), sqs(structured(sequence=sequence, sequencetype="Integer")))
+    assert said.startswith("Record b1: the CloudEvent's sequence is")
+
+
+@pytest.mark.parametrize("value", [None, "", 5, [CANARY]])
+@pytest.mark.parametrize("name", ["id", "source"])
+def test_an_event_without_an_id_or_a_source_is_refused(name: str, value: Any) -> None:
+    said = refused(cloudevent(), sqs(structured() | {name: value}))
+    assert said.startswith(f"Record b1: the CloudEvent's {name} is")
+
+
+@pytest.mark.parametrize("body", [{"id": "A-1", "source": "/orders"}, [structured()], 5])
+def test_a_body_that_is_no_event_is_refused(body: Any) -> None:
+    assert refused(cloudevent(), sqs(body)).startswith("Record b1: it is no CloudEvent: its body has no specversion")
+
+
+def test_data_that_cannot_be_read_is_refused() -> None:
+    assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64 is not in base64."
+    said = binary(ce_id="A-1", ce_source="/orders")
+    assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body is no JSON")
+    headers = [{"ce_id": [255]}]
+    assert "is not in UTF-8" in refused(cloudevent(), kafka("1", headers=headers))
+
+
+# positions in streams -------------------------------------------------------------------------------------------------
+
+
+def test_the_position_in_kinesis_is_the_stream_the_shard_and_the_number() -> None:
+    number = "49590338271490256608559692538361571095921575989136588898"
+    message = kinesis_position()(kinesis(b"\x00data", number))
+    assert message.source == f"{STREAM}/shardId-000000000006"
+    assert message.id == f"{STREAM}/shardId-000000000006:{number}"
+    assert (message.sequence, message.body) == (sortable(int(number)), b"\x00data")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"eventID": "c4ca"},
+        {"eventID": ""},
+        {"eventSourceARN": None},
+        {"kinesis": {"sequenceNumber": CANARY, "data": ""}},
+        {"kinesis": {"data": ""}},
+        {"kinesis": CANARY},
+    ],
+)
+def test_a_kinesis_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
+    assert "its " in refused(kinesis_position(), kinesis("x") | part)
+
+
+def test_the_position_in_a_dynamodb_stream_is_the_item_and_the_number() -> None:
+    record = change({"pk": {"S": "a"}, "sk": {"N": "1"}}, "222")
+    message = dynamodb_stream_position()(record)
+    assert (message.id, message.sequence) == ("c4ca4238", sortable(222))
+    assert message.source.startswith(f"{TABLE}/")
+    assert message.body == {"eventName": "INSERT", **record["dynamodb"]}
+
+
+def test_one_item_is_one_source_whatever_the_order_of_its_key() -> None:
+    def source(keys: Any, **more: Any) -> str:
+        return dynamodb_stream_position()(change(keys, **more)).source
+
+    item = source({"pk": {"S": "a"}, "sk": {"N": "1"}})
+    assert source({"sk": {"N": "1"}, "pk": {"S": "a"}}) == item
+    assert source({"pk": {"S": "a"}, "sk": {"S": "1"}}) != item
+    assert source({"pk": {"S": "a"}, "sk": {"N": "1"}}, eventSourceARN=TABLE + "2") != item
+
+
+@pytest.mark.parametrize("keys", [None, {}, CANARY, [CANARY], {"pk": {CANARY}}, {"pk": 1, 2: 3}])
+def test_a_change_without_the_key_of_an_item_is_refused(keys: Any) -> None:
+    assert refused(dynamodb_stream_position(), change(keys)) == (
+        "Record c4ca4238: its dynamodb.Keys are not the typed key of an item."
+    )
+
+
+def test_the_position_in_kafka_is_topic_partition_and_offset() -> None:
+    message = kafka_position()(kafka(b"\x00data"))
+    assert (message.id, message.source, message.sequence, message.body) == ("orders-3@15", "orders-3", 15, b"\x00data")
+
+
+def test_two_clusters_are_two_sources() -> None:
+    message = kafka_position(cluster="eu/1")(kafka("x"))
+    assert (message.id, message.source) == ("eu/1/orders-3@15", "eu/1/orders-3")
+    with pytest.raises(ConfigurationError, match="cluster=5"):
+        kafka_position(cluster=5)  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize("part", [{"topic": ""}, {"partition": "3"}, {"offset": True}, {"offset": 1.5}, {"key": CANARY}])
+def test_a_kafka_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
+    assert "its " in refused(kafka_position(), kafka("x") | part)
+
+
+# all of them ----------------------------------------------------------------------------------------------------------
+
+EVERY = {
+    "json_body": (json_body(id="no"), sqs({"no": "o-7"})),
+    "sqs_message_id": (sqs_message_id(), sqs("x")),
+    "fifo_sequence": (fifo_sequence(), fifo()),
+    "sns": (
+        sns(json_body(id="no")),
+        sqs(notification('{"no": "1"}', MessageAttributes={"a": {"Type": "String", "Value": "v"}})),
+    ),
+    "eventbridge": (eventbridge(json_body(id="no")), sqs(event({"no": "1"}))),
+    "cloudevent": (cloudevent(), sqs(structured(data={"a": 1}))),
+    "kinesis_position": (kinesis_position(), kinesis("x")),
+    "dynamodb_stream_position": (dynamodb_stream_position(), change({"pk": {"S": "a"}})),
+    "kafka_position": (kafka_position(), kafka("x", headers=[{"a": [1]}])),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_identity_gives_the_same_message_again_and_leaves_the_record_alone(name: str) -> None:
+    identity, record = EVERY[name]
+    before = copy.deepcopy(record)
+    first = identity(record)
+    with_its_marks = first.attributes
+    assert isinstance(with_its_marks, dict)
+    with_its_marks["mine"] = 1
+    assert record == before
+    assert identity(record).id == first.id
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("garbage", [None, [], CANARY, 5, object(), {}])
+def test_what_is_no_record_is_refused(name: str, garbage: Any) -> None:
+    assert refused(EVERY[name][0], garbage).startswith("Record (no id): it")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_identity_says_when_its_key_is_stable_and_when_it_is_not(name: str) -> None:
+    text = getattr(onewrite.identity, name).__doc__
+    assert "Stable:" in text
+    assert "Not stable:" in text
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        (sqs("x"), "b1"),
+        (kinesis("x", "7"), "shardId-000000000006:7"),
+        (change({}), "c4ca4238"),
+        (kafka("x"), "orders-3@15"),
+        ({"messageId": "", "eventID": None, "topic": "t"}, "(no id)"),
+        (None, "(no id)"),
+        ([], "(no id)"),
+    ],
+)
+def test_a_record_has_a_name_in_errors_and_logs(record: Any, name: str) -> None:
+    assert record_id(record) == name
+
+
+def test_the_exported_names_are_sorted_and_there() -> None:
+    assert onewrite.identity.__all__ == sorted(onewrite.identity.__all__)
+    assert [name for name in onewrite.identity.__all__ if not hasattr(onewrite.identity, name)] == []
