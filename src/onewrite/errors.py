@@ -7,6 +7,8 @@ OnewriteError
 ├── EntityTooLarge        the write would push the entity over the engine's limit
 └── ConfigurationError    the store itself was put together wrongly
 
+Beside them stand `aws_lambda.EveryRecordFailed`, where it is asked for, and `testing.StandInLies`.
+
 What a driver raises (throttling, no connection, access denied) is not in this tree: it passes through untouched.
 """
 

@@ -6,7 +6,6 @@ stands), and returns its result. Whatever it does not catch leaves `run` and `ar
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -53,6 +52,12 @@ class Meter:
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
+async def _sleep(seconds: float) -> None:
+    import asyncio  # noqa: PLC0415  # a slow import, which who is not asynchronous need not wait for
+
+    await asyncio.sleep(seconds)
+
+
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
     with closing(flow):  # else the frame of a flow that is given up stays open until it is collected
@@ -73,7 +78,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
             return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
 
 
-async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> T:
+async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
     with closing(flow):
         try:

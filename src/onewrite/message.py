@@ -55,7 +55,8 @@ def sortable(n: int) -> str:
     True
     """
     if type(n) is not int or n < 0:
-        raise InvalidMessage(f"sortable({n!r}): only an int from 0 upwards has a sortable text.")
+        found = "a negative number" if type(n) is int else f"a {type(n).__name__}"
+        raise InvalidMessage(f"sortable(n): n is {found}, and only an int from 0 upwards has a sortable text.")
     try:
         digits = str(n)
     except ValueError as error:  # Python's own limit, some thousand digits

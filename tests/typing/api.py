@@ -19,7 +19,9 @@ from onewrite import (
     Stale,
     sortable,
 )
+from onewrite.aws_lambda import Report, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.identity import json_body
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
@@ -129,3 +131,18 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
 
 def replacing_never_returns(collection: Any) -> NoReturn:
     GuardedCollection(collection, SeenIds()).replace_one({"_id": 1}, {"_id": 1})
+
+
+def a_handler(stock: GuardedCollection) -> None:
+    @sqs_handler(json_body(id="id"), max_workers=4)
+    def ship(message: Message) -> Outcome:
+        return stock.record(message, {"_id": 1})
+
+    assert_type(ship.each(Message("m1")), Outcome)
+    assert_type(ship({"Records": []}), dict[str, list[dict[str, Any]]])
+    assert_type(ship.run({"Records": []}), Report)
+    sqs_handler(json_body(id="id"), max_worker=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    @sqs_handler(json_body(id="id"))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    def _stray(message: Message) -> dict[str, Any]:
+        return {"id": message.id}

@@ -1,0 +1,27 @@
+"""A function of one message becomes a Lambda handler of a batch, which answers with what must come again.
+
+The event source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]`: without it Lambda takes every answer
+for success.
+"""
+
+from onewrite.aws_lambda.handler import (
+    Handler,
+    Options,
+    dynamodb_stream_handler,
+    kafka_handler,
+    kinesis_handler,
+    sqs_handler,
+)
+from onewrite.aws_lambda.report import EveryRecordFailed, Report, Result
+
+__all__ = [
+    "EveryRecordFailed",
+    "Handler",
+    "Options",
+    "Report",
+    "Result",
+    "dynamodb_stream_handler",
+    "kafka_handler",
+    "kinesis_handler",
+    "sqs_handler",
+]

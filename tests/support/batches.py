@@ -1,0 +1,144 @@
+"""Events as Lambda gives them, and a context that counts down."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from onewrite import Message
+
+STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
+FIFO = f"{STANDARD}.fifo"
+SENT = 1_700_000_000.0  # when every record was sent
+
+
+def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **more: Any) -> dict[str, Any]:
+    """Its messageId is its name with `id-` before it, and its body is the name."""
+    attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": str(int(SENT * 1000))}
+    return {
+        "messageId": f"id-{name}",
+        "receiptHandle": f"handle-{name}",
+        "body": name,
+        "attributes": attributes if group is None else {**attributes, "MessageGroupId": group},
+        "messageAttributes": {},
+        "md5OfBody": "",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": "eu-west-1",
+        **more,
+    }
+
+
+def sqs(names: Iterable[str]) -> dict[str, Any]:
+    return {"Records": [sqs_record(name) for name in names]}
+
+
+def fifo(*grouped: str) -> dict[str, Any]:
+    """The first letter of a name is its group."""
+    return {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in grouped]}
+
+
+def kinesis(names: Iterable[str]) -> dict[str, Any]:
+    """The sequence numbers are 1, 2, 3."""
+    return {"Records": [_kinesis_record(number, name) for number, name in enumerate(names, 1)]}
+
+
+def dynamodb(names: Iterable[str]) -> dict[str, Any]:
+    """The sequence numbers are 1, 2, 3."""
+    return {"Records": [_dynamodb_record(number, name) for number, name in enumerate(names, 1)]}
+
+
+def kafka(**partitions: Iterable[str]) -> dict[str, Any]:
+    """`p0=["a"]` is partition 0 of the topic `orders`. The offsets are 0, 1, 2."""
+    return {
+        "eventSource": "aws:kafka",
+        "records": {
+            f"orders-{partition[1:]}": [_kafka_record(int(partition[1:]), offset, name) for offset, name in enumerate(names)]
+            for partition, names in partitions.items()
+        },
+    }
+
+
+def by_name(record: Any) -> Message:
+    """An identity for all of them."""
+    match record:
+        case {"messageId": _, "body": name} | {"dynamodb": {"NewImage": {"name": {"S": name}}}}:
+            return Message(name, body=name)
+        case {"kinesis": {"data": data}} | {"value": data}:
+            name = base64.b64decode(data).decode()
+            return Message(name, body=name)
+        case _:
+            raise ValueError(record)
+
+
+def identifiers(response: dict[str, Any]) -> list[Any]:
+    assert list(response) == ["batchItemFailures"]
+    assert all(list(failure) == ["itemIdentifier"] for failure in response["batchItemFailures"])
+    return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
+
+
+class Context:
+    """Lambda's. `left()` says how many seconds."""
+
+    def __init__(self, left: Callable[[], float]) -> None:
+        self._left = left
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(self._left() * 1000)
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def until(self, end: float) -> Context:
+        """A context of an invocation that ends then."""
+        return Context(lambda: end - self.now)
+
+
+def _kinesis_record(number: int, name: str) -> dict[str, Any]:
+    return {
+        "kinesis": {
+            "partitionKey": "p",
+            "sequenceNumber": str(number),
+            "data": base64.b64encode(name.encode()).decode(),
+            "approximateArrivalTimestamp": SENT,
+        },
+        "eventSource": "aws:kinesis",
+        "eventID": f"shardId-000000000000:{number}",
+        "eventSourceARN": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
+    }
+
+
+def _dynamodb_record(number: int, name: str) -> dict[str, Any]:
+    return {
+        "eventID": f"e{number}",
+        "eventName": "INSERT",
+        "dynamodb": {
+            "Keys": {"name": {"S": name}},
+            "NewImage": {"name": {"S": name}},
+            "SequenceNumber": str(number),
+            "ApproximateCreationDateTime": SENT,
+        },
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2024-01-01T00:00:00.000",
+    }
+
+
+def _kafka_record(partition: int, offset: int, name: str) -> dict[str, Any]:
+    return {
+        "topic": "orders",
+        "partition": partition,
+        "offset": offset,
+        "timestamp": int(SENT * 1000),
+        "timestampType": "CREATE_TIME",
+        "key": "",
+        "value": base64.b64encode(name.encode()).decode(),
+        "headers": [],
+    }

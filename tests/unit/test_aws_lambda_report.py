@@ -1,0 +1,346 @@
+"""What operations people see: one line a batch, and a hook for each record."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from onewrite import Applied, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
+from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from tests.support.batches import (
+    SENT,
+    Clock,
+    Context,
+    by_name,
+    dynamodb,
+    fifo,
+    identifiers,
+    kafka,
+    kinesis,
+    sqs,
+    sqs_record,
+)
+
+SECRET = "4111-1111-1111-1111"
+
+
+def outcomes(message: Message) -> Outcome | list[Outcome] | None:
+    """By the name of the record."""
+    match message.id[0]:
+        case "a":
+            return Applied(message)
+        case "d":
+            return Duplicate(message)
+        case "s":
+            return [Stale(message, 9), Rejected(message)]
+        case "g":
+            return Deferred(message, 2)
+        case "n":
+            return None
+        case _:
+            raise ValueError(message.body)
+
+
+class Lines(logging.Handler):
+    """All that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
+    caplog.set_level(logging.DEBUG)
+    lines = Lines()
+    logging.getLogger("onewrite").addHandler(lines)
+    yield lines.records
+    logging.getLogger("onewrite").removeHandler(lines)
+
+
+def details(line: logging.LogRecord) -> dict[str, Any]:
+    """As it is after JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(vars(line)["onewrite"], allow_nan=False))
+    return found
+
+
+# ---------------------------------------------------------------- the line
+
+
+def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
+    clock = Clock(10.0)
+    handler = sqs_handler(by_name, clock=lambda: SENT + 90.5, monotonic=clock)(outcomes)
+    handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
+    (line,) = lines
+    assert (line.name, line.levelname) == ("onewrite", "INFO")
+    assert line.getMessage() == "outcomes: 5 records, 2 applied, 1 duplicate, 1 stale, 1 rejected"
+    assert details(line) == {
+        "handler": "outcomes",
+        "source": "SQS",
+        "records": 5,
+        "outcomes": {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "none": 1},
+        "failed": 0,
+        "returned": 0,
+        "oldest_seconds": 90.5,
+        "requests": 0,
+        "seconds": 0.0,
+        "failures": [],
+        "failures_left_out": 0,
+    }
+
+
+def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[logging.LogRecord]) -> None:
+    event = fifo("a1", "x1", "x2", "g1")
+    event["Records"][1]["attributes"]["ApproximateReceiveCount"] = "3"
+    sqs_handler(by_name)(outcomes)(event)
+    (line,) = lines
+    assert line.levelname == "WARNING"
+    assert line.getMessage() == "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned"
+    found = details(line)
+    assert (found["failed"], found["returned"]) == (2, 1)
+    raised = outcomes.__code__.co_firstlineno + 14
+    assert found["failures"] == [
+        {
+            "record": "id-x1",
+            "message": "x1",
+            "attempt": 3,
+            "error": "ValueError",
+            "reason": None,
+            "where": f"test_aws_lambda_report.py:{raised} outcomes",
+        },
+        {"record": "id-g1", "message": "g1", "attempt": 1, "error": "Deferred", "reason": None, "where": None},
+    ]
+
+
+def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["a1"]), Context(lambda: 0.1))
+    assert (lines[0].levelname, lines[0].getMessage()) == ("WARNING", "outcomes: 1 record, 1 returned")
+
+
+@pytest.mark.parametrize(
+    ("decorator", "event", "name"),
+    [
+        (sqs_handler, sqs(["x"]), "id-x"),
+        (kinesis_handler, kinesis(["x"]), "shardId-000000000000:1"),
+        (dynamodb_stream_handler, dynamodb(["x"]), "e1"),
+        (kafka_handler, kafka(p0=["x"]), "orders-0@0"),
+    ],
+)
+def test_every_source_names_its_records_and_tells_their_age(
+    decorator: Any, event: Any, name: str, lines: list[logging.LogRecord]
+) -> None:
+    decorator(by_name, clock=lambda: SENT + 2)(outcomes)(event)
+    found = details(lines[0])
+    assert found["failures"][0]["record"] == name
+    assert found["failures"][0]["attempt"] == (1 if name == "id-x" else None)
+    assert found["oldest_seconds"] == 2.0
+
+
+def test_the_age_is_the_oldest_records_and_counts_from_the_beginning_of_the_batch() -> None:
+    event = sqs(["a1", "a2"])
+    event["Records"][1]["attributes"]["SentTimestamp"] = str(int(SENT * 1000) - 7500)
+    clock = Clock(SENT)
+
+    def each(message: Message) -> None:
+        clock.now += 100
+
+    report = sqs_handler(by_name, clock=clock)(each).run(event)
+    assert report.oldest_seconds == 7.5
+
+
+@pytest.mark.parametrize("sent", [None, "", "soon", "nan", "inf", "1" * 400, [], {}, 10**400])
+def test_a_time_that_is_none_is_ignored(sent: Any) -> None:
+    event = {"Records": [sqs_record("a1", attributes={"SentTimestamp": sent})]}
+    assert sqs_handler(by_name)(outcomes).run(event).oldest_seconds is None
+
+
+def test_a_clock_that_is_behind_makes_no_age_below_zero() -> None:
+    assert sqs_handler(by_name, clock=lambda: SENT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
+
+
+@pytest.mark.parametrize("attributes", [None, [], "text", {}, {"ApproximateReceiveCount": "often"}])
+def test_a_record_that_does_not_tell_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
+    assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]
+
+
+def test_many_failures_make_no_endless_line(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs([f"x{n}" for n in range(1000)]))
+    found = details(lines[0])
+    assert (found["failed"], len(found["failures"]), found["failures_left_out"]) == (1000, 20, 980)
+
+
+def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["x" * 5000]))
+    assert details(lines[0])["failures"][0]["message"] == "x" * 200 + "..."
+
+
+def test_odd_ids_pass_through_json(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", messageId="\ud800")]})
+    assert details(lines[0])["failures"][0]["record"] == "\ud800"
+
+
+@pytest.mark.parametrize("step", ["identity", "function", "hook"])
+def test_no_body_is_ever_logged_even_where_an_exception_holds_one(
+    step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def fail(*_: Any) -> Any:
+        raise KeyError(SECRET) from ValueError(SECRET)
+
+    identity = fail if step == "identity" else lambda _: Message("m", body=SECRET)
+    each = fail if step == "function" else lambda _: None
+    hook = fail if step == "hook" else None
+    handler = sqs_handler(identity, on_outcome=hook)(each)
+    handler({"Records": [sqs_record("x", body=SECRET)]})
+    assert caplog.records
+    assert SECRET not in caplog.text + "".join(map(str, map(vars, caplog.records))) + str(capsys.readouterr())
+
+
+def test_an_identity_that_finds_no_key_is_quoted(lines: list[logging.LogRecord]) -> None:
+    """Its text names the expression, and nothing of the record but its id."""
+
+    def identity(record: Any) -> Message:
+        raise InvalidMessage("Record id-x has no id.")
+
+    sqs_handler(identity)(outcomes)(sqs(["x"]))
+    assert details(lines[0])["failures"][0]["reason"] == "Record id-x has no id."
+
+
+def test_an_invalid_message_of_the_function_is_not_quoted(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise InvalidMessage(message.body)
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    assert details(lines[0])["failures"][0]["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"Error": {"Code": "ThrottlingException", "Message": SECRET}}, "ThrottlingException"),
+        ({"Error": {"Code": 7}}, None),
+        ({"Error": None}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_an_error_of_aws_is_known_by_its_code(response: Any, reason: str | None, lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        error = ClientError({}, "UpdateItem")
+        error.response = response
+        raise error
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    failure = details(lines[0])["failures"][0]
+    assert (failure["error"], failure["reason"]) == ("ClientError", reason)
+
+
+def test_a_filter_that_fails_costs_the_line_and_not_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(line: logging.LogRecord) -> bool:
+        raise ValueError(SECRET)
+
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(broken)
+    try:
+        assert identifiers(sqs_handler(by_name)(outcomes)(sqs(["x"]))) == ["id-x"]
+    finally:
+        logger.removeFilter(broken)
+    assert capsys.readouterr().err == "onewrite: the log line of a batch is lost: ValueError\n"
+
+
+def test_a_line_that_nobody_wants_is_not_made(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onewrite")
+    sqs_handler(by_name)(outcomes)(sqs(["a1"]))
+    assert caplog.records == []
+
+
+# ---------------------------------------------------------------- the hook
+
+
+class Hook:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, message: Any, outcome: Any, seconds: float) -> None:
+        self.calls.append((message, outcome, seconds))
+
+
+def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
+    hook, clock = Hook(), Clock()
+
+    def each(message: Message) -> Any:
+        clock.now += 0.25
+        return outcomes(message)
+
+    sqs_handler(by_name, on_outcome=hook, monotonic=clock)(each)(fifo("a1", "s1", "n1", "x1", "x2"))
+    message = {name: Message(name, body=name) for name in ("a1", "s1", "n1", "x1")}
+    assert hook.calls[:3] == [
+        (message["a1"], Applied(message["a1"]), 0.25),
+        (message["s1"], (Stale(message["s1"], 9), Rejected(message["s1"])), 0.25),
+        (message["n1"], None, 0.25),
+    ]
+    ((failed, error, seconds),) = hook.calls[3:]
+    assert (failed, type(error), seconds) == (message["x1"], ValueError, 0.25)
+
+
+def test_the_hook_is_told_of_an_identity_that_failed() -> None:
+    hook = Hook()
+    sqs_handler(lambda record: record["none"], on_outcome=hook)(outcomes)(sqs(["a1"]))
+    ((message, error, _),) = hook.calls
+    assert message is None
+    assert isinstance(error, KeyError)
+
+
+def test_an_asynchronous_functions_hook_is_the_same() -> None:
+    hook = Hook()
+
+    async def each(message: Message) -> Any:
+        return outcomes(message)
+
+    sqs_handler(by_name, on_outcome=hook, max_workers=2)(each)(sqs(["a1", "d1"]))
+    assert [type(outcome) for _, outcome, _ in hook.calls] == [Applied, Duplicate]
+
+
+class Panic(BaseException):
+    """No Exception, and no exit."""
+
+
+@pytest.mark.parametrize("error", [ValueError(SECRET), Panic(SECRET)])
+def test_a_hook_that_fails_is_logged_and_fails_no_record(error: BaseException, lines: list[logging.LogRecord]) -> None:
+    def hook(*_: Any) -> None:
+        raise error
+
+    assert identifiers(sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1"]))) == []
+    assert f"outcomes: on_outcome raised {type(error).__name__} at test_aws_lambda_report.py:" in lines[0].getMessage()
+
+
+def test_an_exit_leaves_through_the_hook() -> None:
+    def hook(*_: Any) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1", "a2"]))
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_holds_every_record_once_in_the_batchs_order() -> None:
+    report: Report = sqs_handler(by_name)(outcomes).run(fifo("a1", "x1", "d1", "x2", "g1", "g2"))
+    assert [result.record_id for result in report.results] == ["id-a1", "id-x1", "id-d1", "id-g1"]
+    assert [result.settled for result in report.results] == [True, False, True, False]
+    assert [result.record_id for result in report.failed] == ["id-x1", "id-g1"]
+    assert [record["messageId"] for record in report.returned] == ["id-x2", "id-g2"]
+    assert identifiers(report.response) == ["id-x1", "id-x2", "id-g1", "id-g2"]
+    assert report.results[0].message == Message("a1", body="a1")
+    assert report.results[0].outcomes == (Applied(Message("a1", body="a1")),)

@@ -1,0 +1,484 @@
+"""Threads, tasks, the deadline, and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from onewrite import Applied, ConfigurationError, Message, Outcome
+from onewrite.aws_lambda import Handler, Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.flow import Call, Flow, Meter, arun, meter, run
+from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
+
+TIMEOUT = 20.0  # seconds until a test that hangs fails
+
+
+def names(report: Report) -> list[str]:
+    return [result.record["body"] for result in report.results]
+
+
+class Barrier:
+    """Lets records through only when so many of them are under way at the same time."""
+
+    def __init__(self, parties: int) -> None:
+        self._barrier = threading.Barrier(parties, timeout=TIMEOUT)
+
+    def __call__(self, message: Message) -> Outcome:
+        self._barrier.wait()
+        return Applied(message)
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_records_of_a_standard_queue_are_processed_in_threads() -> None:
+    report = sqs_handler(by_name, max_workers=4)(Barrier(4)).run(sqs("abcdefgh"))
+    assert identifiers(report.response) == []
+    assert names(report) == list("abcdefgh")  # the results are in the batch's order
+
+
+def test_groups_of_a_fifo_queue_are_processed_in_threads_and_each_in_order() -> None:
+    started: list[str] = []
+    barrier = Barrier(3)
+
+    def each(message: Message) -> Outcome:
+        started.append(message.id)
+        return barrier(message)
+
+    report = sqs_handler(by_name, max_workers=8)(each).run(fifo("a1", "a2", "b1", "b2", "c1", "c2"))
+    assert identifiers(report.response) == []
+    assert all([name for name in started if name[0] == group] == [f"{group}1", f"{group}2"] for group in "abc")
+
+
+def test_partitions_of_kafka_are_processed_in_threads() -> None:
+    report = kafka_handler(by_name, max_workers=2)(Barrier(2)).run(kafka(p0=["a", "b"], p1=["x", "y"]))
+    assert identifiers(report.response) == []
+
+
+def test_no_more_threads_are_at_work_than_were_allowed() -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def each(message: Message) -> None:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        threading.Event().wait(0.001)
+        with lock:
+            under_way[0] -= 1
+
+    sqs_handler(by_name, max_workers=3)(each)(sqs("abcdefghijklmnopqrst"))
+    assert most[0] <= 3
+
+
+def test_a_stream_is_processed_one_by_one_whatever_the_number_of_workers() -> None:
+    threads = set()
+    handler = kinesis_handler(by_name, max_workers=5)(lambda _: threads.add(threading.current_thread()))
+    handler(kinesis("abcdef"))
+    assert threads == {threading.current_thread()}
+
+
+def test_a_failure_in_a_thread_returns_its_record_alone() -> None:
+    def each(message: Message) -> None:
+        if message.id in "bd":
+            raise ValueError
+
+    assert identifiers(sqs_handler(by_name, max_workers=3)(each)(sqs("abcde"))) == ["id-b", "id-d"]
+
+
+context: ContextVar[str] = ContextVar("context")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_context_of_the_caller_is_the_functions(workers: int) -> None:
+    """Log contexts and tracers live there."""
+    seen: list[str] = []
+    token = context.set("request 1")
+    try:
+        sqs_handler(by_name, max_workers=workers)(lambda _: seen.append(context.get()))(sqs("abcd"))
+    finally:
+        context.reset(token)
+    assert seen == ["request 1"] * 4
+
+
+def test_an_exit_in_a_thread_stops_the_batch_and_leaves_when_what_is_under_way_has_ended() -> None:
+    both, leaving, ended = threading.Barrier(2, timeout=TIMEOUT), SimpleQueue[threading.Thread](), list[str]()
+
+    def each(message: Message) -> None:
+        both.wait()
+        if threading.current_thread() is not threading.main_thread():
+            leaving.put(threading.current_thread())
+            raise SystemExit(3)
+        leaving.get(timeout=TIMEOUT).join(TIMEOUT)
+        ended.append(message.id)
+
+    with pytest.raises(SystemExit) as caught:
+        sqs_handler(by_name, max_workers=2)(each)(sqs("abcdefgh"))
+    assert caught.value.code == 3
+    assert ended in (["a"], ["b"])  # whichever was this thread's: it was not cut in half, and was the last
+
+
+def test_of_several_exits_one_leaves() -> None:
+    both = threading.Barrier(2, timeout=TIMEOUT)
+
+    def each(message: Message) -> None:
+        both.wait()
+        raise SystemExit(message.id)
+
+    with pytest.raises(SystemExit) as caught:
+        sqs_handler(by_name, max_workers=2)(each)(sqs("abcd"))
+    assert caught.value.code in {"a", "b"}
+
+
+def test_where_no_thread_is_to_be_had_the_error_comes_out_and_those_at_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, join = threading.Thread.start, threading.Thread.join
+    started, waited_for = list[threading.Thread](), threading.Event()
+
+    def grudging(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def telling(thread: threading.Thread) -> None:
+        waited_for.set()
+        join(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", grudging)
+    monkeypatch.setattr(threading.Thread, "join", telling)
+
+    def each(message: Message) -> None:
+        waited_for.wait(TIMEOUT)
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        sqs_handler(by_name, max_workers=4)(each)(sqs("abcd"))
+    assert not started[0].is_alive()
+
+
+# ---------------------------------------------------------------- asynchronous functions
+
+
+async def one(message: Message) -> Outcome:
+    await asyncio.sleep(0)
+    if message.id.endswith("!"):
+        raise ValueError(message.id)
+    return Applied(message)
+
+
+def test_an_asynchronous_function_works_with_the_same_decorator() -> None:
+    assert identifiers(sqs_handler(by_name)(one)(sqs(["a", "b!", "c"]))) == ["id-b!"]
+    assert identifiers(sqs_handler(by_name, max_workers=3)(one)(fifo("a1!", "b1", "a2", "b2"))) == ["id-a1!", "id-a2"]
+
+
+def test_it_can_be_awaited_with_a_message() -> None:
+    assert asyncio.run(sqs_handler(by_name)(one).each(Message("m"))) == Applied(Message("m"))
+
+
+@pytest.mark.parametrize("workers", [1, 3, 50])
+def test_as_many_records_are_gathered_as_there_may_be_workers(workers: int) -> None:
+    under_way, most = 0, 0
+
+    @sqs_handler(by_name, max_workers=workers)
+    async def each(message: Message) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        under_way -= 1
+
+    each(sqs("abcdefghij"))
+    assert most == min(workers, 10)
+
+
+def logged(each: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that knows nothing of `async`."""
+
+    @functools.wraps(each)
+    def wrapper(*args: Any) -> Any:
+        return each(*args)
+
+    return wrapper
+
+
+class Callee:
+    async def __call__(self, message: Message) -> Outcome:
+        return await one(message)
+
+    async def method(self, message: Message) -> Outcome:
+        return await one(message)
+
+
+async def two(_: object, message: Message) -> Outcome:
+    return await one(message)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        one,
+        logged(one),
+        logged(logged(one)),
+        functools.partial(two, 0),
+        logged(functools.partial(two, 0)),
+        functools.partial(logged(two), 0),
+        Callee(),
+        Callee().method,
+        functools.partial(Callee()),
+    ],
+)
+def test_an_asynchronous_function_is_known_by_whatever_it_is_wrapped_in(each: Any) -> None:
+    report = sqs_handler(by_name)(each).run(sqs(["a", "b!"]))
+    assert identifiers(report.response) == ["id-b!"]
+    assert isinstance(report.results[1].error, ValueError)
+
+
+def test_a_wrapper_that_answers_at_once_is_no_reason_to_fail() -> None:
+    @functools.wraps(one)
+    def cached(message: Message) -> Outcome:
+        return Applied(message)
+
+    assert identifiers(sqs_handler(by_name)(cached)(sqs("a"))) == []
+
+
+def test_the_event_loop_lives_on_for_the_next_batch() -> None:
+    """Clients are bound to it: pymongo's and aiobotocore's."""
+    loops = set()
+
+    async def each(message: Message) -> None:
+        loops.add(asyncio.get_running_loop())
+
+    sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
+    asyncio.run(asyncio.sleep(0))  # somebody else's
+    sqs_handler(by_name)(each)(sqs("c"))
+    assert len(loops) == 1
+
+
+def test_the_loop_of_a_thread_is_closed_after_it() -> None:
+    """It would warn else when it is collected, and warnings are errors here."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def each(message: Message) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    thread = threading.Thread(target=sqs_handler(by_name)(each), args=(sqs("a"),))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert loops[0].is_closed()
+
+
+def test_where_a_loop_is_running_the_handler_says_what_to_do() -> None:
+    handler = sqs_handler(by_name)(one)
+
+    async def caller() -> None:
+        with pytest.raises(ConfigurationError, match=r"await asyncio\.to_thread"):
+            handler(sqs("a"))
+        assert identifiers(await asyncio.to_thread(handler, sqs("a"))) == []
+
+    asyncio.run(caller())
+
+
+def test_the_callers_context_is_an_asynchronous_functions_too() -> None:
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(context.get())
+
+    for request in ("1", "2"):
+        token = context.set(request)
+        sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
+        context.reset(token)
+    assert seen == ["1", "1", "2", "2"]
+
+
+def test_what_is_no_exception_fails_its_record_alone_in_tasks_too() -> None:
+    class Panic(BaseException):
+        pass
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            raise Panic
+
+    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))) == ["id-a"]
+
+
+def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            task = asyncio.ensure_future(asyncio.sleep(TIMEOUT))
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await task
+        if message.id == "b":
+            raise asyncio.CancelledError
+        if message.id == "c":
+            task = asyncio.current_task()  # type: ignore[assignment]  # it is in one
+            task.cancel()
+            await asyncio.sleep(0)
+
+    assert identifiers(sqs_handler(by_name)(each)(sqs("abcd"))) == ["id-a", "id-b", "id-c"]
+
+
+def test_an_exit_in_a_task_leaves_when_what_is_under_way_has_ended() -> None:
+    ended = []
+
+    async def each(message: Message) -> None:
+        if message.id == "b":
+            raise SystemExit(3)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended.append(message.id)
+
+    with pytest.raises(SystemExit):
+        sqs_handler(by_name, max_workers=2)(each)(sqs("abcd"))
+    assert ended == ["a"]
+
+
+def test_a_batch_that_is_cancelled_is_cut_short() -> None:
+    """As by Ctrl-C, which cancels the task that the loop runs."""
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(message.id)
+        (batch,) = [task for task in asyncio.all_tasks() if "batch" in repr(task.get_coro())]
+        batch.cancel()
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(asyncio.CancelledError):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert seen == ["a"]
+
+
+# ---------------------------------------------------------------- the deadline
+
+
+def taking(clock: Clock, *seconds: float) -> Callable[[Message], None]:
+    """A function whose records take so long."""
+    durations = iter(seconds)
+
+    def each(message: Message) -> None:
+        clock.now += next(durations)
+
+    return each
+
+
+def test_no_record_is_taken_when_less_time_is_left_than_the_margin() -> None:
+    clock = Clock()
+    handler = sqs_handler(by_name, margin=2.0, monotonic=clock)(taking(clock, 0.5, 0.5, 0.5, 0.5))
+    report = handler.run(sqs("abcd"), clock.until(3.2))
+    assert names(report) == ["a", "b", "c"]
+    assert identifiers(report.response) == ["id-d"]
+    assert [record["body"] for record in report.returned] == ["d"]
+
+
+def test_the_margin_grows_with_the_slowest_record() -> None:
+    clock = Clock()
+    handler = sqs_handler(by_name, monotonic=clock)(taking(clock, 10.0, 0.1, 0.1))
+    report = handler.run(sqs("abc"), clock.until(25.05))  # 15.05 are left after the first, and 14.95 after the second
+    assert names(report) == ["a", "b"]
+
+
+def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
+    """One record slower than the function's timeout allows twice would stop it for good."""
+    clock = Clock()
+    handler = sqs_handler(by_name, monotonic=clock)(taking(clock, 10.0, 0.1))
+    assert names(handler.run(sqs("a"), clock.until(12.0))) == ["a"]
+    assert names(handler.run(sqs("b"), clock.until(clock.now + 12.0))) == ["b"]
+
+
+def test_the_rest_of_every_group_is_returned_at_the_deadline() -> None:
+    clock = Clock()
+    handler = sqs_handler(by_name, monotonic=clock)(taking(clock, 1.0, 1.0))
+    assert identifiers(handler(fifo("a1", "b1", "a2", "b2"), clock.until(3.1))) == ["id-a2", "id-b2"]
+
+
+def test_a_stream_is_restarted_from_where_the_deadline_stopped_it() -> None:
+    clock = Clock()
+    handler = kinesis_handler(by_name, monotonic=clock)(taking(clock, 1.0, 1.0))
+    assert identifiers(handler(kinesis("abcd"), clock.until(3.1))) == ["3", "4"]
+
+
+def test_nothing_is_taken_from_the_start_where_there_is_no_time() -> None:
+    report = sqs_handler(by_name)(lambda _: None).run(sqs("ab"), Context(lambda: 0.9))
+    assert report.results == ()
+    assert identifiers(report.response) == ["id-a", "id-b"]
+
+
+def test_no_time_is_asked_for_when_there_is_nothing_left_to_take() -> None:
+    left = iter([9.0, 9.0])
+    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), Context(lambda: next(left)))) == []
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous: bool) -> None:
+    left = iter([9.0, 9.0, 0.5, 0.5, 0.5, 0.5])
+
+    async def aeach(message: Message) -> None: ...
+
+    each: Any = aeach if asynchronous else lambda _: None
+    report = sqs_handler(by_name, max_workers=workers)(each).run(sqs("abcdef"), Context(lambda: next(left)))
+    assert len(report.results) == 2
+    assert len(report.returned) == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [None, object(), {}, MagicMock(), SimpleNamespace(get_remaining_time_in_millis=5)],
+    ids=lambda other: type(other).__name__,
+)
+def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
+    assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
+
+
+# ---------------------------------------------------------------- requests
+
+
+class Store:
+    def update_item(self) -> None: ...
+
+
+class AsyncStore:
+    async def update_item(self) -> None: ...
+
+
+def two_requests() -> Flow[None]:
+    yield Call("update_item")
+    yield Call("update_item")
+
+
+@pytest.fixture(params=["alone", "threads", "tasks"])
+def writing(request: pytest.FixtureRequest) -> Handler[Any]:
+    def each(message: Message) -> None:
+        run(two_requests(), Store())
+
+    async def aeach(message: Message) -> None:
+        await arun(two_requests(), AsyncStore())
+
+    function: Callable[[Message], Awaitable[None] | None] = aeach if request.param == "tasks" else each
+    return sqs_handler(by_name, max_workers=1 if request.param == "alone" else 4)(function)
+
+
+def test_the_requests_of_guarded_stores_are_counted(writing: Any) -> None:
+    assert writing.run(sqs("abcde")).requests == 10
+    assert writing.run(sqs("a")).requests == 2
+
+
+def test_who_counts_the_requests_of_a_handler_has_them_counted_as_well(writing: Any) -> None:
+    counting = Meter(requests=1)
+    token = meter.set(counting)
+    try:
+        writing(sqs("abcde"))
+        assert meter.get() is counting
+    finally:
+        meter.reset(token)
+    assert counting.requests == 11
