@@ -1,0 +1,91 @@
+"""The queue that feeds the view: for Lambda `order_history.feed.handler`, for a worker `order_history.feed:handler`.
+
+The events come as JSON: `{"type": "OrderApproved", "orderId": "o-1", "number": 2, "at": "2026-03-02T12:01:00Z"}`. Those of
+a delivery have a `deliveryId` too. What is no such event fails, and ends up among the dead letters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import boto3
+
+from onewrite import Message, Outcome
+from onewrite.aws_lambda import sqs_handler
+from onewrite.identity import json_body
+from order_history.events import (
+    DeliveryDelivered,
+    DeliveryPickedUp,
+    Event,
+    LineItem,
+    OrderApproved,
+    OrderCancelled,
+    OrderCreated,
+)
+from order_history.handlers import handle
+from order_history.history import OrderHistory
+
+# As `message_of` says it.
+SOURCE = "join('-', [deliveryId && 'Delivery' || 'Order', deliveryId || orderId])"
+ID = f"join('-', [{SOURCE}, to_string(number)])"
+
+
+class UnknownEvent(ValueError):
+    """It is none of the events that this view is made of."""
+
+
+@sqs_handler(json_body(id=ID, source=SOURCE, sequence="number"))
+def handler(message: Message) -> Outcome:
+    return handle(history(), event_of(message.body))
+
+
+@cache
+def history() -> OrderHistory:
+    """Made at the first message, and kept: to import this module takes neither credentials nor a table."""
+    return OrderHistory(boto3.resource("dynamodb").Table(os.environ["ORDERS_TABLE"]))
+
+
+def event_of(body: Any) -> Event:
+    match body:
+        case {"type": str(kind), "orderId": str(order_id), "number": int(number), "at": str(at)}:
+            try:
+                return _event(kind, order_id, number, _time(at), body)
+            except (KeyError, TypeError) as error:
+                raise UnknownEvent(f"A {kind} that lacks something: {error}.") from error
+        case _:
+            raise UnknownEvent("An event has a type, an orderId, a number and a time at which it happened.")
+
+
+def _event(kind: str, order_id: str, number: int, at: datetime, body: Mapping[str, Any]) -> Event:
+    match kind:
+        case "OrderCreated":
+            items = _line_items(body["lineItems"])
+            return OrderCreated(order_id, number, at, body["consumerId"], body["restaurant"], items)
+        case "OrderApproved":
+            return OrderApproved(order_id, number, at)
+        case "OrderCancelled":
+            return OrderCancelled(order_id, number, at)
+        case "DeliveryPickedUp":
+            return DeliveryPickedUp(body["deliveryId"], order_id, number, at)
+        case "DeliveryDelivered":
+            return DeliveryDelivered(body["deliveryId"], order_id, number, at)
+        case _:
+            raise UnknownEvent(f"{kind!r} is an event of neither orders nor deliveries.")
+
+
+def _line_items(items: Sequence[Mapping[str, Any]]) -> tuple[LineItem, ...]:
+    return tuple(LineItem(item["name"], item["quantity"], item["cents"]) for item in items)
+
+
+def _time(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UnknownEvent(f"{text!r} is no time.") from error
+    if at.tzinfo is None:
+        raise UnknownEvent(f"{text!r} has no zone: it could be any of a day's times.")
+    return at
