@@ -44,9 +44,12 @@ Flow: TypeAlias = Generator[Call | Wait, Any, T]
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the requests that are sent where it is the `meter`."""
+    """Is told of the flows that run where it is the `meter`, and counts their requests."""
 
     requests: int = 0
+
+    def done(self, result: object) -> None:
+        """A flow has come to its result."""
 
 
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
@@ -75,7 +78,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
                 else:
                     step = flow.send(reply)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+            return _told(done.value)  # type: ignore[no-any-return]  # StopIteration does not know what it carries
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
@@ -91,7 +94,7 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
                 else:
                     step = flow.send(reply)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+            return _told(done.value)  # type: ignore[no-any-return]  # StopIteration does not know what it carries
 
 
 def _send(call: Call, target: object) -> Any:
@@ -116,3 +119,9 @@ def _begin(call: Call, target: object) -> Awaitable[Any]:
 def _count() -> None:
     if (counting := meter.get()) is not None:
         counting.requests += 1
+
+
+def _told(result: Any) -> Any:
+    if (counting := meter.get()) is not None:
+        counting.done(result)
+    return result

@@ -8,13 +8,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import growth, own_python, speed_dynamodb, speed_mongodb, wire
+from tests.benchmarks import decorator, explorer, growth, own_python, speed_dynamodb, speed_mongodb, wire
 from tests.benchmarks.measure import Plan, Row
+from tests.support.engines import dynoxide_binary, mongod_binary
 
 GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "speed_dynamodb": speed_dynamodb.rows,
     "speed_mongodb": speed_mongodb.rows,
     "own_python": own_python.rows,
+    "decorator": decorator.rows,
+    "explorer": explorer.rows,
     "wire": wire.rows,
     "growth": growth.rows,
 }
@@ -23,6 +26,8 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
 def main(arguments: list[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     plan = Plan(rounds=options.rounds, late=options.messages_at)
+    for engine in (dynoxide_binary, mongod_binary):
+        engine()  # fetched where it is missing
     found: list[tuple[str, Row]] = []
     for group in options.only or GROUPS:
         for row in GROUPS[group](plan):

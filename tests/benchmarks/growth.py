@@ -14,12 +14,12 @@ from pymongo import MongoClient
 from onewrite import Applied, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers import Dynoxide, Mongod
 from tests.benchmarks.measure import Plan, Row, expect, message_ids, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_dynamodb import TABLE, orders
 from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
 from tests.benchmarks.speed_mongodb import DURABLE
-from tests.support.servers import Dynoxide, Mongod
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers import Dynoxide
 from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
-from tests.support.servers import Dynoxide
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -9,8 +9,8 @@ from pymongo import MongoClient, WriteConcern
 
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers import Mongod
 from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
-from tests.support.servers import Mongod
 
 BUSINESS: dict[str, Any] = {"$set": {"status": "SHIPPED"}, "$inc": {"shipments": 1}}
 DURABLE = WriteConcern("majority", j=True)

@@ -10,12 +10,12 @@ from pymongo import MongoClient
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers import Dynoxide, Mongod, dynamo_client, dynamo_resource
 from tests.benchmarks.measure import Plan, Row, expect
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_dynamodb import TABLE, orders
 from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
 from tests.support.proxy import FaultProxy, MongoProxy
-from tests.support.servers import Dynoxide, Mongod, dynamo_client, dynamo_resource
 
 LEDGERS: dict[str, Any] = {
     "SeenIds": SeenIds(),

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.contract.stores import OPENERS, Engines, MakeShop
-from tests.support.servers import dynoxide_binary, mongod_binary, require
+from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 
 @pytest.fixture(scope="session")

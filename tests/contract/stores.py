@@ -21,8 +21,9 @@ from onewrite import Message, Outcome
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from tests.support.servers import Dynoxide, Mongod
-from tests.support.standins import AsyncLockedCollection, locked_mongomock, locked_moto
+from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.mongomock_truth import AsyncStandInCollection
+from onewrite.testing.servers import Dynoxide, Mongod
 
 NOW = 1_790_000_000.0
 AWS: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
@@ -186,8 +187,7 @@ def _same(value: Any) -> Any:
 
 @contextmanager
 def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeShop]:
-    with locked_moto():
-        table = boto3.resource("dynamodb", **AWS).create_table(**TABLE)
+    with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **AWS)
 
         def make(ledger: Ledger) -> Shop:
@@ -201,7 +201,6 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeShop]:
 
         yield make
         client.close()
-        table.meta.client.close()
 
 
 @contextmanager
@@ -242,13 +241,12 @@ def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeShop]:
 
 @contextmanager
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeShop]:
-    collection = locked_mongomock()["orders"]
-    with asyncio.Runner() as runner:
+    with mongomock_collection() as collection, asyncio.Runner() as runner:
 
         def make(ledger: Ledger) -> Shop:
             clock = Clock()
             if asynchronous:
-                guarded: Any = AsyncGuardedCollection(AsyncLockedCollection(collection), ledger, clock=clock)
+                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, clock=clock)
             else:
                 guarded = GuardedCollection(collection, ledger, clock=clock)
             return MongoShop("mongomock", guarded, collection, clock, _awaited(runner) if asynchronous else _same)

@@ -10,9 +10,10 @@ import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
+from onewrite.testing.servers import Dynoxide, Mongod
 from tests.engines.stores import create_table
+from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.proxy import FaultProxy, MongoProxy
-from tests.support.servers import Dynoxide, Mongod, dynoxide_binary, mongod_binary, require
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -17,9 +17,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pymongo.errors import PyMongoError
 
 from onewrite import Message, SeenIds
+from onewrite.testing.servers import Dynoxide, Mongod
 from tests.engines.stores import Apply, Delivery, Store, Verdict, applied, store_on, verdict
 from tests.engines.workers import PATIENCE, SPAWN, acknowledge
-from tests.support.servers import Dynoxide, Mongod, dynoxide_binary, mongod_binary, require
+from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ENTITIES = 3
 CONSUMERS = 3

@@ -25,8 +25,8 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers import Dynoxide
 from tests.engines.stores import addition, dynamo_state
-from tests.support.servers import Dynoxide
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -18,9 +18,9 @@ from botocore.retries.standard import ExponentialBackoff
 
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, Rejected, SeenIds, Stale
 from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers import dynamo_client, dynamo_resource
 from tests.engines.stores import State, addition, dynamo_state
 from tests.support.proxy import Fault, FaultProxy
-from tests.support.servers import dynamo_client, dynamo_resource
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -30,8 +30,9 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers import Mongod
 from tests.engines.stores import increment, mongo_state
-from tests.support.servers import Mongod, mongod_binary, require
+from tests.support.engines import mongod_binary, require
 
 Documents = Collection[dict[str, Any]]
 Client = MongoClient[dict[str, Any]]

@@ -12,9 +12,9 @@ from pymongo.collection import Collection
 from onewrite import Applied, Deferred, Duplicate, HighWaterMark, InSequence, Message, Outcome, Rejected, SeenIds, Stale
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers import dynamo_client
 from tests.engines.stores import addition, increment
 from tests.support.proxy import FaultProxy, MongoProxy
-from tests.support.servers import dynamo_client
 
 AnyLedger = SeenIds | HighWaterMark | InSequence
 M = {n: Message(f"m-{n}", source="s", sequence=n) for n in range(1, 6)}

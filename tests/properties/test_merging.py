@@ -18,7 +18,8 @@ from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Rej
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import GuardedCollection
-from tests.support.servers import Dynoxide, Mongod, dynoxide_binary, mongod_binary, require
+from onewrite.testing.servers import Dynoxide, Mongod
+from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 LEDGERS: list[Ledger] = [
     SeenIds(),

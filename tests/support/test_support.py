@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from moto.dynamodb.models import DynamoDBBackend
-from moto.dynamodb.responses import DynamoHandler
-from pymongo import MongoClient, WriteConcern
+from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
-from pymongo.read_concern import ReadConcern
-from pymongo.read_preferences import ReadPreference
 
-from . import servers
+from onewrite.testing import ProgramMissing
+from onewrite.testing.process import free_port
+from onewrite.testing.servers import Dynoxide, Mongod, dynamo_client
+
+from . import engines
+from .engines import dynoxide_binary, mongod_binary, require
 from .proxy import Fault, FaultProxy, MongoProxy, _command_name, _Wire
-from .servers import Dynoxide, EngineMissing, Mongod, dynamo_client, dynoxide_binary, mongod_binary, require
-from .standins import AsyncLockedCollection, LockedCollection, locked_mongomock, locked_moto
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -70,13 +66,12 @@ def create_table(client: DynamoDBClient) -> None:
     )
 
 
-def add(client: DynamoDBClient, answer: Literal["NONE", "ALL_OLD"] = "NONE") -> UpdateItemOutputTypeDef:
+def add(client: DynamoDBClient) -> UpdateItemOutputTypeDef:
     return client.update_item(
         TableName=TABLE,
         Key=KEY,
         UpdateExpression="ADD n :one",
         ExpressionAttributeValues={":one": {"N": "1"}},
-        ReturnValues=answer,
     )
 
 
@@ -100,33 +95,30 @@ def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:
         return list(pool.map(run, range(count)))
 
 
-@pytest.fixture
-def nervous_threads() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
 # ---------------------------------------------------------------- binaries
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No engine anywhere, no network, an empty cache folder."""
-    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "CI"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE"):
+        monkeypatch.setenv(name, "")  # so that what is set there is undone
+        monkeypatch.delenv(name)
+
+    def missing() -> Path:
+        raise ProgramMissing
+
+    monkeypatch.setattr(engines, "find_mongod", missing)
+    monkeypatch.setattr(engines, "find_dynoxide", missing)
     monkeypatch.setenv("ONEWRITE_ENGINES", str(tmp_path))
-    monkeypatch.setattr(servers, "_installed_mongod", lambda: None)
-    monkeypatch.setattr(servers, "_failed", {})
+    monkeypatch.setattr(engines, "_failed", {})
     calls: list[list[str]] = []
 
     def offline(command: list[str], cwd: Path | None = None) -> None:
         calls.append(command)
         raise subprocess.CalledProcessError(1, command, stderr=f"a line\nno network, call {len(calls)}\n")
 
-    monkeypatch.setattr(servers, "_run", offline)
+    monkeypatch.setattr(engines, "_run", offline)
     return tmp_path
 
 
@@ -147,7 +139,7 @@ def test_a_missing_engine_says_why_and_how_to_get_it(
     bare: Path, binary: Callable[[], Path], variable: str, cached: str, command: str
 ) -> None:
     for _ in range(2):
-        with pytest.raises(EngineMissing, match="no network, call 1") as missing:
+        with pytest.raises(ProgramMissing, match="no network, call 1") as missing:
             binary()
         assert command in str(missing.value)
     assert list(bare.iterdir()) == []
@@ -155,32 +147,27 @@ def test_a_missing_engine_says_why_and_how_to_get_it(
 
 @LINUX
 @BINARIES
-def test_a_cached_engine_is_not_fetched_again(
+def test_a_cached_engine_is_not_fetched_again_and_is_known_from_then_on(
     bare: Path, binary: Callable[[], Path], variable: str, cached: str, command: str
 ) -> None:
     (bare / cached).touch()
     assert binary() == bare / cached
+    assert os.environ[variable] == str(bare / cached)
 
 
 @BINARIES
-def test_the_variable_names_the_engine_or_fails(
-    bare: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    binary: Callable[[], Path],
-    variable: str,
-    cached: str,
-    command: str,
+def test_nothing_is_fetched_in_place_of_an_engine_that_is_named(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, binary: Callable[[], Path], variable: str, cached: str, command: str
 ) -> None:
-    monkeypatch.setenv(variable, sys.executable)
-    assert binary() == Path(sys.executable)
+    (bare / cached).touch()
     monkeypatch.setenv(variable, str(bare / "nowhere"))
-    with pytest.raises(EngineMissing, match=variable):
+    with pytest.raises(ProgramMissing):
         binary()
 
 
 def test_a_missing_engine_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Path:
-        raise EngineMissing("get it")
+        raise ProgramMissing("get it")
 
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="get it"):
@@ -188,215 +175,6 @@ def test_a_missing_engine_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="get it"):
         require(missing)
-
-
-# ---------------------------------------------------------------- servers
-
-
-def test_a_server_that_does_not_start_shows_its_log_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho cannot do this >&2\nexit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("ONEWRITE_MONGOD", str(broken))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(RuntimeError, match="ended with 3:\ncannot do this"):
-        Mongod().start()
-    assert list(tmp_path.iterdir()) == [broken]
-
-
-@pytest.mark.parametrize("kind", ["mongod", "dynoxide"])
-def test_a_taken_port_is_left_to_its_owner(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    owner: Mongod | Dynoxide = request.getfixturevalue(kind)
-    free = servers._free_port()
-    ports = iter([owner.port, free])
-    monkeypatch.setattr(servers, "_free_port", lambda: next(ports))
-    with type(owner)() as server:
-        assert server.port == free
-        assert owner.running
-
-
-def test_a_server_started_in_a_thread_outlives_it_and_is_removed_at_the_end(dynoxide: Dynoxide) -> None:
-    server = Dynoxide()
-    thread = threading.Thread(target=server.start)
-    thread.start()
-    thread.join()
-    with pytest.raises(RuntimeError, match="restart"):
-        server.start()
-    folder = server.folder
-    assert server.client().list_tables()["TableNames"] == []
-    assert server.port != dynoxide.port
-    server.close()
-    assert not folder.exists()
-    assert not servers._listening(server.port)
-
-
-@LINUX
-def test_a_server_dies_with_the_test_run(tmp_path: Path) -> None:
-    require(dynoxide_binary)
-    code = (
-        "from support.servers import Dynoxide\n"
-        "server = Dynoxide(); server.start(); print(server.port, flush=True); input()\n"
-    )
-    root = Path(__file__).parents[1]
-    pipe = subprocess.PIPE
-    env = {**os.environ, "TMPDIR": str(tmp_path)}  # killed like this, it cannot remove its folder itself
-    with subprocess.Popen([sys.executable, "-c", code], cwd=root, env=env, stdin=pipe, stdout=pipe) as run:
-        assert run.stdout is not None
-        port = int(run.stdout.readline())
-        assert servers._listening(port)
-        run.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 10
-    while servers._listening(port):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def test_dynoxide_keeps_its_data_over_kill_and_stop() -> None:
-    require(dynoxide_binary)
-    with Dynoxide() as server:
-        create_table(server.client())
-        for end in (server.kill, server.stop):
-            add(server.client())
-            end()
-            assert not server.running
-            with pytest.raises(BotoCoreError):
-                add(server.client(**ONCE))
-            server.restart()
-        assert server.resource().Table(TABLE).get_item(Key={"id": "1"})["Item"]["n"] == 2
-
-
-def test_mongod_takes_transactions_and_fail_points(mongod: Mongod) -> None:
-    with connect(mongod.uri) as client:
-        things = client.test.things
-        with client.start_session() as session, session.start_transaction():
-            things.insert_one({"_id": "a"}, session=session)
-        data = {"failCommands": ["insert"], "closeConnection": True}
-        client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})
-        things.insert_one({"_id": "b"})  # a retryable write: the driver repeats it
-        assert sorted(thing["_id"] for thing in things.find()) == ["a", "b"]
-
-
-def test_mongod_keeps_what_it_acknowledged_over_kill_and_stop(mongod: Mongod) -> None:
-    for count, end in enumerate((mongod.kill, mongod.stop), start=1):
-        with connect(mongod.uri) as client:
-            client.test.kept.insert_one({})
-        end()
-        assert not servers._listening(mongod.port)
-        mongod.restart()
-        with connect(mongod.uri) as client:
-            assert client.test.kept.count_documents({}) == count
-
-
-def test_a_mongod_alone_knows_no_transaction() -> None:
-    require(mongod_binary)
-    with Mongod(replica_set=False) as server, connect(server.uri) as client:
-        assert "setName" not in client.admin.command("hello")
-
-
-# ---------------------------------------------------------------- stand-ins
-
-
-@pytest.mark.usefixtures("nervous_threads")
-def test_locked_moto_lets_one_conditional_write_win_each_time() -> None:
-    before = DynamoDBBackend.update_item, DynamoHandler.call_action, os.environ.get("AWS_ACCESS_KEY_ID")
-    with locked_moto():
-        client = dynamo_client("https://dynamodb.eu-west-1.amazonaws.com")
-        create_table(client)
-
-        def race() -> list[str]:
-            wins = []
-            for turn in range(12):
-                values = {":next": {"N": str(turn + 1)}, ":one": {"N": "1"}}
-                try:
-                    answer = client.update_item(
-                        TableName=TABLE,
-                        Key=KEY,
-                        UpdateExpression="SET v = :next ADD n :one",
-                        ConditionExpression="attribute_not_exists(v) OR v < :next",
-                        ExpressionAttributeValues=values,
-                        ReturnValues="ALL_NEW",
-                    )
-                except client.exceptions.ConditionalCheckFailedException:
-                    continue
-                wins.append(answer["Attributes"]["n"]["N"])
-            return wins
-
-        wins = [int(win) for wins in in_threads(6, race) for win in wins]
-        assert len(wins) <= 12
-        assert sorted(wins) == list(range(1, len(wins) + 1))
-        assert dynamo_count(client) == len(wins)
-    after = DynamoDBBackend.update_item, DynamoHandler.call_action, os.environ.get("AWS_ACCESS_KEY_ID")
-    assert after == before
-
-
-@pytest.mark.usefixtures("nervous_threads")
-def test_locked_moto_answers_from_the_write_itself() -> None:
-    with locked_moto():
-        client = dynamo_client("https://dynamodb.eu-west-1.amazonaws.com")
-        create_table(client)
-        client.put_item(TableName=TABLE, Item={**KEY, "n": {"N": "0"}})
-
-        def work() -> list[int]:
-            return [int(add(client, "ALL_OLD")["Attributes"]["n"]["N"]) for _ in range(20)]
-
-        olds = [old for part in in_threads(6, work) for old in part]
-        assert sorted(olds) == list(range(120))
-
-
-@pytest.mark.usefixtures("nervous_threads")
-def test_locked_mongomock_counts_right_under_threads() -> None:
-    things = locked_mongomock().things.with_options(write_concern=WriteConcern("majority"))
-    assert isinstance(things, LockedCollection)
-    things.insert_one({"_id": 1, "n": 0})
-
-    def work() -> list[int]:
-        return [things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}})["n"] for _ in range(50)]
-
-    seen = [n for part in in_threads(6, work) for n in part]
-    assert sorted(seen) == list(range(300))
-    assert things.find_one({"_id": 1}) == {"_id": 1, "n": 300}
-
-
-def test_every_way_to_a_mongomock_collection_gives_a_locked_one() -> None:
-    database = locked_mongomock("d")
-    same = database.c.with_options(read_concern=ReadConcern("majority"), read_preference=ReadPreference.PRIMARY)
-    for collection in (
-        database["c"],
-        database.c,
-        database.get_collection("c"),
-        same,
-        database.x.c,
-        database["x"]["c"],
-    ):
-        assert isinstance(collection, LockedCollection)
-        assert collection.database is database
-    assert same.full_name == "d.c"
-    assert same.write_concern == database.c.write_concern
-
-
-def test_the_async_facade_awaits_the_same_collection() -> None:
-    database = locked_mongomock()
-
-    async def run() -> None:
-        plain = AsyncLockedCollection(database.things)
-        things = plain.with_options(write_concern=WriteConcern("majority"))
-        await things.create_index("k", unique=True)
-        await things.insert_one({"_id": 1, "k": 1, "n": 0})
-        await asyncio.gather(*(things.update_one({"_id": 1}, {"$inc": {"n": 1}}) for _ in range(20)))
-        assert await plain.find_one_and_update({"_id": 1}, {"$set": {"n": 0}}) == {"_id": 1, "k": 1, "n": 20}
-        assert (await things.delete_one({"_id": 2})).deleted_count == 0
-        assert await things.count_documents({}) == 1
-        assert (await things.delete_many({})).deleted_count == 1
-        assert await things.find_one({}) is None
-        assert things.name == "things"
-        with pytest.raises(AttributeError):
-            _ = things.bulk_write
-
-    asyncio.run(run())
 
 
 # ---------------------------------------------------------------- faults on the way to DynamoDB
@@ -515,7 +293,7 @@ def test_a_kept_connection_survives_a_restart_of_the_server_behind_it() -> None:
 
 
 def test_a_proxy_before_a_server_that_is_down_ends_the_connection() -> None:
-    with FaultProxy("127.0.0.1", servers._free_port()) as proxy:
+    with FaultProxy("127.0.0.1", free_port()) as proxy:
         with pytest.raises(BotoCoreError):
             add(dynamo_client(proxy.endpoint, **ONCE))
         assert proxy.seen == ["UpdateItem"]

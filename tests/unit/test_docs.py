@@ -21,6 +21,10 @@ PAGES = [
     for page in sorted(ROOT.glob(pattern))
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE_NAME = re.compile(r"# (\S+\.py)\n")  # a block that begins with one is that file
+COMMAND = re.compile(r"\$ pytest (.*)\n")
+SECONDS = re.compile(r"\d+\.\d+(?= ?s\b)")
 FOUND = [module.name for module in pkgutil.walk_packages(onewrite.__path__, "onewrite.")]
 MODULES = ["onewrite", *(name for name in FOUND if not name.endswith("__main__"))]  # to import that one is to run it
 
@@ -32,6 +36,32 @@ def test_every_python_block_of_a_page_runs(page: Path) -> None:
     for block in BLOCK.finditer(text):
         lines_before = text.count("\n", 0, block.start(1))  # so that a traceback shows the line of the page
         exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pytest_prints_what_a_page_shows(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    for block in FENCED.finditer(page.read_text()):
+        text = block["text"]
+        if name := FILE_NAME.match(text):
+            pytester.path.joinpath(name[1]).write_text(text)
+        elif command := COMMAND.match(text):
+            plugins = ["-p", "onewrite.testing.plugin", "-p", "no:cacheprovider"]
+            result = pytester.runpytest_inprocess(*plugins, *command[1].split())
+            shown = text[command.end() :]
+            assert (result.ret == pytest.ExitCode.OK) == (" failed in " not in shown)
+            assert re.fullmatch(pattern(shown), without_times(result.outlines)), shown
+
+
+def pattern(shown: str) -> str:
+    """Those lines, one after the other; a line of three dots stands for any."""
+    lines = without_times(shown.splitlines()).splitlines()
+    return "".join(r"(?:.*\n)*" if line == "..." else rf"{re.escape(line)}\n" for line in lines)
+
+
+def without_times(lines: list[str]) -> str:
+    return "".join(f"{SECONDS.sub('0', line.rstrip())}\n" for line in lines)
 
 
 def test_the_readme_shows_code() -> None:

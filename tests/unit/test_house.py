@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 
 import onewrite
+import onewrite.aws_lambda
 import onewrite.dynamodb
+import onewrite.identity
 import onewrite.mongodb
+import onewrite.sqs
+import onewrite.testing
 
 SOURCE = Path(onewrite.__path__[0])
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -37,6 +41,15 @@ FLOORS = [
     {"testing"},
     {"cli"},
     {"__main__"},
+]
+PACKAGES = [
+    onewrite,
+    onewrite.aws_lambda,
+    onewrite.dynamodb,
+    onewrite.identity,
+    onewrite.mongodb,
+    onewrite.sqs,
+    onewrite.testing,
 ]
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 
@@ -111,9 +124,52 @@ def test_the_exported_names_are_these() -> None:
     ]
     assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable"]
     assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection"]
+    assert onewrite.identity.__all__ == [
+        "Identity",
+        "Record",
+        "cloudevent",
+        "dynamodb_stream_position",
+        "eventbridge",
+        "fifo_sequence",
+        "json_body",
+        "kafka_position",
+        "kinesis_position",
+        "record_id",
+        "sns",
+        "sqs_message_id",
+    ]
+    assert onewrite.aws_lambda.__all__ == [
+        "EveryRecordFailed",
+        "Handler",
+        "Options",
+        "Report",
+        "Result",
+        "dynamodb_stream_handler",
+        "kafka_handler",
+        "kinesis_handler",
+        "sqs_handler",
+    ]
+    assert onewrite.sqs.__all__ == ["Worker", "backoff"]
+    assert onewrite.testing.__all__ == [
+        "Crash",
+        "Faults",
+        "ProgramMissing",
+        "StandInLies",
+        "dynamodb_local",
+        "dynamodb_stream_event",
+        "dynoxide",
+        "explore",
+        "kafka_event",
+        "kinesis_event",
+        "lambda_context",
+        "mongod",
+        "mongomock_collection",
+        "moto_table",
+        "sqs_event",
+    ]
 
 
-@pytest.mark.parametrize("package", [onewrite, onewrite.dynamodb, onewrite.mongodb])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_what_is_exported_is_sorted_and_there(package: object) -> None:
     names: list[str] = vars(package)["__all__"]
     assert names == sorted(names)
@@ -136,7 +192,7 @@ def test_no_imports_go_round_in_a_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
 
 
-@pytest.mark.parametrize("package", [onewrite, onewrite.dynamodb, onewrite.mongodb])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_exported_class_and_method_says_what_it_is(package: object) -> None:
     silent = []
     for name in vars(package)["__all__"]:

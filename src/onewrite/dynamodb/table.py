@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
@@ -23,9 +24,14 @@ _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 _LARGEST_ITEM = 400 * 1024
 
 
+# Set where requests must be the same each time a program is run, as under onewrite.testing.
+minting: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.minting", default=None)
+
+
 def new_attempt() -> str:
     """A token for one call: 40 random bits are few bytes in the entity, and no two calls of a fortnight share them."""
-    return secrets.token_urlsafe(5)
+    mint = minting.get()
+    return secrets.token_urlsafe(5) if mint is None else mint()
 
 
 class _Flows:

@@ -1,0 +1,83 @@
+"""Conditions as DynamoDB judges them: values of different types are not equal, and what is missing compares with nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, cast
+
+from moto.dynamodb.comparisons import (
+    AttributeValue,
+    FuncBetween,
+    FuncIn,
+    FuncSize,
+    OpEqual,
+    OpGreaterThan,
+    OpGreaterThanOrEqual,
+    OpLessThan,
+    OpLessThanOrEqual,
+    OpNotEqual,
+)
+from moto.dynamodb.exceptions import InvalidConditionExpression
+
+Item: TypeAlias = Any
+Operand: TypeAlias = Any
+
+_SIZED = ("S", "B", "SS", "NS", "BS", "L", "M")
+_ORDERED = ("S", "N", "B")
+_ORDERS: dict[Any, Callable[[Any, Any], bool]] = {
+    OpLessThan: operator.lt,
+    OpLessThanOrEqual: operator.le,
+    OpGreaterThan: operator.gt,
+    OpGreaterThanOrEqual: operator.ge,
+}
+
+
+def comparisons() -> Iterator[tuple[Any, str, Callable[[Any, Item], Any]]]:
+    """What to put in the place of what: the class, the method, and the one that tells the truth."""
+    yield FuncSize, "expr", _size
+    yield OpEqual, "expr", lambda op, item: _equal(op.lhs, op.rhs, item)
+    yield OpNotEqual, "expr", lambda op, item: not _equal(op.lhs, op.rhs, item)
+    yield FuncIn, "expr", lambda func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
+    yield FuncBetween, "expr", _between
+    for kind, order in _ORDERS.items():
+        yield kind, "expr", _ordered(order)
+
+
+def _kind(operand: Operand, item: Item) -> str | None:
+    """The type of an operand; None where it is missing."""
+    if isinstance(operand, FuncSize):
+        return None if _size(operand, item) is None else "N"
+    return cast("str | None", operand.get_type(item))
+
+
+def _size(func: Any, item: Item) -> int | None:
+    return len(func.attr.expr(item)) if func.attr.get_type(item) in _SIZED else None
+
+
+def _equal(one: Operand, other: Operand, item: Item) -> bool:
+    kind = _kind(one, item)
+    return bool(kind is not None and kind == _kind(other, item) and one.expr(item) == other.expr(item))
+
+
+def _ordered(order: Callable[[Any, Any], bool]) -> Callable[[Any, Item], bool]:
+    def expr(op: Any, item: Item) -> bool:
+        return _comparable(item, op.OP, op.lhs, op.rhs) and order(op.lhs.expr(item), op.rhs.expr(item))
+
+    return expr
+
+
+def _between(func: Any, item: Item) -> bool:
+    if not _comparable(item, "BETWEEN", func.attr, func.start, func.end):
+        return False
+    return bool(func.start.expr(item) <= func.attr.expr(item) <= func.end.expr(item))
+
+
+def _comparable(item: Item, name: str, *operands: Operand) -> bool:
+    for operand in operands:
+        if isinstance(operand, AttributeValue) and operand.type not in _ORDERED:
+            raise InvalidConditionExpression(
+                f"Incorrect operand type for operator or function; operator: {name}, operand type: {operand.type}"
+            )
+    kinds = {_kind(operand, item) for operand in operands}
+    return len(kinds) == 1 and kinds <= set(_ORDERED)

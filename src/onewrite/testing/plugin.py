@@ -1,0 +1,130 @@
+"""The pytest plugin: stand-ins, servers and the explorer as fixtures. Each imports what it needs when a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from onewrite.testing.faults import Faults
+    from onewrite.testing.servers import DynamoDBLocal, Dynoxide, Mongod
+    from onewrite.testing.session import Explore, Session
+    from onewrite.testing.standins import MakeCollection, MakeTable
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("onewrite", "exploring message handlers")
+    group.addoption(
+        "--onewrite-schedules",
+        type=_positive,
+        metavar="N",
+        help="run at most N schedules in each exploration, whatever the test says",
+    )
+    group.addoption("--onewrite-replay", metavar="TOKEN", help="run the one schedule that a counterexample names")
+
+
+def _positive(text: str) -> int:
+    """A number of schedules. argparse turns the ValueError into a usage error."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+@pytest.fixture
+def moto_table() -> Iterator[MakeTable]:
+    """`moto_table("orders", key="orderId")`: an empty table, there until the test ends."""
+    from onewrite.testing.standins import moto_tables  # noqa: PLC0415  # it costs nothing where it is not used
+
+    with moto_tables() as make:
+        yield make
+
+
+@pytest.fixture
+def mongomock_collection() -> MakeCollection:
+    """`mongomock_collection("orders")`: an empty collection."""
+    from onewrite.testing.standins import new_collection  # noqa: PLC0415  # the same
+
+    return new_collection
+
+
+@pytest.fixture(scope="session")
+def mongod() -> Iterator[Mongod]:
+    """A MongoDB for the whole run, or a skip. `mongod.collection("orders")` is empty."""
+    from onewrite.testing import servers  # noqa: PLC0415  # the same
+
+    with servers.mongod() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynoxide() -> Iterator[Dynoxide]:
+    """A DynamoDB engine for the whole run, or a skip. `dynoxide.table("orders")` is empty."""
+    from onewrite.testing import servers  # noqa: PLC0415  # the same
+
+    with servers.dynoxide() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb_local() -> Iterator[DynamoDBLocal]:
+    """Amazon's DynamoDB Local for the whole run, or a skip. `dynamodb_local.table("orders")` is empty."""
+    from onewrite.testing import servers  # noqa: PLC0415  # the same
+
+    with servers.dynamodb_local() as server:
+        yield server
+
+
+@pytest.fixture
+def faults() -> Iterator[Callable[[Any], Faults]]:
+    """`faults(store)`: as `onewrite.testing.Faults`, and a fault that no request has met fails the test at its end."""
+    from onewrite.testing.faults import Faults  # noqa: PLC0415  # the same
+
+    planned: list[Faults] = []
+
+    def plan(store: Any) -> Faults:
+        planned.append(Faults(store))
+        return planned[-1]
+
+    yield plan
+    for each in planned:
+        each.assert_all_used()
+
+
+@pytest.fixture
+def explore(request: pytest.FixtureRequest) -> Explore:
+    """`onewrite.testing.explore`, obeying the command line."""
+    from onewrite.testing.session import Explore  # noqa: PLC0415  # the same
+
+    return Explore(_session(request.config), request.node.nodeid)
+
+
+def _session(config: pytest.Config) -> Session:
+    from onewrite.testing.session import Session  # noqa: PLC0415  # the same
+
+    schedules, token = config.getoption("onewrite_schedules"), config.getoption("onewrite_replay")
+    return config.stash.setdefault(_SESSION, Session(schedules, token))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("onewrite_replay") is not None:
+        _session(config)
+        if config.getoption("numprocesses", None):
+            raise pytest.UsageError("--onewrite-replay replays in this process: leave out -n.")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that was to replay a schedule, and did not, is no success."""
+    explored = session.config.stash.get(_SESSION, None)
+    if explored is not None and explored.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    explored = config.stash.get(_SESSION, None)
+    if explored is not None:
+        for line in explored.summary():
+            terminalreporter.write_line(line)

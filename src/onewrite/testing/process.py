@@ -1,0 +1,158 @@
+"""A server for the tests: started on a free loopback port and a temporary folder, and removed without trace."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+START_SECONDS = 60.0
+
+# Linux ties the death signal to the *thread* that started the child, hence one thread that lives as long as
+# we do. A launcher instead of preexec_fn, which warns (and may hang) in a process with threads.
+_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onewrite-servers")
+_DIE_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+class Server(ABC):
+    """One child process with a temporary folder; the port and the data outlive kill() and stop()."""
+
+    name: ClassVar[str]
+    port: int
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    @abstractmethod
+    def _command(self, folder: Path) -> list[str]:
+        """What to run."""
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Whether it is this server that listens, and serves."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where the data and the log lie while the server exists."""
+        if self._temporary is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return Path(self._temporary.name)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start on a fresh folder and a free port; another port when somebody was quicker to take it."""
+        if self._temporary is not None:
+            raise RuntimeError(f"{self.name} was started before; use restart()")
+        prefix = f"onewrite-{self.name}-"
+        self._temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        try:
+            self._launch_on_a_free_port()
+        except BaseException:
+            self.close()
+            raise
+
+    def restart(self) -> None:
+        """Start again on the same port and data, as after a crash."""
+        if self.running:
+            self.kill()
+        self._launch()
+
+    def kill(self) -> None:
+        """SIGKILL: the server gets no chance to finish anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """An orderly end; data and port are kept for restart()."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def close(self) -> None:
+        """End the process and remove everything."""
+        self.kill()
+        self._process = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines that the server wrote."""
+        log = self.folder / "log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+
+    def _launch_on_a_free_port(self, attempts: int = 3) -> None:
+        self.port = free_port()
+        try:
+            self._launch()
+        except RuntimeError as error:
+            if attempts == 1 or "in use" not in str(error):
+                raise
+            self._launch_on_a_free_port(attempts - 1)
+
+    def _launch(self) -> None:
+        command = self._command(self.folder)
+        if sys.platform == "linux":
+            command = [sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        with (self.folder / "log").open("wb") as log:
+            self._process = _spawner.submit(
+                subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            ).result()
+        until = time.monotonic() + START_SECONDS
+        while not (listening(self.port) and self._ready() and self.running):
+            if not self.running:
+                raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > until:
+                self.kill()
+                raise RuntimeError(f"{self.name} not ready after {START_SECONDS:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.02)  # between two looks, not in the hope that it is enough
+
+
+def free_port() -> int:
+    """Below the ephemeral range: no outgoing connection may take the port between kill() and restart()."""
+    choice = random.SystemRandom()
+    for _ in range(1000):
+        port = choice.randrange(20000, 32000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free loopback port")
+
+
+def listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

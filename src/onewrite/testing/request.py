@@ -1,0 +1,156 @@
+"""A request as a value: what it touches, whether two of them commute, and how it reads in a report. Pure: no driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity's key in it
+
+_SHOWN_KEYS = 3
+_ABSENT = object()
+_OURS = ("#ow_", ":ow_")  # how the ledger's placeholders begin
+_REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem", "DuplicateKeyError"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as the handler gave it to its driver.
+
+    `store` is the name of the store in the world, or the table's or collection's own. `method` is the native operation:
+    "UpdateItem", "update_one". `arguments` are plain values for a Table, typed ones for a client, and by pymongo's parameter
+    names for a collection. `keys` are the entities that it touches; None if it may touch any in its `tables`, and no `tables`
+    if those are not known either. `options` are what a collection was given by `with_options`.
+    """
+
+    store: str
+    method: str
+    arguments: Mapping[str, Any]
+    keys: tuple[Key, ...] | None
+    writes: bool
+    tables: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __str__(self) -> str:
+        return " ".join([self.method, *([", ".join(self._touched())] if self.tables else [self.store])])
+
+    def _touched(self) -> Iterator[str]:
+        for table in self.tables:
+            keys = [_shown(key) for owner, key in self.keys or () if owner == table]
+            if len(keys) > _SHOWN_KEYS:
+                keys = [f"({len(keys)} keys)"]
+            yield " ".join([table, *keys])
+
+
+Gate: TypeAlias = Callable[[Request], Any]  # performs the request, or refuses, doubles or fails it
+
+
+def commute(a: Request, b: Request) -> bool:
+    """Is the order of the two of no consequence, neither for the data nor for what they answer?"""
+    if not (a.writes or b.writes):
+        return True
+    if a.tables and b.tables and not set(a.tables) & set(b.tables):
+        return True
+    return a.keys is not None and b.keys is not None and not set(a.keys) & set(b.keys)
+
+
+def describe(request: Request, answer: object) -> str:
+    """What came of a request, in words: the answer, or the exception that was raised."""
+    if isinstance(answer, BaseException):
+        words = _failure(answer)
+    else:
+        words = _change(request, answer) if request.writes else _read(answer)
+    return f"guarded, {words}" if words in ("applied", "refused") and is_guarded(request) else words
+
+
+def is_guarded(request: Request) -> bool:
+    """Does the request refuse an entity that has already had it?
+
+    On DynamoDB the ledger's own placeholders tell. A MongoDB filter has no such sign, so it is read: it is guarded if it turns
+    away documents with the very mark that the update puts into them.
+    """
+    if "filter" not in request.arguments:
+        return any(name.startswith(_OURS) for name in _placeholders(request.arguments))
+    marks = dict(_marks(request.arguments.get("update")))
+    conditions = list(_conditions(request.arguments["filter"]))
+    return any(_turns_away(condition, path, marks) for path, condition in conditions if path in marks)
+
+
+def _shown(key: Hashable) -> str:
+    return "/".join(map(str, cast("tuple[Hashable, ...]", key))) if isinstance(key, tuple) else str(key)
+
+
+def _failure(error: BaseException) -> str:
+    response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
+    code = str(response.get("Error", {}).get("Code") or type(error).__name__)
+    reasons = [str(reason.get("Code")) for reason in response.get("CancellationReasons", ())]
+    return "refused" if _REFUSALS.intersection([code, *reasons]) else f"error {code}"
+
+
+def _read(answer: object) -> str:
+    missed = answer is None or (
+        isinstance(answer, Mapping) and set(cast("Mapping[str, Any]", answer)) <= {"ResponseMetadata"}
+    )
+    return "read, nothing there" if missed else "read"
+
+
+def _change(request: Request, answer: object) -> str:
+    if answer is None and request.method.startswith("find_one_and_"):
+        return "applied" if request.arguments.get("upsert") else "refused"
+    if getattr(answer, "acknowledged", True) is False:
+        return "sent"
+    matched: object = getattr(answer, "matched_count", getattr(answer, "deleted_count", None))
+    return "refused" if matched == 0 and getattr(answer, "upserted_id", None) is None else "applied"
+
+
+def _placeholders(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[Any, object]", value).items():
+            yield str(name)
+            yield from _placeholders(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("Sequence[object]", value):
+            yield from _placeholders(inner)
+
+
+def _marks(update: object) -> Iterator[tuple[str, object]]:
+    """The paths that an update writes, with what it puts there."""
+    stages = cast("Sequence[object]", update) if isinstance(update, list | tuple) else [update]
+    for stage in stages:
+        for operator, change in _items(stage):
+            if operator in ("$set", "$push", "$addToSet"):
+                for path, value in _items(change):
+                    yield path, _literal(value)
+
+
+def _literal(value: object) -> object:
+    """The value that a pipeline's expression puts: alone, or behind what an array holds."""
+    for name, inner in _items(value):
+        if name == "$literal":
+            return inner
+        if name == "$concatArrays" and isinstance(inner, list):
+            for added in cast("list[object]", inner)[1:]:
+                literal = _literal(added)
+                return cast("list[object]", literal)[0] if isinstance(literal, list) and literal else value
+    return value
+
+
+def _conditions(query: object) -> Iterator[tuple[str, object]]:
+    for name, condition in _items(query):
+        if name in ("$and", "$or") and isinstance(condition, list):
+            for part in cast("list[object]", condition):
+                yield from _conditions(part)
+        else:
+            yield name, condition
+            if name.endswith(".0"):  # what stands at a path where an array must not: the mark of a numbered source
+                yield name[:-2], {"$exists": False}
+
+
+def _turns_away(condition: object, path: str, marks: Mapping[str, object]) -> bool:
+    operators = dict(_items(condition))
+    return operators.get("$exists") is False or any(operators.get(name, _ABSENT) == marks[path] for name in ("$ne", "$lt"))
+
+
+def _items(value: object) -> list[tuple[str, object]]:
+    return list(cast("Mapping[str, object]", value).items()) if isinstance(value, Mapping) else []

@@ -1,0 +1,42 @@
+"""A DynamoDB table's definition, from the few things that tests care about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from onewrite.errors import ConfigurationError
+
+_TYPES = ("S", "N", "B")
+
+
+def table_request(
+    name: str, key: str, sort_key: str | None, types: Mapping[str, str] | None, native: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of `create_table`. `native` ones win; key attributes that it does not define are strings."""
+    schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]
+    if sort_key is not None:
+        schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})
+    request: dict[str, Any] = {"TableName": name, "KeySchema": schema, **native}
+    request.setdefault("AttributeDefinitions", _definitions(request, types or {}))
+    if "ProvisionedThroughput" not in request:
+        request.setdefault("BillingMode", "PAY_PER_REQUEST")
+    return request
+
+
+def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[dict[str, str]]:
+    used = list(dict.fromkeys(_key_attributes(request)))
+    if unused := [name for name in types if name not in used]:
+        raise ConfigurationError(f"types= names {', '.join(unused)}, in no key of the table: only keys have a type.")
+    if wrong := [kind for kind in types.values() if kind not in _TYPES]:
+        raise ConfigurationError(f"types= has {wrong[0]!r}: a key is of type S, N or B.")
+    return [{"AttributeName": name, "AttributeType": types.get(name, "S")} for name in used]
+
+
+def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
+    """Those of the table and of its indexes."""
+    indexes = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+    keyed = [request, *(index for kind in indexes for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))]
+    for definition in keyed:
+        for part in cast("list[Mapping[str, str]]", definition["KeySchema"]):
+            yield part["AttributeName"]

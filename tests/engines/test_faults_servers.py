@@ -1,0 +1,304 @@
+"""Faults and machines on real engines, where botocore and pymongo have somebody to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+from pymongo import AsyncMongoClient, MongoClient
+from pymongo.collection import Collection
+from pymongo.errors import AutoReconnect, DuplicateKeyError, NetworkTimeout, OperationFailure
+
+from onewrite import Applied, ConfigurationError, Duplicate, Message, SeenIds
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing.faults import Crash, Faults
+from onewrite.testing.machine import Machine
+from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.tap import is_async
+from tests.engines.stores import async_dynamo, create_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+M1 = Message("m-1")
+BUMP = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+
+
+def count(dynamo: DynamoDBClient, table: str) -> int:
+    item = dynamo.get_item(TableName=table, Key={"id": {"S": "e"}}, ConsistentRead=True).get("Item", {})
+    return int(item.get("n", {"N": "0"})["N"])
+
+
+def bump(client: Any, table: str) -> Any:
+    one = {":one": {"N": "1"}}
+    return client.update_item(
+        TableName=table, Key={"id": {"S": "e"}}, UpdateExpression="ADD n :one", ExpressionAttributeValues=one
+    )
+
+
+# ---------------------------------------------------------------- dynoxide
+
+
+def test_crashes_on_a_server_leave_what_they_say(dynamo: DynamoDBClient, table: str) -> None:
+    faults = Faults(dynamo)
+    faults.before(1)
+    faults.after(2)
+    for expected in (0, 1):
+        with pytest.raises(Crash):
+            bump(faults.store, table)
+        assert count(dynamo, table) == expected
+    assert faults.requests[0].keys == ((table, "e"),)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_botocore_sends_a_lost_request_to_a_server_again(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str, mode: str
+) -> None:
+    client = dynoxide.client(retries={"mode": mode})
+    faults = Faults(client)
+    faults.lose_answer(1)
+    assert bump(faults.store, table)["ResponseMetadata"]["RetryAttempts"] == 1
+    assert count(dynamo, table) == 2
+    client.close()
+
+
+def test_a_guarded_table_on_a_server_knows_its_own_lost_write(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str
+) -> None:
+    faults = Faults(dynoxide.resource().Table(table))
+    faults.lose_answer(1)
+    faults.time_out(2)
+    orders = GuardedTable(faults.store, SeenIds())
+    assert orders.update_item(M1, Key={"id": "e"}, **BUMP) == Applied(M1, retried=True)
+    with pytest.raises(ReadTimeoutError):
+        orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP)
+    assert isinstance(orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP), Duplicate)
+    assert count(dynamo, table) == 2
+
+
+def test_a_lost_transaction_is_recognised_by_its_token(dynamo: DynamoDBClient, table: str) -> None:
+    faults = Faults(dynamo)
+    faults.lose_answer(1)
+    update: Any = {"TableName": table, "Key": {"id": {"S": "e"}}, "UpdateExpression": "ADD n :one"}
+    update["ExpressionAttributeValues"] = {":one": {"N": "1"}}
+    answer = faults.store.transact_write_items(TransactItems=[{"Update": update}])
+    assert answer["ResponseMetadata"]["RetryAttempts"] == 1
+    assert count(dynamo, table) == 1
+
+
+def test_a_server_never_hears_of_what_was_throttled_or_cancelled(dynamo: DynamoDBClient, table: str) -> None:
+    faults = Faults(dynamo)
+    faults.throttle(1)
+    faults.cancel_transaction(2)
+    faults.lose_answer(3, retried=False)
+    with pytest.raises(dynamo.exceptions.ProvisionedThroughputExceededException):
+        bump(faults.store, table)
+    with pytest.raises(dynamo.exceptions.TransactionConflictException):
+        bump(faults.store, table)
+    assert count(dynamo, table) == 0
+    with pytest.raises(ConnectionClosedError):
+        bump(faults.store, table)
+    assert count(dynamo, table) == 1
+
+
+def test_an_aiobotocore_client_meets_the_same_faults(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+    async def main() -> None:
+        async with async_dynamo(dynoxide.endpoint) as client:
+            faults = Faults(client)
+            assert is_async(faults.store)
+            faults.lose_answer(1)
+            faults.before(2)
+            faults.after(3)
+            orders = AsyncGuardedTable(faults.store, SeenIds(), table_name=table)
+            key = {"id": "e"}
+            assert await orders.update_item(M1, Key=key, **BUMP) == Applied(M1, retried=True)
+            for _ in range(2):
+                with pytest.raises(Crash):
+                    await orders.update_item(Message("m-2"), Key=key, **BUMP)
+            assert isinstance(await orders.update_item(Message("m-2"), Key=key, **BUMP), Duplicate)
+            await faults.store.put_item(TableName=table, Item={"id": {"S": "f"}})
+            assert faults.requests[-1].keys == ((table, "f"),)
+            faults.assert_all_used()
+
+    asyncio.run(main())
+    assert count(dynamo, table) == 2
+
+
+# ---------------------------------------------------------------- mongod
+
+
+def test_crashes_on_mongodb_leave_what_they_say(collection: Collection[dict[str, Any]]) -> None:
+    faults = Faults(collection)
+    faults.before(1)
+    faults.after(2)
+    for expected in (0, 1):
+        with pytest.raises(Crash):
+            faults.store.insert_one({"_id": "e"})
+        assert collection.count_documents({}) == expected
+    with pytest.raises(DuplicateKeyError):
+        faults.store.insert_one({"_id": "e"})
+
+
+def test_a_lost_answer_of_mongodbs_shows_only_where_the_driver_may_not_retry(
+    mongod: Mongod, collection: Collection[dict[str, Any]]
+) -> None:
+    faults = Faults(collection)
+    faults.lose_answer(1)
+    faults.lose_answer(2)
+    assert faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}}, upsert=True).upserted_id == "e"
+    with pytest.raises(AutoReconnect):
+        faults.store.update_many({}, {"$inc": {"n": 1}})
+    with MongoClient[Any](mongod.uri, retryWrites=False) as client:
+        faults = Faults(client.test[collection.name])
+        faults.lose_answer(1)
+        with pytest.raises(AutoReconnect):
+            faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}})
+    assert collection.find_one() == {"_id": "e", "n": 3}
+
+
+def test_a_write_conflict_sends_a_transaction_round_again(
+    mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]
+) -> None:
+    collection.insert_one({"_id": "e", "n": 0})
+    faults = Faults(collection)
+    faults.cancel_transaction(1)
+    with mongo.start_session() as session:
+        session.with_transaction(lambda inside: faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}}, session=inside))
+    assert len(faults.requests) == 2
+    assert collection.find_one() == {"_id": "e", "n": 1}
+
+
+def test_an_asynchronous_collection_on_a_server_meets_the_same_faults(mongod: Mongod, collection: Collection[Any]) -> None:
+    async def main() -> None:
+        client: AsyncMongoClient[Any] = AsyncMongoClient(mongod.uri)
+        async with client:
+            faults = Faults(client.test[collection.name])
+            faults.after(1)
+            faults.throttle(4)
+            faults.time_out(5, applied=False)
+            stock = AsyncGuardedCollection(faults.store, SeenIds())
+
+            async def handle(message: Message) -> Any:
+                return await stock.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
+
+            with pytest.raises(Crash):
+                await handle(M1)
+            assert isinstance(await handle(M1), Duplicate)
+            with pytest.raises(OperationFailure, match="rate limit"):
+                await handle(Message("m-2"))
+            with pytest.raises(NetworkTimeout):
+                await handle(Message("m-2"))
+            found = [document async for document in faults.store.find({}, {"n": 1})]
+            assert found == [{"_id": "e", "n": 1}]
+            faults.assert_all_used()
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- machines
+
+
+def learn(machine: Machine, deliver: Callable[[Message], Any]) -> tuple[list[str], int]:
+    """Twice the same deliveries: what came of them, and how many requests the second time took."""
+    told: list[str] = []
+    for _ in range(2):
+        machine.reset()
+        before = machine.performed
+        told += [type(deliver(Message(name))).__name__ for name in ("m-1", "m-2", "m-1")]
+    return told, machine.performed - before
+
+
+def test_a_table_on_a_server_is_learnt(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+    machine = Machine(lambda: dynoxide.resource().Table(table))
+    attempts = iter([f"a-{number}" for number in (1, 2, 3) * 2])
+    orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0, attempts=lambda: next(attempts))
+    told, performed = learn(machine, lambda message: orders.update_item(message, Key={"id": "e"}, **BUMP))
+    assert told == ["Applied", "Applied", "Duplicate"] * 2
+    assert performed == 0
+    assert machine.why_slow is None
+    assert count(dynamo, table) == 2
+
+
+def test_a_statement_may_touch_any_table(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+    machine = Machine(lambda: dynoxide.resource().Table(table))
+    store = machine.stores(machine.perform)
+    start = machine.state
+    store.meta.client.execute_statement(Statement=f"INSERT INTO \"{table}\" VALUE {{'id': 'a'}}")
+    assert machine.state is not start
+    machine.reset()
+    assert store.scan()["Items"] == []
+
+
+def test_a_collection_on_a_server_is_learnt(collection: Collection[dict[str, Any]]) -> None:
+    machine = Machine(lambda: collection)
+    stock = GuardedCollection(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0)
+    told, performed = learn(
+        machine, lambda message: stock.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
+    )
+    assert told == ["Applied", "Applied", "Duplicate"] * 2
+    assert performed == 0
+    assert collection.count_documents({}) == 1
+
+
+def test_what_a_server_makes_up_stays_what_it_was(collection: Collection[dict[str, Any]]) -> None:
+    machine = Machine(lambda: collection)
+    store = machine.stores(machine.perform)
+    ids = []
+    for number in (1, 2, 1):
+        machine.reset()
+        made = store.update_one({"sku": 1}, {"$inc": {"n": 1}}, upsert=True).upserted_id
+        store.update_one({"sku": 1}, {"$inc": {"n": number}})
+        ids.append(made)
+        assert store.find_one({"sku": 1}) == {"_id": made, "sku": 1, "n": 1 + number}
+    assert len(set(ids)) == 1
+    assert machine.why_slow is None
+
+
+def test_an_asynchronous_collection_on_a_server_is_learnt(mongod: Mongod, collection: Collection[Any]) -> None:
+    async def main() -> None:
+        client: AsyncMongoClient[Any] = AsyncMongoClient(mongod.uri)
+        async with client:
+            machine = Machine(lambda: client.test[collection.name])
+            store = machine.stores(machine.aperform)
+            for _ in range(2):
+                machine.reset()
+                await store.insert_one({"_id": 1})
+                assert [document async for document in store.find({})] == [{"_id": 1}]
+            assert (machine.known, machine.performed) == (2, 2)
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_client_of_a_server_is_learnt() -> None:
+    async def main(endpoint: str) -> None:
+        async with async_dynamo(endpoint) as client:
+            machine = Machine(lambda: client)
+            store = machine.stores(machine.aperform)
+            for number in (1, 2, 1):
+                machine.reset()
+                for _ in range(number):
+                    await bump(store, "counters")
+                assert (await store.scan(TableName="counters"))["Items"] == [{"id": {"S": "e"}, "n": {"N": str(number)}}]
+            assert machine.performed == 4
+
+    with Dynoxide() as own:  # a client's world is all that the server holds
+        client = own.client()
+        create_table(client, "counters")
+        client.close()
+        asyncio.run(main(own.endpoint))
+
+
+def test_a_transaction_is_not_explored(mongo: MongoClient[dict[str, Any]], collection: Collection[dict[str, Any]]) -> None:
+    machine = Machine(lambda: collection)
+    store = machine.stores(machine.perform)
+    with (
+        mongo.start_session() as session,
+        session.start_transaction(),
+        pytest.raises(ConfigurationError, match="without it"),
+    ):
+        store.insert_one({"_id": 1}, session=session)
+    assert collection.count_documents({}) == 0

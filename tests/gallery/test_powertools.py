@@ -1,0 +1,150 @@
+"""Powertools' idempotency around a plain increment, and the same increment through onewrite: what the explorer measures."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
+from aws_lambda_powertools.utilities.idempotency.persistence import base, datarecord, dynamodb
+
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing import lambda_context
+from tests.gallery.cases import NOW, balances, deposit
+
+C1 = {"id": "c1"}
+LEASE = 30_000  # milliseconds: what the Lambda function has left when its record is made
+BETWEEN = 60  # seconds from one delivery to the next: the lease is over, and so is the function that held it
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+TOKENS = {  # the record is put, and then the business write loses its answer in this way
+    "the process dies": "1.072f.1a1aA.db78",
+    "the handler raises": "1.072f.1a1aL1a.7805",
+    "botocore sends it again": "1.072f.1a1aR1a.f67f",
+}
+
+Handler: TypeAlias = Callable[[Message], Any]
+
+
+class Clock:
+    """Powertools asks the wall clock. This one goes on between deliveries only, so that each schedule is the same each time."""
+
+    now = NOW
+
+    def read(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.now)  # noqa: DTZ006  # as Powertools has it
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    time = SimpleNamespace(datetime=SimpleNamespace(now=clock.read), timedelta=dt.timedelta, date=dt.date, time=dt.time)
+    for module in (base, datarecord, dynamodb):
+        monkeypatch.setattr(module, "dt", time)
+    return clock
+
+
+def add(message: Message) -> dict[str, Any]:
+    values = {":n": message.body["amount"]}
+    return {"Key": C1, "UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": values}
+
+
+def plainly(customers: Any) -> Handler:
+    return lambda message: customers.update_item(**add(message))
+
+
+def guarded(table: Any) -> Handler:
+    customers = GuardedTable(table, SeenIds())
+    return lambda message: customers.update_item(message, **add(message))
+
+
+def with_powertools(work: Callable[[Any], Handler], clock: Clock) -> Callable[[Any], Handler]:
+    """The work under Powertools' decorator; each delivery is a minute later than the one before."""
+
+    def build(stores: Any) -> Handler:
+        clock.now = NOW
+        handle_once = work(stores["customers"])
+        records = DynamoDBPersistenceLayer("idempotency", boto3_client=stores["idempotency"])
+        context: Any = lambda_context(remaining_ms=LEASE)
+        config = IdempotencyConfig(lambda_context=context)
+
+        @idempotent_function(  # type: ignore[untyped-decorator]  # Powertools does not say what it gives
+            data_keyword_argument="message_id", persistence_store=records, config=config, key_prefix="deposits"
+        )
+        def book(message_id: str, message: Message) -> None:
+            handle_once(message)
+
+        def handle(message: Message) -> None:
+            clock.now += BETWEEN
+            book(message_id=message.id, message=message)
+
+        return handle
+
+    return build
+
+
+@pytest.fixture
+def bounds(moto_table: Any) -> dict[str, Any]:
+    """One delivery at a time: Lambda ends a function before the lease of its record is over."""
+
+    def world() -> dict[str, Any]:
+        moto_table("idempotency", key="id")
+        return {"customers": moto_table("customers", key="id"), "idempotency": boto3.client("dynamodb")}
+
+    return {
+        "messages": [deposit(1)],
+        "world": world,
+        "observe": lambda stores: balances(stores["customers"]),
+        "concurrency": 1,
+    }
+
+
+def test_powertools_around_a_plain_increment_has_a_window_after_the_business_write(
+    explore: Any, clock: Clock, bounds: dict[str, Any]
+) -> None:
+    found = explore(with_powertools(plainly, clock), **bounds).counterexample
+    assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
+    assert found.token == TOKENS["the process dies"]
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
+def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[str, Any], token: str) -> None:
+    found = explore(with_powertools(plainly, clock), **bounds, replay=token).counterexample
+    assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
+
+
+@pytest.mark.parametrize("window", ["the process dies", "the handler raises"])
+def test_the_documentation_shows_what_happens_when(explore: Any, clock: Clock, bounds: dict[str, Any], window: str) -> None:
+    found = explore(with_powertools(plainly, clock), **bounds, replay=TOKENS[window]).counterexample
+    _, _, timeline = found.text.partition("\n\n")
+    shown, _, _ = timeline.partition("\n  replay")
+    assert f"```text\n{shown}\n```" in PAGE.read_text()
+
+
+def test_onewrite_makes_the_same_increment_once_within_the_same_bounds_and_wider_ones(
+    explore: Any, bounds: dict[str, Any]
+) -> None:
+    def build(stores: Any) -> Handler:
+        return guarded(stores["customers"])
+
+    for wider in ({}, {"messages": [deposit(1), deposit(2)], "concurrency": 2}):
+        report = explore(build, **{**bounds, **wider})
+        report.assert_effectively_once()
+        assert report.exhausted
+
+
+def test_the_two_go_together(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
+    report = explore(with_powertools(guarded, clock), **bounds)
+    report.assert_effectively_once()
+    assert report.exhausted

@@ -1,0 +1,96 @@
+"""The same work done right: every schedule within the bounds is run, and none ends wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import boto3
+import pytest
+
+from onewrite import HighWaterMark, InSequence, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.ledger import Ledger
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from tests.gallery import right_dynamodb, right_mongodb, right_mongodb_async
+from tests.gallery.cases import awaited_balances, balances, deposit
+
+ONE = (deposit(1),)
+TWO = (deposit(1), deposit(2))
+WITHDRAWAL = Message("m2", source="bank", sequence=2, body={"amount": -10})
+
+
+@dataclass(frozen=True)
+class Work:
+    handler: str
+    ledger: Ledger
+    messages: tuple[Message, ...] = TWO
+    reorder: bool = True
+    only: str | None = None  # the kind of store, where one takes seconds
+
+
+WORKS = {
+    "seen": Work("added", SeenIds()),
+    "seen digest": Work("added", SeenIds(digest=True)),
+    "seen for ever": Work("added", SeenIds(retention=None)),
+    "sequence": Work("added", InSequence()),
+    "mark in order": Work("added", HighWaterMark(), reorder=False),
+    "mark in any order": Work("replaced", HighWaterMark()),
+    "several entities": Work("transferred", SeenIds(), ONE),
+    "several entities, two messages": Work("transferred", SeenIds(), only="table"),
+    "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
+    "creation": Work("opened", SeenIds()),
+    "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table"),
+}
+HANDLERS: dict[str, ModuleType] = {
+    "table": right_dynamodb,
+    "client": right_dynamodb,
+    "collection": right_mongodb,
+    "async collection": right_mongodb_async,
+}
+
+
+def guard(kind: str, ledger: Ledger, store: Any) -> Any:
+    match kind:
+        case "table":
+            return GuardedTable(store, ledger)
+        case "client":
+            return GuardedTable(store, ledger, table_name="customers")
+        case "collection":
+            return GuardedCollection(store, ledger)
+        case _:
+            return AsyncGuardedCollection(store, ledger)
+
+
+@pytest.fixture
+def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
+    def new() -> Any:
+        if kind.endswith("collection"):
+            return mongomock_collection("customers", asynchronous=kind.startswith("async"))
+        table = moto_table("customers", key="id")
+        return table if kind == "table" else boto3.client("dynamodb")
+
+    return new
+
+
+@pytest.mark.parametrize(
+    ("kind", "work"),
+    [
+        pytest.param(kind, work, id=f"{kind}-{name}")
+        for kind, handlers in HANDLERS.items()
+        for name, work in WORKS.items()
+        if hasattr(handlers, work.handler) and work.only in (None, kind)
+    ],
+)
+def test_work_that_is_guarded_takes_effect_once_whatever_happens(explore: Any, world: Any, kind: str, work: Work) -> None:
+    build = getattr(HANDLERS[kind], work.handler)
+    report = explore(
+        lambda store: build(guard(kind, work.ledger, store)),
+        messages=work.messages,
+        world=world,
+        observe=awaited_balances if kind.startswith("async") else balances,
+        reorder=work.reorder,
+    )
+    report.assert_effectively_once()
+    assert report.exhausted

@@ -1,0 +1,209 @@
+"""Handlers that look right, on DynamoDB. Each makes one mistake that people really make; its docstring says why."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from onewrite import Applied, HighWaterMark, Message, Outcome, SeenIds
+from onewrite.dynamodb import GuardedTable
+from tests.gallery.cases import NOW, OUTBOX
+
+Handler = Callable[[Message], Any]
+
+C1 = {"id": "c1"}
+
+
+def _add(message: Message) -> dict[str, Any]:
+    return {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": message.body["amount"]}}
+
+
+def _add_and_mark(message: Message) -> dict[str, Any]:
+    values = {":n": message.body["amount"], ":ids": {message.id}}
+    return {"UpdateExpression": "ADD balance :n, seen :ids", "ExpressionAttributeValues": values}
+
+
+def read_then_write(customers: Any) -> Handler:
+    """Everybody's first try. It is right in each test that delivers the copy after the first delivery has ended."""
+
+    def handle(message: Message) -> None:
+        customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {})
+        if message.id not in customer.get("seen", ()):
+            customers.update_item(Key=C1, **_add_and_mark(message))
+
+    return handle
+
+
+def marked_before_the_effect(stores: Mapping[str, Any]) -> Handler:
+    """Who fears doubles marks first, by a conditional write that only one can win. A crash then loses the effect for good."""
+    customers, processed = stores["customers"], stores["processed"]
+
+    def handle(message: Message) -> None:
+        try:
+            processed.put_item(Item={"id": message.id}, ConditionExpression="attribute_not_exists(id)")
+        except processed.meta.client.exceptions.ConditionalCheckFailedException:
+            return
+        customers.update_item(Key=C1, **_add(message))
+
+    return handle
+
+
+def marked_after_the_effect(stores: Mapping[str, Any]) -> Handler:
+    """Who fears losses marks last: what has not been done is not marked. But what has been done may not be marked either."""
+    customers, processed = stores["customers"], stores["processed"]
+
+    def handle(message: Message) -> None:
+        if "Item" in processed.get_item(Key={"id": message.id}, ConsistentRead=True):
+            return
+        customers.update_item(Key=C1, **_add(message))
+        processed.put_item(Item={"id": message.id})
+
+    return handle
+
+
+def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
+    """The condition speaks of the id, so its refusal must mean "seen". Here it also means "another message came first"."""
+    refused = customers.meta.client.exceptions.ConditionalCheckFailedException
+
+    def handle(message: Message) -> str:
+        known = {"ConditionExpression": "attribute_exists(id) AND NOT contains(seen, :id)"}
+        native = _add_and_mark(message)
+        native["ExpressionAttributeValues"][":id"] = message.id
+        try:
+            customers.update_item(Key=C1, **native, **known)
+        except refused:
+            first = {**C1, "balance": message.body["amount"], "seen": {message.id}}
+            try:
+                customers.put_item(Item=first, ConditionExpression="attribute_not_exists(id)")
+            except refused:
+                return "duplicate"
+        return "done"
+
+    return handle
+
+
+def two_entities_one_mark(accounts: Any) -> Handler:
+    """A transfer whose first half is guarded: "the second is skipped with it". A crash between them skips it for ever."""
+    guarded = GuardedTable(accounts, SeenIds())
+
+    def handle(message: Message) -> None:
+        amount = message.body["amount"]
+        add = "ADD balance :n"
+        outcome = guarded.update_item(
+            message, Key={"id": "alice"}, UpdateExpression=add, ExpressionAttributeValues={":n": -amount}
+        )
+        if isinstance(outcome, Applied):
+            accounts.update_item(Key={"id": "bob"}, UpdateExpression=add, ExpressionAttributeValues={":n": amount})
+
+    return handle
+
+
+def counted_outside_the_guard(customers: Any) -> Handler:
+    """The money is guarded; the total beside it is "only statistics", and counts every delivery."""
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(message: Message) -> None:
+        guarded.update_item(message, Key=C1, **_add(message))
+        customers.update_item(Key={"id": "total"}, **_add(message))
+
+    return handle
+
+
+def written_over_the_ledger(customers: Any) -> Handler:
+    """One worker, so nothing races, and a rename saves the whole item as it was read. What was read had no ledger."""
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(message: Message) -> None:
+        if "amount" in message.body:
+            guarded.update_item(message, Key=C1, **_add(message))
+        else:
+            customer = guarded.get_item(Key=C1, ConsistentRead=True) or C1
+            customers.put_item(Item={**customer, "name": message.body["name"]})
+
+    return handle
+
+
+def id_minted_in_the_handler(customers: Any) -> Handler:
+    """The producer sends no id, so the consumer makes one: a new one for each delivery."""
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(message: Message) -> Outcome:
+        return guarded.update_item(Message(str(uuid.uuid4()), body=message.body), Key=C1, **_add(message))
+
+    return handle
+
+
+def high_water_mark_on_an_unordered_queue(customers: Any) -> Handler:
+    """The messages are numbered, and a mark is smaller than a set. But the queue is a standard one."""
+    guarded = GuardedTable(customers, HighWaterMark())
+
+    def handle(message: Message) -> Outcome:
+        return guarded.update_item(message, Key=C1, **_add(message))
+
+    return handle
+
+
+def remembers_the_last_id_only(customers: Any) -> Handler:
+    """One attribute instead of a set that grows: enough, as long as nothing comes between a message and its copy."""
+
+    def handle(message: Message) -> None:
+        try:
+            customers.update_item(
+                Key=C1,
+                UpdateExpression="SET lastId = :id ADD balance :n",
+                ConditionExpression="attribute_not_exists(lastId) OR lastId <> :id",
+                ExpressionAttributeValues={":id": message.id, ":n": message.body["amount"]},
+            )
+        except customers.meta.client.exceptions.ConditionalCheckFailedException:
+            return
+
+    return handle
+
+
+def forgets_within_the_redelivery_window(customers: Any) -> Handler:
+    """An hour's ids are a small set. This queue keeps a message for days, and gives it again after each failed night."""
+    nights = itertools.count(NOW, 8 * 3600)
+    guarded = GuardedTable(customers, SeenIds(retention=timedelta(hours=1)), clock=lambda: next(nights))
+
+    def handle(message: Message) -> Outcome:
+        return guarded.update_item(message, Key=C1, **_add(message))
+
+    return handle
+
+
+def lease_outlived(customers: Any) -> Handler:
+    """A lock that expires, lest a dead worker hold it for ever. One that is only slow believes that the lock is still its own."""
+    minutes = itertools.count(NOW, 60)
+
+    def handle(message: Message) -> None:
+        now = next(minutes)
+        try:
+            customers.update_item(
+                Key=C1,
+                UpdateExpression="SET lockedUntil = :until",
+                ConditionExpression="NOT contains(seen, :id) AND (attribute_not_exists(lockedUntil) OR lockedUntil < :now)",
+                ExpressionAttributeValues={":until": now + 30, ":now": now, ":id": message.id},
+            )
+        except customers.meta.client.exceptions.ConditionalCheckFailedException as refusal:
+            if message.id in customers.get_item(Key=C1, ConsistentRead=True)["Item"].get("seen", ()):
+                return
+            raise TimeoutError("locked: come again") from refusal
+        native = _add_and_mark(message)
+        customers.update_item(Key=C1, **{**native, "UpdateExpression": native["UpdateExpression"] + " REMOVE lockedUntil"})
+
+    return handle
+
+
+def side_effect_before_the_write(customers: Any) -> Handler:
+    """The receipt first, since the write may fail. Its guard says "duplicate" when the second receipt is in the post."""
+    OUTBOX.clear()
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(message: Message) -> Outcome:
+        OUTBOX.append(message.id)
+        return guarded.update_item(message, Key=C1, **_add(message))
+
+    return handle

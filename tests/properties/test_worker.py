@@ -1,0 +1,118 @@
+"""Whatever fails, and wherever a worker dies: every effect is in exactly once, in order where there is one, and the queue is empty."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
+from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs import Worker
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
+
+Fault = Literal["none", "dies before", "dies after", "throttled", "answer lost", "comes again", "not taken", "never taken"]
+Trouble = Literal["none", "fails", "is deferred", "is slow", "dies before", "dies after"]
+
+_ROUNDS = 300
+
+
+class Died(SystemExit):
+    """The end of a process."""
+
+
+@dataclass(slots=True)
+class World:
+    """A queue and an entity that outlive the workers. Faults come as they were drawn, and then no more."""
+
+    sqs: FakeSqs
+    faults: Iterator[Fault]
+    troubles: Iterator[Trouble]
+    effects: list[str]
+    fault: Fault = "none"
+
+    def before(self, _method: str) -> None:
+        self.fault = next(self.faults, "none")
+        if self.fault == "dies before":
+            raise Died
+        if self.fault == "throttled":
+            raise client_error("RequestThrottled")
+        if self.fault == "comes again":
+            for stored in self.sqs.messages:
+                stored.visible_at = min(stored.visible_at, self.sqs.time.now)
+
+    def after(self, _method: str) -> None:
+        if self.fault == "dies after":
+            raise Died
+        if self.fault == "answer lost":
+            raise lost_connection()
+
+    def refuse(self, _kind: str, entry: Mapping[str, Any]) -> bool | None:
+        if entry["Id"] != "0":
+            return None
+        return {"not taken": False, "never taken": True}.get(self.fault)
+
+    def handle(self, message: Message) -> Outcome:
+        trouble = next(self.troubles, "none")
+        if trouble == "dies before":
+            raise Died
+        if trouble == "fails":
+            raise ValueError
+        if trouble == "is deferred":
+            return Deferred(message, 1)
+        if trouble == "is slow":
+            self.sqs.time.advance(25)
+        outcome = Duplicate(message) if message.id in self.effects else Applied(message)
+        if isinstance(outcome, Applied):
+            self.effects.append(message.id)
+        if trouble == "dies after":
+            raise Died
+        return outcome
+
+    def work(self) -> None:
+        handler = sqs_handler(lambda record: Message(record["body"]))(self.handle)
+        times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "pause": self.sqs.time.pause}
+        attempts = map(str, count())
+        for _ in range(_ROUNDS):
+            if not self.sqs.messages:
+                return
+            options = {"wait": 20, "stop_when_empty": True, "attempts": lambda: next(attempts), **times}
+            with suppress(Died, ConfigurationError):  # SQS may not be there at the start, for too long
+                Worker(URL, handler, client=self.sqs, **options).run()
+        raise AssertionError("the queue is never empty")
+
+
+# A death may strike the thread that extends the visibility, which nobody waits for.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@given(
+    bodies=st.lists(st.integers(0, 7), min_size=1, max_size=24),
+    faults=st.lists(st.sampled_from(get_args(Fault)), max_size=30),
+    troubles=st.lists(st.sampled_from(get_args(Trouble)), max_size=30),
+    fifo=st.booleans(),
+)
+def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
+    bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool
+) -> None:
+    """On a FIFO queue, the effects of a group are in its order too."""
+    sqs = FakeSqs(VirtualTime(), fifo=fifo)
+    world = World(sqs, iter(faults), iter(troubles), [])
+    sqs.before, sqs.after, sqs.refuse = world.before, world.after, world.refuse
+    sent = []
+    for number, body in enumerate(bodies):
+        name = f"{body % 3}-{number - number % 2:03}"  # some are sent twice
+        sqs.send(name, group=name[0])
+        sent.append(name)
+    world.work()
+    assert Counter(world.effects) == Counter(set(sent))
+    if fifo:
+        for group in "012":
+            assert [name for name in world.effects if name[0] == group] == sorted(
+                {name for name in sent if name[0] == group}
+            )

@@ -1,0 +1,228 @@
+"""An SQS queue in memory, on a clock that only moves when somebody waits: standard and FIFO, with faults to order.
+
+Where SQS may choose, it does the worse: a receipt handle that is not the last one deletes nothing, a request that is lost
+had its effect, and a message comes again whenever a test says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+ARN = "arn:aws:sqs:eu-west-1:123456789012:orders"
+_PATIENCE = 30.0  # real seconds for a thread to get where it will be
+
+Hook = Callable[[str], None]
+"""Called with the name of a request; it may raise."""
+
+
+class VirtualTime:
+    """Seconds that pass when somebody sleeps. `advance` lets each pause end in its turn, and waits for the next one."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._changed = threading.Condition()
+        self._due: dict[int, float] = {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def pause(self, event: threading.Event, seconds: float) -> bool:
+        me = threading.get_ident()
+        with self._changed:
+            due = self._due[me] = self.now + seconds
+            self._changed.notify_all()
+            while self.now < due and not event.is_set():
+                self._changed.wait(0.001)  # nobody notifies of the event
+            del self._due[me]
+            self._changed.notify_all()
+        return event.is_set()
+
+    def advance(self, seconds: float, thread: str = "onewrite-visibility") -> None:
+        """Let time pass, for the one thread of that name too: at each moment when its pause ends, it does what it does."""
+        end = self.now + seconds
+        with self._changed:
+            while self._settled(thread) and (due := min(self._due.values(), default=end)) < end:
+                self.now = max(self.now, due)
+                self._changed.notify_all()
+                self._await_the_end_of(due)
+            self.now = max(self.now, end)
+
+    def _await_the_end_of(self, pause: float) -> None:
+        assert self._changed.wait_for(lambda: pause not in self._due.values(), _PATIENCE)
+
+    def _settled(self, thread: str) -> bool:
+        """Is it in its pause, or gone?"""
+
+        def there() -> bool:
+            return bool(self._due) or all(thread != running.name for running in threading.enumerate())
+
+        until = time.monotonic() + _PATIENCE
+        while not there() and time.monotonic() < until:
+            self._changed.wait(0.001)
+        assert there()
+        return bool(self._due)
+
+
+@dataclass(slots=True)
+class Stored:
+    """A message in the queue."""
+
+    id: str
+    body: str
+    attributes: dict[str, str]
+    user_attributes: Mapping[str, Any]
+    visible_at: float = 0.0
+    receives: int = 0
+    handle: str = ""
+
+
+@dataclass(slots=True)
+class FakeSqs:
+    """The client. Of a request, `before` may keep it from happening, and `after` its answer from coming."""
+
+    time: VirtualTime
+    fifo: bool = False
+    visibility: int = 30
+    before: Hook = lambda _method: None
+    after: Hook = lambda _method: None
+    refuse: Callable[[str, Mapping[str, Any]], bool | None] = lambda _method, _entry: None
+    """Asked of each entry of a batch request: is it refused, as the sender's fault (True) or as SQS's (False)?"""
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    messages: list[Stored] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _attempts: dict[str | None, list[Stored]] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        return ARN + ".fifo" * self.fifo
+
+    def send(self, body: str, *, group: str | None = None, **user_attributes: Any) -> Stored:
+        number = next(self._numbers)
+        attributes = {"SentTimestamp": str(1_767_225_600_000 + int(self.time.now * 1000)), "SenderId": "AIDA"}
+        if group is not None:
+            attributes["MessageGroupId"] = group
+        if self.fifo:
+            attributes["SequenceNumber"] = f"{18_849_496_460_467_696_128 + number}"
+        message = Stored(f"message-{number}", body, attributes, user_attributes)
+        self.messages.append(message)
+        return message
+
+    def asked(self, method: str) -> list[dict[str, Any]]:
+        return [request for name, request in self.requests if name == method]
+
+    # ------------------------------------------------------------ what a worker asks
+
+    def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
+        found = {"QueueArn": self.arn, "VisibilityTimeout": str(self.visibility)}
+        return self._request("get_queue_attributes", request, lambda: {"Attributes": found})
+
+    def receive_message(self, **request: Any) -> dict[str, Any]:
+        return self._request("receive_message", request, lambda: self._receive(request))
+
+    def delete_message_batch(self, **request: Any) -> dict[str, Any]:
+        return self._request("delete_message_batch", request, lambda: self._each("delete", request, self._delete))
+
+    def change_message_visibility_batch(self, **request: Any) -> dict[str, Any]:
+        return self._request("change_message_visibility_batch", request, lambda: self._each("hide", request, self._hide))
+
+    # ------------------------------------------------------------ what it does
+
+    def _request(self, method: str, request: dict[str, Any], act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        self.requests.append((method, request))
+        self.before(method)
+        answer = act()
+        self.after(method)
+        return answer
+
+    def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        attempt = request.get("ReceiveRequestAttemptId")
+        again = self._attempts.get(attempt, [])
+        found = [message for message in again if message in self.messages] or self._visible()
+        if not found:
+            until = [message.visible_at - self.time.now for message in self.messages if message.visible_at > self.time.now]
+            self.time.sleep(min([request["WaitTimeSeconds"], *until]))
+            found = self._visible()
+        taken = found[: request["MaxNumberOfMessages"]]
+        for message in taken:
+            message.visible_at = self.time.now + request["VisibilityTimeout"]
+            if message not in again:
+                message.receives += 1
+                message.handle = f"handle-{next(self._numbers)}"
+        if attempt is not None:
+            self._attempts[attempt] = taken
+        return {"Messages": [_as_received(message) for message in taken]} if taken else {}
+
+    def _visible(self) -> list[Stored]:
+        """Of a FIFO queue's group, nothing while one of it is hidden."""
+        now = self.time.now
+        hidden = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
+        return [
+            message
+            for message in self.messages
+            if message.visible_at <= now and not (self.fifo and message.attributes.get("MessageGroupId") in hidden)
+        ]
+
+    def _each(self, kind: str, request: Mapping[str, Any], act: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+        entries: Sequence[Mapping[str, Any]] = request["Entries"]
+        assert 1 <= len(entries) <= 10
+        assert len({entry["Id"] for entry in entries}) == len(entries)
+        failed = []
+        for entry in entries:
+            refusal = self.refuse(kind, entry)
+            if refusal is None and not act(entry):
+                refusal = True
+            if refusal is not None:
+                failed.append({"Id": entry["Id"], "SenderFault": refusal, "Code": "Refused"})
+        unfailed = {failure["Id"] for failure in failed}
+        done = [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in unfailed]
+        return {"Successful": done, "Failed": failed} if failed else {"Successful": done}
+
+    def _delete(self, entry: Mapping[str, Any]) -> bool:
+        held = self._held(entry)
+        if held is not None:
+            self.messages.remove(held)
+        return held is not None or not self.fifo
+
+    def _hide(self, entry: Mapping[str, Any]) -> bool:
+        held = self._held(entry)
+        if held is None or held.visible_at <= self.time.now:
+            return False
+        assert 0 <= entry["VisibilityTimeout"] <= 43_200
+        held.visible_at = self.time.now + entry["VisibilityTimeout"]
+        return True
+
+    def _held(self, entry: Mapping[str, Any]) -> Stored | None:
+        """Whose last receipt handle it is."""
+        return next((message for message in self.messages if message.handle == entry["ReceiptHandle"]), None)
+
+
+def client_error(code: str, status: int = 400) -> ClientError:
+    answer: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "Any")
+
+
+def lost_connection() -> ConnectionClosedError:
+    return ConnectionClosedError(endpoint_url=URL)
+
+
+def _as_received(message: Stored) -> dict[str, Any]:
+    received: dict[str, Any] = {
+        "MessageId": message.id,
+        "ReceiptHandle": message.handle,
+        "Body": message.body,
+        "MD5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
+        "Attributes": {**message.attributes, "ApproximateReceiveCount": str(message.receives)},
+    }
+    return received | ({"MessageAttributes": message.user_attributes} if message.user_attributes else {})

@@ -1,0 +1,216 @@
+"""Calls that stand still at every request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError
+from onewrite.testing.deliveries import Answer, Crew, current
+from onewrite.testing.faults import Crash
+from onewrite.testing.request import Request
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    crew = Crew(timeout=10)
+    yield crew
+    crew.close()
+
+
+def send(name: str) -> Any:
+    call = current.get()
+    assert call is not None
+    return call.ask(Request("store", name, {}, None, writes=True))
+
+
+def test_a_call_stands_still_at_its_request_until_it_is_answered(crew: Crew) -> None:
+    log: list[str] = []
+
+    def handle(message: str) -> str:
+        log.append(f"begins {message}")
+        log.append(send("first"))
+        log.append(send("second"))
+        return "done"
+
+    call = crew.begin(handle, "m1", "m1, delivery 1")
+    assert (log, str(call.request)) == (["begins m1"], "first store")
+    call.resume(Answer("one"))
+    assert (log, str(call.request)) == (["begins m1", "one"], "second store")
+    assert not call.ended
+    call.resume(Answer("two"))
+    assert call.ended
+    assert call.result == Answer("done")
+    assert call.request is None
+
+
+def test_several_calls_stand_still_at_the_same_time(crew: Crew) -> None:
+    calls = [crew.begin(send, name, name) for name in ("a", "b", "c")]
+    for number, call in reversed(list(enumerate(calls))):
+        call.resume(Answer(number))
+    assert [call.result.value for call in calls] == [0, 1, 2]
+
+
+def test_an_exception_is_raised_where_the_request_was_made(crew: Crew) -> None:
+    def handle(message: str) -> str:
+        try:
+            send(message)
+        except KeyError as error:
+            return f"caught {error}"
+        return "nothing"
+
+    call = crew.begin(handle, "m1", "m1")
+    call.resume(Answer(error=KeyError("lost")))
+    assert call.result == Answer("caught 'lost'")
+
+
+def test_what_the_handler_raises_is_how_it_ends(crew: Crew) -> None:
+    def handle(message: str) -> None:
+        raise SystemExit(message)
+
+    call = crew.begin(handle, "m1", "m1")
+    assert call.ended
+    assert isinstance(call.result.error, SystemExit)
+
+
+def test_a_call_that_dies_sends_nothing_more(crew: Crew) -> None:
+    refused: list[BaseException] = []
+
+    def handle(message: str) -> str:
+        try:
+            send(message)
+        finally:
+            for _ in range(2):
+                try:
+                    send("clean up")
+                except BaseException as error:  # as people write it
+                    refused.append(error)
+        return "never"
+
+    call = crew.begin(handle, "m1", "m1")
+    call.die()
+    assert call.ended
+    assert call.died
+    assert isinstance(call.result.error, Crash)
+    assert [str(error) for error in refused] == ["The process is dead, and does not send clean up store."] * 2
+
+
+def test_threads_are_used_again(crew: Crew) -> None:
+    names = set()
+    for _ in range(5):
+        call = crew.begin(lambda _: threading.get_ident(), "m", "m")
+        names.add(call.result.value)
+        crew.release(call)
+    assert len(names) == 1
+
+
+def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(crew: Crew) -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("outside")
+
+    def handle(_: str) -> str:
+        before = variable.get()
+        variable.set("inside")
+        return before
+
+    for _ in range(2):
+        call = crew.begin(handle, "m", "m")
+        assert call.result.value == "outside"
+        crew.release(call)
+    assert variable.get() == "outside"
+
+
+def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
+    crew = Crew(timeout=0.05)
+    let_go = threading.Event()
+    call = crew.begin(send, "m1", "m1, delivery 1")
+
+    def hang(_: str) -> None:
+        with suppress(BaseException):
+            send("first")
+        let_go.wait()
+
+    stuck = crew.begin(hang, "m2", "m2, delivery 1")
+    with pytest.raises(ConfigurationError, match=r"m2, delivery 1 has neither sent a request nor returned for 0.05 seconds"):
+        stuck.resume(Answer())
+    crew.release(stuck)  # gives it a moment to die, which it does not use
+    crew.release(call)
+    assert call.died
+    let_go.set()
+    crew.close()
+
+
+async def asend(name: str) -> Any:
+    await asyncio.sleep(0)
+    return send(name)
+
+
+def test_a_coroutine_stands_still_in_the_same_way(crew: Crew) -> None:
+    async def handle(message: str) -> list[Any]:
+        return [await asend(message), *await asyncio.gather(asend("left"), asend("right"))]
+
+    call = crew.begin(handle, "m1", "m1")
+    asked = []
+    while not call.ended:
+        asked.append(str(call.request))
+        call.resume(Answer(len(asked)))
+    assert asked == ["m1 store", "left store", "right store"]
+    assert call.result == Answer([1, 2, 3])
+    crew.release(call)
+    assert crew.begin(handle, "m2", "m2").request is not None
+
+
+def test_a_coroutine_that_dies_takes_its_tasks_with_it(crew: Crew) -> None:
+    log: list[str] = []
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            log.append("cancelled")
+
+    async def handle(message: str) -> None:
+        task = asyncio.create_task(clean_up())
+        await asyncio.sleep(0)
+        await asend(message)
+        await task
+
+    call = crew.begin(handle, "m1", "m1")
+    call.die()
+    assert isinstance(call.result.error, Crash)
+    assert log == ["cancelled"]
+
+
+def test_an_awaitable_that_is_no_coroutine_is_awaited_too(crew: Crew) -> None:
+    class Later:
+        def __await__(self) -> Generator[Any, Any, str]:
+            yield from asend("m").__await__()
+            return "done"
+
+    call = crew.begin(lambda _: Later(), "m", "m")
+    call.resume(Answer())
+    assert call.result.value == "done"
+
+
+def test_closing_ends_the_threads() -> None:
+    before = threading.active_count()
+    crew = Crew(timeout=10)
+    handlers: list[Callable[[Any], Any]] = [send, lambda name: asend(name)]  # noqa: PLW0108  # one that is no coroutine function
+    for handler in handlers:
+        call = crew.begin(handler, "m", "m")
+        assert threading.active_count() == before + 1
+        call.resume(Answer())
+        crew.release(call)
+    crew.close()
+    assert wait_until(lambda: threading.active_count() == before)
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(condition() or waiting.wait(0.01) for _ in range(500))

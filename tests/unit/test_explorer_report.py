@@ -1,0 +1,166 @@
+"""What an exploration says: the timeline, the states, and where two runs of one schedule differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from onewrite import Applied, Duplicate, Message
+from onewrite.testing.deliveries import Answer
+from onewrite.testing.difference import difference
+from onewrite.testing.faults import Crash
+from onewrite.testing.judge import Finding, Shown
+from onewrite.testing.report import Counterexample, Report, ShownStep, counterexample, words
+from onewrite.testing.request import Request
+from onewrite.testing.schedule import Bounds, Delivery, Fault, Step, Taken
+from onewrite.testing.trial import Happening
+
+WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
+READ = Request("orders", "GetItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=False, tables=("orders",))
+REFUSED = ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "UpdateItem")
+DONE = Answer({"ResponseMetadata": {}})
+MESSAGE = Message("m1")
+
+
+def happening(
+    request: Request | None,
+    *answers: Answer,
+    fault: Fault = Fault.NONE,
+    end: Answer | None = None,
+    delivery: Delivery = Delivery(0, 0),  # noqa: B008  # it is a tuple
+    settling: bool = False,
+) -> Happening:
+    taken = Taken(Step(delivery, fault), request, None, end is not None, end is not None and end.error is None)
+    return Happening(taken, answers, end, settling)
+
+
+@pytest.mark.parametrize(
+    ("happened", "told"),
+    [
+        (happening(READ, DONE), "GetItem orders o-1: read, nothing there"),
+        (happening(WRITE, DONE, end=Answer()), "UpdateItem orders o-1: applied"),
+        (happening(WRITE, DONE, end=Answer(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
+        (
+            happening(WRITE, Answer(error=REFUSED), end=Answer(Duplicate(MESSAGE))),
+            "UpdateItem orders o-1: refused, duplicate",
+        ),
+        (
+            happening(WRITE, Answer(error=REFUSED), end=Answer(error=REFUSED)),
+            "UpdateItem orders o-1: refused, raises ClientError",
+        ),
+        (
+            happening(WRITE, fault=Fault.CRASH_BEFORE, end=Answer(error=Crash())),
+            "CRASH before UpdateItem orders o-1",
+        ),
+        (
+            happening(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Answer(error=Crash())),
+            "UpdateItem orders o-1: applied, then CRASH",
+        ),
+        (happening(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
+        (
+            happening(WRITE, DONE, Answer(error=REFUSED), fault=Fault.RETRIED, end=Answer()),
+            "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
+        ),
+        (happening(None, end=Answer()), "sends nothing"),
+        (happening(None, end=Answer(error=KeyError("a"))), "sends nothing, raises KeyError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_step_reads_as_what_happened(happened: Happening, told: str) -> None:
+    assert words(happened) == told
+
+
+def shown(*happenings: Happening, **finding: Any) -> Counterexample:
+    found = Finding(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
+    return counterexample(Shown(happenings, found), found, ["m1", "m2", "m3"], "1.token", "replay it")
+
+
+def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
+    text = shown(
+        happening(READ, DONE),
+        happening(READ, DONE, delivery=Delivery(0, 1)),
+        happening(WRITE, DONE, delivery=Delivery(1, 0), fault=Fault.LOST),
+        happening(WRITE, DONE, delivery=Delivery(2, 0), settling=True),
+    ).text
+    assert text == (
+        "Not effectively once: it ends badly.\n"
+        "\n"
+        "     m1, delivery 1                   m1, delivery 2                   m2, delivery 1\n"
+        "  1  GetItem orders o-1: read,\n"
+        "     nothing there\n"
+        "  2                                   GetItem orders o-1: read,\n"
+        "                                      nothing there\n"
+        "  3                                                                    UpdateItem orders o-1: applied,\n"
+        "                                                                       but the answer is lost\n"
+        "     then redelivered until settled:\n"
+        "     m3, delivery 1: UpdateItem orders o-1: applied\n"
+        "\n"
+        "  expected  {'n': 1}\n"
+        "  observed  {'n': 2}\n"
+        "  replay    replay it"
+    )
+
+
+def test_redeliveries_are_told_apart_from_the_schedules_own_steps() -> None:
+    found = shown(happening(WRITE, DONE), happening(WRITE, DONE, settling=True))
+    assert found.steps == (ShownStep("m1, delivery 1", "UpdateItem orders o-1: applied"),)
+    assert str(found.steps[0]) == "m1, delivery 1: UpdateItem orders o-1: applied"
+    assert str(found) == found.text
+
+
+def test_what_goes_wrong_without_a_schedule_is_told_as_plain_deliveries() -> None:
+    text = shown(happening(WRITE, DONE, settling=True)).text
+    assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
+
+
+def test_redeliveries_without_end_are_cut_short() -> None:
+    text = shown(happening(READ, DONE), *[happening(WRITE, DONE, settling=True)] * 40).text
+    assert text.count("m1, delivery 1: UpdateItem") == 12
+    assert "     and 28 requests more\n" in text
+
+
+def test_many_states_and_large_ones_stay_readable() -> None:
+    text = shown(happening(READ, DONE), expected=tuple({"n": n} for n in range(8)), observed={"k" * 60: 1, "l" * 60: 2}).text
+    assert "  expected  {'n': 0}\n            or {'n': 1}\n" in text
+    assert "            or one of 2 more\n" in text
+    assert f"  observed  {{'{'k' * 60}': 1,\n             '{'l' * 60}': 2}}\n" in text
+
+
+def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
+    report = Report(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=("Slow, because of this.",))
+    assert str(report) == (
+        "No counterexample so far.\n"
+        "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, crashes=1, reorder=True, concurrency=2\n"
+        "These were not all: raise schedules=, lower the bounds, or look further with explore.random().\n"
+        "Slow, because of this."
+    )
+
+
+# --- where two runs differ --------------------------------------------------------------------------------------------
+
+
+def sent(**arguments: Any) -> Request:
+    return Request("orders", "insert_one", arguments, None, writes=True, tables=("orders",))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (sent(document={"at": 1}), sent(document={"at": 2}), "in insert_one orders it gave document.at as 1, and then as 2"),
+        (sent(x=[{"a": 1}]), sent(x=[{"a": "1"}]), "it gave x.0.a as 1, and then as '1'"),
+        (sent(x=[1]), sent(x=[1, 2]), "it gave x.1 as 'nothing', and then as 2"),
+        (sent(x={1}), sent(x={2}), "it gave x as {1}, and then as {2}"),
+        (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "it gave document.at as 1, and then as 2"),
+        (sent(document={"_id": 1}), sent(document={}), "it gave its arguments as one thing, and then as another"),
+        (WRITE, READ, "it sent UpdateItem orders o-1 the first time, and GetItem orders o-1 the second"),
+        (WRITE, None, "it sent UpdateItem orders o-1 the first time, and nothing the second"),
+        (None, WRITE, "it sent UpdateItem orders o-1 the second time, and nothing the first"),
+    ],
+)
+def test_the_first_difference_is_named(before: Request | None, after: Request | None, told: str) -> None:
+    text = difference("m1, delivery 1", before, after)
+    assert text.startswith("m1, delivery 1 is not the same each time that the same schedule is run: ")
+    assert told in text
+    assert "message.child(name)" in text

@@ -1,0 +1,224 @@
+"""Which schedules there are within the bounds, and which steps may change places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError
+from onewrite.testing.deliveries import Answer
+from onewrite.testing.request import Request
+from onewrite.testing.schedule import Board, Bounds, Delivery, Fault, Step, Taken, faults_for, independent
+from onewrite.testing.search import _spelt
+from onewrite.testing.token import decode, encode
+
+READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
+WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",))
+ELSEWHERE = Request("s", "update_one", {}, (("t", "b"),), writes=True, tables=("t",))
+ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=("t",))
+
+
+def taken(
+    message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
+) -> Taken:
+    return Taken(Step(Delivery(message, number), fault), request, None, ended, ended and not fault.kills)
+
+
+def after(board: Board, *steps: Taken) -> Board:
+    for step in steps:
+        board = board.after(step)
+    return board
+
+
+def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Board:
+    return Board.of(bounds, sources)
+
+
+# --- the bounds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"deliveries": 0},
+        {"deliveries": 27},
+        {"deliveries": True},
+        {"crashes": -1},
+        {"crashes": 1.0},
+        {"concurrency": 0},
+        {"concurrency": None},
+        {"reorder": 1},
+        {"reorder": 0},
+        {"reorder": None},
+        {"reorder": "within-source"},
+    ],
+    ids=repr,
+)
+def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    ((name, _),) = wrong.items()
+    with pytest.raises(ConfigurationError, match=name):
+        Bounds(**wrong)
+
+
+def test_every_message_may_come_first_where_order_is_not_kept() -> None:
+    assert first_of(Bounds()).able() == [Delivery(0, 0), Delivery(1, 0)]
+
+
+def test_where_order_is_kept_a_message_waits_until_the_one_before_is_settled() -> None:
+    board = first_of(Bounds(reorder=False))
+    assert board.able() == [Delivery(0, 0)]
+    assert after(board, taken(0, 0, ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
+    assert after(board, taken(0, 0, Fault.CRASH_AFTER)).able() == [Delivery(0, 1)]
+    assert after(board, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0)]
+
+
+def test_within_source_order_is_kept_for_messages_of_one_source_only() -> None:
+    board = first_of(Bounds(reorder="within_source"), ["a", "b", "a"])
+    assert board.able() == [Delivery(0, 0), Delivery(1, 0)]
+    assert after(board, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0), Delivery(2, 0)]
+
+
+def test_a_redelivery_may_come_while_the_first_delivery_is_under_way_or_when_it_is_done() -> None:
+    board = first_of(Bounds())
+    assert Delivery(0, 1) in after(board, taken(0, 0, ended=False)).able()
+    assert Delivery(0, 1) in after(board, taken(0, 0)).able()
+    assert not board.allows(Step(Delivery(0, 1)))
+
+
+def test_no_more_deliveries_are_under_way_at_once_than_the_bounds_say() -> None:
+    board = after(first_of(Bounds(concurrency=1)), taken(0, 0, ended=False))
+    assert board.able() == [Delivery(0, 0)]
+    assert not board.allows(Step(Delivery(1, 0)))
+
+
+def test_no_message_is_delivered_more_often_than_the_bounds_say() -> None:
+    board = after(first_of(Bounds()), taken(0, 0), taken(0, 1))
+    assert board.able() == [Delivery(1, 0)]
+    assert not board.allows(Step(Delivery(0, 2)))
+
+
+def test_faults_have_a_budget() -> None:
+    board = first_of(Bounds(crashes=1))
+    assert board.allows(Step(Delivery(0, 0), Fault.LOST))
+    assert not after(board, taken(0, 0, Fault.LOST)).allows(Step(Delivery(1, 0), Fault.CRASH_AFTER))
+    assert not first_of(Bounds(crashes=0)).allows(Step(Delivery(0, 0), Fault.LOST))
+
+
+def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
+    board = first_of(Bounds())
+    assert not board.is_legal_end
+    assert not after(board, taken(0, 0), taken(1, 0, Fault.CRASH_AFTER)).is_legal_end
+    settled = after(board, taken(1, 0), taken(0, 0))
+    assert settled.is_legal_end
+    assert settled.settled == (1, 0)
+    assert not after(settled, taken(0, 1, ended=False)).is_legal_end
+    assert after(settled, taken(0, 1)).settled == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "faults"),
+    [(None, ""), (READ, "BL"), (WRITE, "BAL"), (ON_DYNAMODB, "BALR")],
+    ids=["none", "read", "write", "sdk"],
+)
+def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | None, faults: str) -> None:
+    assert "".join(faults_for(request_)) == faults
+
+
+# --- independence -----------------------------------------------------------------------------------------------------
+
+
+def test_requests_to_different_keys_may_change_places() -> None:
+    assert independent(first_of(Bounds()), taken(0, 0), taken(1, 0, request=ELSEWHERE))
+    assert independent(first_of(Bounds()), taken(0, 0, request=READ), taken(1, 0, request=READ))
+
+
+def test_a_write_and_another_request_to_its_key_may_not() -> None:
+    assert not independent(first_of(Bounds()), taken(0, 0), taken(1, 0))
+    assert not independent(first_of(Bounds()), taken(0, 0), taken(1, 0, request=READ))
+
+
+def test_a_request_that_a_crash_keeps_from_being_sent_touches_nothing() -> None:
+    assert independent(first_of(Bounds()), taken(0, 0, Fault.CRASH_BEFORE), taken(1, 0))
+
+
+def test_the_steps_of_one_delivery_keep_their_order() -> None:
+    assert not independent(first_of(Bounds()), taken(0, 0), taken(0, 0, Fault.LOST))
+
+
+def test_a_delivery_without_a_request_keeps_its_place() -> None:
+    # What it decided by is in memory, where any other step may have put it.
+    assert not independent(first_of(Bounds()), taken(0, 0, request=None), taken(1, 0, request=ELSEWHERE))
+
+
+def test_two_faults_may_not_change_places_where_the_budget_has_room_for_one() -> None:
+    crashes = taken(0, 0, Fault.CRASH_AFTER), taken(1, 0, Fault.CRASH_AFTER, ELSEWHERE)
+    assert not independent(first_of(Bounds(crashes=1)), *crashes)
+    assert independent(first_of(Bounds(crashes=2)), *crashes)
+
+
+def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
+    starts = taken(0, 0, ended=False), taken(1, 0, request=ELSEWHERE, ended=False)
+    assert not independent(first_of(Bounds(concurrency=1)), *starts)
+    assert independent(first_of(Bounds(concurrency=2)), *starts)
+    # One that ends at once leaves the room as it was.
+    assert independent(first_of(Bounds(concurrency=1)), taken(0, 0), taken(1, 0, request=ELSEWHERE))
+
+
+def test_an_answer_without_a_spelling_equals_no_other() -> None:
+    answers = [
+        Answer({"a": 1}),
+        Answer({"a": 1, "ResponseMetadata": {"RequestId": "x"}}),
+        Answer({"a": 2}),
+        Answer(iter(())),
+    ]
+    one, same, other, unspelt = map(_spelt, answers)
+    assert one == same != other
+    assert unspelt != _spelt(answers[-1])
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+STEPS = (Step(Delivery(0, 0)), Step(Delivery(11, 1), Fault.LOST), Step(Delivery(0, 0), Fault.CRASH_AFTER))
+NAMES = [f"m{number}" for number in range(12)]
+
+
+def test_a_token_gives_back_its_steps() -> None:
+    token = encode(STEPS, NAMES)
+    assert decode(token, NAMES) == STEPS
+    assert decode(f" {token}\n", NAMES) == STEPS
+    assert token.isprintable()
+    assert len(token) < 30
+
+
+def test_a_token_of_no_steps_is_one_too() -> None:
+    assert decode(encode((), NAMES), NAMES) == ()
+
+
+def every_typo(token: str) -> Iterator[str]:
+    for place in range(len(token)):
+        yield token[:place] + token[place + 1 :]
+        yield token[:place] + chr(ord(token[place]) ^ 1) + token[place + 1 :]
+
+
+@pytest.mark.parametrize("wrong", ["", "1", "1.", "hello", "1.abcd.1a", "1.abcd.1a1x?.0000", "1.abcd.0a.0000", None, 7])
+def test_what_is_no_token_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is no token"):
+        decode(wrong, NAMES)
+
+
+def test_a_token_with_a_typo_is_refused() -> None:
+    for typo in every_typo(encode(STEPS, NAMES)):
+        with pytest.raises(ConfigurationError, match=r"is no token|is mistyped|another version"):
+            decode(typo, NAMES)
+
+
+def test_a_token_of_other_messages_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="other messages than n1, n2"):
+        decode(encode(STEPS, NAMES), ["n1", "n2"])
+
+
+def test_a_token_of_another_version_says_so() -> None:
+    with pytest.raises(ConfigurationError, match="another version"):
+        decode(encode(STEPS, NAMES).replace("1.", "2.", 1), NAMES)

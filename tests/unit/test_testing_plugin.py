@@ -1,0 +1,200 @@
+"""The pytest plugin, by running pytest inside pytest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import mongomock  # noqa: F401  # pytester forgets what was first imported inside: a later test would meet all of it twice
+import pytest
+
+import onewrite.mongodb
+import onewrite.testing.session  # noqa: F401  # the same
+
+Run: TypeAlias = Callable[..., pytest.RunResult]
+
+OURS = "-p", "onewrite.testing.plugin", "-p", "no:cacheprovider"
+DRIVERS = "boto3", "botocore", "moto", "mongomock", "pymongo", "aiobotocore"
+
+EXPLORATIONS = """
+    import mongomock
+    from onewrite import Message, SeenIds
+    from onewrite.mongodb import GuardedCollection
+
+    M1, M2 = Message("m1"), Message("m2")
+
+    def guarded(collection):
+        customers = GuardedCollection(collection, SeenIds())
+        return lambda message: customers.update_one(message, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+    def careless(customers):
+        return lambda message: customers.update_one({"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+    def n(customers):
+        return customers.find_one({"_id": "c1"})["n"]
+
+    def world():
+        return mongomock.MongoClient().shop.customers
+"""
+RIGHT = f"""
+    {EXPLORATIONS}
+
+    def test_right(explore):
+        explore(guarded, messages=[M1], world=world, observe=n).assert_effectively_once()
+"""
+WRONG = f"""
+    {EXPLORATIONS}
+
+    def test_wrong(explore):
+        explore(careless, messages=[M1], world=world, observe=n).assert_effectively_once()
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run pytest on these tests, with our plugin and no other."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(tests: str, *args: str) -> pytest.RunResult:
+        pytester.makepyfile(test_it=tests)
+        return pytester.runpytest_inprocess(*OURS, *args)
+
+    return run
+
+
+def token_in(result: pytest.RunResult) -> str:
+    found = re.search(r"--onewrite-replay ([\w.]+)", result.stdout.str())
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("module", ["onewrite.testing", "onewrite.testing.plugin"])
+def test_the_plugin_costs_nothing_unused_it_imports_no_driver(module: str) -> None:
+    code = f"import {module}, sys; print([name for name in {DRIVERS} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_run_that_explores_nothing_imports_no_driver_and_says_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(f"""
+        import sys
+
+        def test_nothing():
+            assert [name for name in {DRIVERS} if name in sys.modules] == []
+    """)
+    result = pytester.runpytest_subprocess(*OURS)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*onewrite:*")
+
+
+def test_the_summary_counts_schedules_and_tests(run: Run) -> None:
+    result = run(RIGHT + WRONG.replace(EXPLORATIONS, ""))
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.re_match_lines([r"onewrite: explored \d+ schedules \(\d+ pruned\) in 2 tests, \d+\.\d s"])
+
+
+def test_a_counterexample_fails_the_test_and_names_the_command_that_replays_it(run: Run) -> None:
+    result = run(WRONG)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*expected *1", "*observed *2", "*pytest test_it.py::test_wrong --onewrite-replay *"], consecutive=True
+    )
+
+
+@pytest.mark.parametrize("own", ["", ", schedules=100"])
+def test_a_number_of_schedules_goes_for_every_exploration_and_the_summary_says_that_it_cut_them_short(
+    run: Run, own: str
+) -> None:
+    result = run(RIGHT.replace("observe=n", "observe=n" + own), "--onewrite-schedules=2", "-W", "error")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "onewrite: explored 2 schedules (* pruned) in 1 test, *",
+            "onewrite: 1 of these explorations found nothing, but stopped before all schedules within bounds were run",
+        ]
+    )
+
+
+def test_without_that_option_an_exploration_that_is_cut_short_warns(run: Run) -> None:
+    result = run(RIGHT.replace("observe=n", "observe=n, schedules=2"), "-W", "default")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*IncompleteExploration: No counterexample so far.*"])
+
+
+def test_random_walks_obey_the_command_line_and_promise_nothing(run: Run) -> None:
+    result = run(RIGHT.replace("explore(", "explore.random("), "--onewrite-schedules=7")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["onewrite: explored 7 schedules (0 pruned) in 1 test, *"])
+    result.stdout.no_fnmatch_line("*stopped before*")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_senseless_number_of_schedules_is_a_usage_error(run: Run, number: str) -> None:
+    result = run(RIGHT, f"--onewrite-schedules={number}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--onewrite-schedules: invalid * value: '{number}'"])
+
+
+def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
+    token = token_in(run(WRONG))
+    result = run(WRONG, "--onewrite-replay", token)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"onewrite: replayed {token} in test_it.py::test_wrong",
+            "*m1, delivery 1*m1, delivery 2*",
+            "*1*update_one customers c1: applied*",
+            "onewrite: explored 1 schedule (0 pruned) in 1 test, *",
+        ]
+    )
+
+
+def test_a_replay_passes_when_the_handler_is_mended_and_shows_what_was_run(run: Run) -> None:
+    token = token_in(run(WRONG))
+    result = run(WRONG.replace("explore(careless", "explore(guarded"), "--onewrite-replay", token)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [f"onewrite: replayed {token} in test_it.py::test_wrong", "*1*update_one customers c1: guarded, applied*"]
+    )
+
+
+def test_a_test_s_other_explorations_run_as_usual_beside_a_replay(run: Run) -> None:
+    both = WRONG.replace(
+        "        explore(careless",
+        "        explore(guarded, [M1, M2], world, n).assert_effectively_once()\n        explore(careless",
+    )
+    token = token_in(run(both))
+    result = run(both, "--onewrite-replay", token)
+    result.assert_outcomes(failed=1)
+    replayed, counted = [line for line in result.stdout.lines if line.startswith("onewrite: ")]
+    assert replayed.startswith(f"onewrite: replayed {token}")
+    assert not counted.startswith("onewrite: explored 2 schedules ")
+
+
+@pytest.mark.parametrize("token", ["1.072f.1a1b.7ca8", "nonsense", ""])
+def test_a_token_that_nothing_can_replay_fails_the_run(run: Run, token: str) -> None:
+    result = run(RIGHT, f"--onewrite-replay={token}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([f"onewrite: nothing was replayed: {token} fits the messages of no exploration in this run"])
+
+
+def test_a_token_fails_a_run_that_explores_nothing(run: Run) -> None:
+    result = run("def test_nothing(): pass", "--onewrite-replay=1.072f.1a1b.7ca9")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["onewrite: nothing was replayed: *"])
+    result.stdout.no_fnmatch_line("onewrite: explored*")
+
+
+def test_a_replay_is_refused_where_tests_run_in_other_processes(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("""
+        def pytest_addoption(parser):
+            parser.addoption("--numprocesses")  # as pytest-xdist has it
+    """)
+    result = run(RIGHT, "--onewrite-replay=1.072f.1a1b.7ca9", "--numprocesses=2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*leave out -n*"])
