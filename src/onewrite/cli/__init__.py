@@ -6,21 +6,36 @@ import sys
 from collections.abc import Sequence
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
+_REMEDIES = {"worker": 'pip install "onewrite[cli,aws,mongodb]"'}
 # The roots of what the extras bring. Any other missing module is somebody else's, and is not hidden behind our remedy.
 _EXTRAS = frozenset(
-    {"boto3", "botocore", "bson", "mongomock", "moto", "py_partiql_parser", "pymongo", "responses", "rich", "typer"}
+    {
+        "boto3",
+        "botocore",
+        "bson",
+        "jmespath",
+        "mongomock",
+        "moto",
+        "py_partiql_parser",
+        "pymongo",
+        "responses",
+        "rich",
+        "typer",
+    }
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 2 for what cannot be run as it was asked for."""
+    arguments = sys.argv[1:] if argv is None else argv
     try:
         from onewrite.cli.app import run  # noqa: PLC0415  # it imports typer
 
-        return run(sys.argv[1:] if argv is None else argv)
+        return run(arguments)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
-        sys.stderr.write(f"onewrite: {missing} is not installed. Run: {_REMEDY}\n")
+        remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
+        sys.stderr.write(f"onewrite: {missing} is not installed. Run: {remedy}\n")
         return 2

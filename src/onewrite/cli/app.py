@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import typer
 
 from onewrite.cli.demo import demo
+from onewrite.cli.worker import worker
 
 # Plain help and plain errors: they read the same on a terminal, in a log and in a pipe.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 app.command()(demo)
+app.command()(worker)
 
 
 @app.callback()

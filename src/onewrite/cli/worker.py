@@ -1,0 +1,132 @@
+"""`onewrite worker`: runs a decorated handler on the messages of an SQS queue."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, TypeAlias, cast
+
+import typer
+
+from onewrite.errors import ConfigurationError
+
+_NAME = "MODULE:HANDLER"
+
+Name: TypeAlias = Annotated[str, typer.Argument(metavar=_NAME, help="Where the handler is, as in shop.handlers:ship.")]
+QueueUrl: TypeAlias = Annotated[str, typer.Option(help="The queue, as `aws sqs get-queue-url` prints it.")]
+Region: TypeAlias = Annotated[str | None, typer.Option(help="The queue's region, if not the configured one.")]
+EndpointUrl: TypeAlias = Annotated[str | None, typer.Option(help="Where SQS is, if not at AWS.")]
+BatchSize: TypeAlias = Annotated[int, typer.Option(min=1, max=10, help="Messages a batch.")]
+Wait: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, max=20, help="Seconds to wait for messages: 20, or 3 with --stop-when-empty.")
+]
+VisibilityTimeout: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=43_200, help="Seconds until a failure comes again, if not the queue's own.")
+]
+DrainSeconds: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=43_200, help="Seconds from SIGTERM or Ctrl-C to the end, at most.")
+]
+StopWhenEmpty: TypeAlias = Annotated[bool, typer.Option("--stop-when-empty", help="Stop when nothing comes any more.")]
+
+
+def worker(
+    handler: Name,
+    *,
+    queue_url: QueueUrl,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    batch_size: BatchSize = 10,
+    wait: Wait = None,
+    visibility_timeout: VisibilityTimeout = None,
+    drain_seconds: DrainSeconds = 25,
+    stop_when_empty: StopWhenEmpty = False,
+) -> None:
+    """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete what is done.
+
+    SIGTERM and Ctrl-C finish what is under way; a second one does not wait for it.
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "wait": wait, "visibility_timeout": visibility_timeout}
+    options |= {"drain_seconds": drain_seconds, "stop_when_empty": stop_when_empty}
+    found = find(handler)
+    log_to_stderr()  # after the import, so that a module's own logging stays as it is
+    try:
+        orderly = run(queue_url, found, region, endpoint_url, options)
+    except ConfigurationError as error:
+        sys.stderr.write(f"onewrite: {error}\n")
+        raise typer.Exit(2) from error
+    if not orderly:
+        _leave()
+
+
+def run(queue_url: str, handler: Any, region: str | None, endpoint_url: str | None, options: Mapping[str, Any]) -> bool:
+    import boto3  # noqa: PLC0415  # other verbs run without
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415  # the same
+
+    from onewrite.sqs import Worker  # noqa: PLC0415  # the same
+
+    sdk: Any = boto3  # the types of its `client` name every service there is
+    try:
+        client = sdk.client("sqs", region_name=region, endpoint_url=endpoint_url)
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationError(f"{error} Check --region and --endpoint-url.") from error
+    return Worker(queue_url, handler, client=client, **options).run()
+
+
+def log_to_stderr() -> None:
+    printed = logging.StreamHandler()
+    printed.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[printed])
+
+
+class Lines(logging.Formatter):
+    """As plain as it gets, and below the line of a batch a line for each of its failures."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        details = cast("Mapping[str, Any]", getattr(record, "onewrite", {}))
+        failures = details.get("failures", ())
+        return "\n    ".join([super().format(record), *map(_in_words, failures)])
+
+
+def _in_words(failure: Mapping[str, Any]) -> str:
+    """What is known of it, in its order: record, message, attempt, error, reason and place."""
+    return ", ".join(f"{name} {value}" for name, value in failure.items() if value is not None)
+
+
+def find(name: str) -> Any:
+    """What `module:handler` names. The module may be in the current directory."""
+    module, _, handler = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *handler.split("."))):
+        raise _misuse(f"{name!r} is not of the form module:handler, as shop.handlers:ship is.")
+    found = _import(module)
+    try:
+        return attrgetter(handler)(found)
+    except AttributeError as error:
+        raise _misuse(f"the module {module!r} has no {handler!r}.") from error
+
+
+def _import(module: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and what it needs is not
+        raise _misuse(f"there is no module {error.name!r}, neither in {here} nor among what is installed.") from error
+
+
+def _misuse(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint=_NAME)
+
+
+def _leave() -> None:
+    """At once: an interpreter that ends in order would wait for the threads of a handler that hangs."""
+    logging.shutdown()
+    os._exit(1)
