@@ -1,4 +1,4 @@
-"""The customers' credit. Every change is one guarded write; the first sight of a customer takes two more.
+"""The customers' credit. A change is one guarded write; the first sight of a customer takes two more, a refusal one.
 
     {"_id": "c-1", "available": 4200, "reservations": [{"order": "o-1", "cents": 800}], "released": ["o-0"]}
 
@@ -61,8 +61,11 @@ class Customers:
         """
         query = {"_id": customer_id, **condition}
         match outcome := self._guarded.update_one(message, query, update):
-            case Rejected(entity=None):
-                self._open(message, customer_id)
+            case Rejected(entity=customer):
+                if customer is None:
+                    self._open(message, customer_id)
+                # The customer that is shown may have been opened after the write was refused for want of one: the refusal
+                # that counts is that of a customer who was there.
                 return self._guarded.update_one(message, query, update)
             case _:
                 return outcome

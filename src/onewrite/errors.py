@@ -5,7 +5,7 @@ OnewriteError
 ├── InvalidUpdate         the native call would break the ledger, or could never be sent
 ├── LedgerMismatch        the entity holds something else where the ledger should be
 ├── EntityTooLarge        the write would push the entity over the engine's limit
-└── ConfigurationError    the store itself was put together wrongly
+└── ConfigurationError    a store, handler, worker or test was put together wrongly
 
 Beside them stand `aws_lambda.EveryRecordFailed`, where it is asked for, and `testing.StandInLies`.
 
@@ -37,4 +37,4 @@ class EntityTooLarge(OnewriteError):
 
 
 class ConfigurationError(OnewriteError):
-    """The guarded store was put together wrongly: mend the constructor call."""
+    """Something was put together wrongly: mend the call that made it."""

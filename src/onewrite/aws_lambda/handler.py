@@ -68,7 +68,7 @@ class Handler(Generic[R]):
     ) -> None:
         _check(each, identity, max_workers, margin, on_outcome)
         self.each = each
-        self._source = source
+        self.source = source
         self._identity = identity
         self._max_workers = max_workers
         self._margin = margin
@@ -91,7 +91,7 @@ class Handler(Generic[R]):
     def run(self, event: Any, context: Any = None) -> Report:
         """The same work as a value."""
         started, now = self._monotonic(), self._clock()
-        records, lanes = self._source.open(event)
+        records, lanes = self.source.open(event)
         batch = Batch(lanes)
         shift = drive.Shift(records, batch, _time_left(context), self._margin)
         self._drive(shift, min(self._max_workers, batch.width))
@@ -100,7 +100,7 @@ class Handler(Generic[R]):
         if shift.exit is not None:
             raise shift.exit
         report = self._report(records, batch.remaining, shift, now, self._monotonic() - started)
-        log(self._name, self._source.name, report)
+        log(self._name, self.source.name, report)
         return report
 
     def _drive(self, shift: drive.Shift, workers: int) -> None:
@@ -164,9 +164,9 @@ class Handler(Generic[R]):
     def _report(
         self, records: Sequence[Any], remaining: Sequence[int], shift: drive.Shift, now: float, seconds: float
     ) -> Report:
-        sent = [moment for moment in map(self._source.sent, records) if not math.isnan(moment)]
+        sent = [moment for moment in map(self.source.sent, records) if not math.isnan(moment)]
         return Report(
-            response=self._source.response(records[position] for position in remaining),
+            response=self.source.response(records[position] for position in remaining),
             results=tuple(shift.results[position] for position in sorted(shift.results)),
             returned=tuple(records[position] for position in remaining if position not in shift.results),
             oldest_seconds=max(0.0, now - min(sent)) if sent else None,

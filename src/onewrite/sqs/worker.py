@@ -193,9 +193,10 @@ def _check_wiring(queue_url: object, handler: object) -> None:
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) of "
             "onewrite.aws_lambda, and give the worker what that makes of it."
         )
-    source = handler._source  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # the house's own
-    if source is not SQS:
-        raise ConfigurationError(f"This handler takes batches of {source.name}, not of SQS: decorate with @sqs_handler.")
+    if handler.source is not SQS:
+        raise ConfigurationError(
+            f"This handler takes batches of {handler.source.name}, not of SQS: decorate with @sqs_handler."
+        )
 
 
 def _check_number(name: str, value: Any, low: int, high: int, *, whole: bool = True) -> None:
