@@ -10,6 +10,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -140,6 +141,18 @@ def test_a_world_may_begin_with_what_the_handler_needs() -> None:
     report = on_mongodb(increment, world=world)
     assert report.counterexample is not None
     assert report.counterexample.expected == ({"_id": "c1", "credit": 180},)
+
+
+def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_and_named() -> None:
+    def world() -> Any:
+        collection = customers()
+        insert_one, ticks = collection.insert_one, count()
+        collection.insert_one = lambda document: insert_one({**document, "at": next(ticks)})
+        return collection
+
+    report = on_mongodb(guarded_by(SeenIds()), world=world)
+    assert report.exhausted
+    assert "'customers' did not take back what it had held" in str(report)
 
 
 def test_an_observe_that_no_message_changes_is_pointed_out() -> None:
