@@ -177,10 +177,20 @@ def test_a_test_s_other_explorations_run_as_usual_beside_a_replay(run: Run) -> N
 
 
 @pytest.mark.parametrize("token", ["1.072f.1a1b.7ca8", "nonsense", ""])
-def test_a_token_that_nothing_can_replay_fails_the_run(run: Run, token: str) -> None:
+def test_a_mistyped_token_is_refused_before_any_test_runs(run: Run, token: str) -> None:
     result = run(RIGHT, f"--onewrite-replay={token}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --onewrite-replay: '{token}' is *: copy it whole from the report of a counterexample."]
+    )
+
+
+def test_a_token_of_other_messages_fails_the_run(run: Run) -> None:
+    result = run(RIGHT.replace("[M1]", "[M2]"), "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines([f"onewrite: nothing was replayed: {token} fits the messages of no exploration in this run"])
+    result.stdout.fnmatch_lines(
+        ["onewrite: nothing was replayed: 1.072f.1a1b.7ca9 fits the messages of no exploration in this run"]
+    )
 
 
 def test_a_token_fails_a_run_that_explores_nothing(run: Run) -> None:

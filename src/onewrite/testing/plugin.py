@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from onewrite.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from onewrite.testing.faults import Faults
     from onewrite.testing.servers import DynamoDBLocal, Dynoxide, Mongod
@@ -110,10 +112,18 @@ def _session(config: pytest.Config) -> Session:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("onewrite_replay") is not None:
-        _session(config)
-        if config.getoption("numprocesses", None):
-            raise pytest.UsageError("--onewrite-replay replays in this process: leave out -n.")
+    token: str | None = config.getoption("onewrite_replay")
+    if token is None:
+        return
+    from onewrite.testing.token import read  # noqa: PLC0415  # the same
+
+    try:
+        read(token)
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--onewrite-replay: {error}") from error
+    if config.getoption("numprocesses", None):
+        raise pytest.UsageError("--onewrite-replay replays in this process: leave out -n.")
+    _session(config)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -25,6 +25,16 @@ def encode(steps: Steps, names: Sequence[str]) -> str:
 
 def decode(token: str, names: Sequence[str]) -> Steps:
     """The steps, or `ConfigurationError` that says what is wrong with the token."""
+    messages, steps = read(token)
+    if messages != _sum("/".join(names)) or any(step.delivery.message >= len(names) for step in steps):
+        raise ConfigurationError(
+            f"{token!r} is of a schedule of other messages than {', '.join(names)}: replay it in the test that reported it."
+        )
+    return steps
+
+
+def read(token: str) -> tuple[str, Steps]:
+    """The sum of the messages' names, and the steps; `ConfigurationError` if it is no token, whatever the messages."""
     version, _, rest = str(token).strip().partition(".")
     found = _TOKEN.fullmatch(rest)
     if not version.isdecimal() or found is None:
@@ -34,12 +44,7 @@ def decode(token: str, names: Sequence[str]) -> Steps:
     messages, steps, check = found.groups()
     if check != _sum(f"{version}.{messages}.{steps}"):
         raise ConfigurationError(f"{token!r} is mistyped: copy it whole from the report of a counterexample.")
-    decoded = tuple(_decode_step(*parts) for parts in _STEP.findall(steps))
-    if messages != _sum("/".join(names)) or any(step.delivery.message >= len(names) for step in decoded):
-        raise ConfigurationError(
-            f"{token!r} is of a schedule of other messages than {', '.join(names)}: replay it in the test that reported it."
-        )
-    return decoded
+    return messages, tuple(_decode_step(*parts) for parts in _STEP.findall(steps))
 
 
 def _encode_step(step: Step) -> str:
