@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 Reported: TypeAlias = Outcome | Sequence[Outcome] | BaseException | None
-Hook: TypeAlias = Callable[[Message | None, Reported, float], None]
+Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 
 _NONE = "NoOutcome"
 # As CloudWatch takes them. "AWS/" is for its own.

@@ -16,13 +16,13 @@ from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
 from onewrite.identity import Identity, record_id
 from onewrite.message import Message
+from onewrite.metrics import Hook
 from onewrite.outcome import Outcome
 from onewrite.partial_batch import Batch
 
 Returned: TypeAlias = Outcome | Sequence[Outcome] | None
 Ending: TypeAlias = Outcome | tuple[Outcome, ...] | BaseException | None
 R = TypeVar("R", bound=Returned | Awaitable[Returned])
-Hook: TypeAlias = Callable[[Message | None, Ending, float], object]
 
 _OUTCOMES: tuple[type, ...] = get_args(Outcome)
 
