@@ -6,16 +6,17 @@ stands), and returns its result. Whatever it does not catch leaves `run` and `ar
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from onewrite.errors import ConfigurationError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Method: TypeAlias = Literal[
@@ -63,65 +64,76 @@ async def _sleep(seconds: float) -> None:
 
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
-    with closing(flow):  # else the frame of a flow that is given up stays open until it is collected
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    reply: Any = None
-                    if isinstance(step, Wait):
-                        sleep(step.seconds)
-                    else:
-                        reply = _send(step, target)
-                except Exception as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(reply)
-        except StopIteration as done:
-            return _told(done.value)  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    counting = meter.get()
+
+    def perform(step: Call | Wait) -> Any:
+        if isinstance(step, Wait):
+            return sleep(step.seconds)
+        if counting is not None:
+            counting.requests += 1
+        reply = getattr(target, step.method)(*step.args, **step.kwargs)
+        if isinstance(reply, CoroutineType):
+            reply.close()  # never awaited, so never sent
+            raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
+        return reply
+
+    result = drive(flow, perform)
+    if counting is not None:
+        counting.done(result)
+    return result
 
 
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
-    with closing(flow):
-        try:
-            step = next(flow)
-            while True:
-                try:
-                    reply = await (sleep(step.seconds) if isinstance(step, Wait) else _begin(step, target))
-                except Exception as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(reply)
-        except StopIteration as done:
-            return _told(done.value)  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    counting = meter.get()
 
+    def perform(step: Call | Wait) -> Awaitable[Any]:
+        if isinstance(step, Wait):
+            return sleep(step.seconds)
+        if counting is not None:
+            counting.requests += 1
+        reply = getattr(target, step.method)(*step.args, **step.kwargs)
+        if not isawaitable(reply):
+            raise ConfigurationError(
+                f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
+            )
+        return reply
 
-def _send(call: Call, target: object) -> Any:
-    _count()
-    reply = getattr(target, call.method)(*call.args, **call.kwargs)
-    if inspect.iscoroutine(reply):
-        reply.close()  # never awaited, so never sent
-        raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
-    return reply
-
-
-def _begin(call: Call, target: object) -> Awaitable[Any]:
-    _count()
-    reply = getattr(target, call.method)(*call.args, **call.kwargs)
-    if not inspect.isawaitable(reply):
-        raise ConfigurationError(
-            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
-        )
-    return reply
-
-
-def _count() -> None:
-    if (counting := meter.get()) is not None:
-        counting.requests += 1
-
-
-def _told(result: Any) -> Any:
-    if (counting := meter.get()) is not None:
+    result = await adrive(flow, perform)
+    if counting is not None:
         counting.done(result)
     return result
+
+
+def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Perform what is yielded, and answer with what comes of it."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = perform(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        steps.close()  # else the frame of what is given up stays open until it is collected
+
+
+async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """`drive`, with what must be awaited."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await perform(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        steps.close()

@@ -37,37 +37,63 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import Deferred, Duplicate, Entity, Stale
 
 Mark: TypeAlias = str | bytes
+Rule: TypeAlias = Literal["below", "absent", "next"]
 Stored: TypeAlias = Mapping[str, object]
 Refusal: TypeAlias = Duplicate | Stale | Deferred
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
 _LIVE = 3  # generations that the window of a reader can touch
-_SLOTS = 6
+SLOTS = tuple([f"r{n}" for n in range(6)])
 _STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
 _UUID_LENGTH = 36
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """Put `mark` into the set in `slot`, provided that no set in `lacks` holds it; drop the sets in `drops`.
-
-    `forgets`: the slot is dropped one day, so an engine may keep small change beside the mark.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class Ring:
+    """The slots as one moment sees them. A live one comes with the place of its lap in `laps`, and so does `slot`."""
 
     slot: str
-    mark: Mark
-    lacks: tuple[tuple[str, Mark], ...]
+    place: int
+    live: tuple[tuple[str, int], ...]
     drops: tuple[str, ...]
-    forgets: bool
+    laps: tuple[int, ...]
+
+
+FOREVER = Ring("", 0, (("", 0),), (), ())  # one set that no time empties, whose marks carry no lap
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Put `mark` into the set in `slot`, provided that no set in `lacks` holds it; drop the sets in `ring.drops`."""
+
+    marks: tuple[Mark, ...]  # the same id, as each lap of the ring spells it
+    ring: Ring
+
+    @property
+    def slot(self) -> str:
+        return self.ring.slot
+
+    @property
+    def mark(self) -> Mark:
+        return self.marks[self.ring.place]
+
+    @property
+    def lacks(self) -> tuple[tuple[str, Mark], ...]:
+        return tuple([(slot, self.marks[place]) for slot, place in self.ring.live])
+
+    @property
+    def forgets(self) -> bool:
+        """Is the slot dropped one day, so that an engine may keep small change beside the mark?"""
+        return self.ring is not FOREVER
 
     def judge(self, message: Message, stored: Stored, *, entity: Entity | None = None) -> Refusal | None:
         held = [(_marks(stored[slot], type(mark)), mark) for slot, mark in self.lacks if slot in stored]
@@ -80,7 +106,7 @@ class Advance:
 
     slot: str
     mark: int | str
-    rule: Literal["below", "absent", "next"]
+    rule: Rule
     first: int = 0  # where a source begins, for "absent" and "next"
 
     def judge(self, message: Message, stored: Stored, *, entity: Entity | None = None) -> Refusal | None:
@@ -148,11 +174,11 @@ class SeenIds:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
         mark = _digest(message.id) if self.digest else message.id
         if self.retention is None:
-            return Remember("", mark, (("", mark),), (), forgets=False)
+            return Remember((mark,), FOREVER)
         ring = _ring_at(self.retention, now)
-        marks = {lap: _stamp(mark, lap) for lap in ring.laps}
-        lacks = tuple([(slot, marks[lap]) for slot, lap in ring.live])
-        return Remember(ring.slot, marks[ring.lap], lacks, ring.drops, forgets=True)
+        if isinstance(mark, str):
+            return Remember(tuple([f"{lap}:{mark}" for lap in ring.laps]), ring)
+        return Remember(tuple([b"%d:%s" % (lap, mark) for lap in ring.laps]), ring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +219,7 @@ class InSequence:
                 f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
-        rule: Literal["absent", "next"] = "absent" if message.sequence == self.first else "next"
+        rule: Rule = "absent" if message.sequence == self.first else "next"
         return Advance(source_slot(message.source), message.sequence, rule, self.first)
 
 
@@ -206,42 +232,36 @@ def source_slot(source: str) -> str:
     return "@" + source.translate(_ESCAPES)
 
 
-class _Ring(NamedTuple):
-    """The slots as one moment sees them."""
-
-    slot: str
-    lap: int
-    live: tuple[tuple[str, int], ...]
-    drops: tuple[str, ...]
-    laps: tuple[int, ...]
-
-
-def _ring_at(retention: timedelta, now: float) -> _Ring:
-    span = retention // _MICROSECOND
-    skew = span // _SKEW_SHARE
-    # A microsecond of slack at both ends, for the rounding of float clocks.
-    behind, ahead = span + 2 * skew + 1, 2 * skew + 1
-    width = -(-(behind + ahead) // (_LIVE - 1))
+def _ring_at(retention: timedelta, now: float) -> Ring:
+    behind, ahead, width = _window(retention)
     moment = int(now * 1_000_000)
     return _ring((moment - behind) // width, moment // width, (moment + ahead) // width)
 
 
+@lru_cache(maxsize=64)
+def _window(retention: timedelta) -> tuple[int, int, int]:
+    """How far a reader looks behind and ahead, and the width of a generation, in microseconds."""
+    span = retention // _MICROSECOND
+    skew = span // _SKEW_SHARE
+    # A microsecond of slack at both ends, for the rounding of float clocks.
+    behind, ahead = span + 2 * skew + 1, 2 * skew + 1
+    return behind, ahead, -(-(behind + ahead) // (_LIVE - 1))
+
+
 @lru_cache(maxsize=64)  # it changes a few times in a retention, and is asked for at every write
-def _ring(oldest: int, present: int, newest: int) -> _Ring:
-    live = tuple(_place(generation) for generation in range(oldest, newest + 1))
+def _ring(oldest: int, present: int, newest: int) -> Ring:
+    live = [_place(generation) for generation in range(oldest, newest + 1)]
+    laps = tuple(dict.fromkeys([lap for _, lap in live]))
     held = {slot for slot, _ in live}
-    drops = tuple(slot for slot in (f"r{n}" for n in range(_SLOTS)) if slot not in held)
-    return _Ring(*_place(present), live, drops, tuple(dict.fromkeys(lap for _, lap in live)))
+    drops = tuple([slot for slot in SLOTS if slot not in held])
+    slot, lap = _place(present)
+    return Ring(slot, laps.index(lap), tuple([(slot, laps.index(lap)) for slot, lap in live]), drops, laps)
 
 
 def _place(generation: int) -> tuple[str, int]:
     """The slot and the lap of a generation."""
-    lap, place = divmod(generation * _STRIDE >> 32, _SLOTS)
-    return f"r{place}", lap
-
-
-def _stamp(mark: Mark, lap: int) -> Mark:
-    return f"{lap}:{mark}" if isinstance(mark, str) else b"%d:%s" % (lap, mark)
+    lap, place = divmod(generation * _STRIDE >> 32, len(SLOTS))
+    return SLOTS[place], lap
 
 
 def _digest(text: str) -> bytes:

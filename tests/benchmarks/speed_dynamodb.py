@@ -60,12 +60,13 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
 
 
 def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
-    ledger = HighWaterMark()
+    ledger, messages = HighWaterMark(), numbered(plan)
     on_client, on_lean = (GuardedTable(each, ledger, table_name=TABLE) for each in (client, lean))
+    on_table = GuardedTable(table, ledger)
     contenders: dict[str, Contender] = {
-        "client": lambda turn: on_client.update_item(numbered(turn), Key={"id": plan.key(0, turn)}, **BUSINESS),
-        "lean": lambda turn: on_lean.update_item(numbered(turn), Key={"id": plan.key(9, turn)}, **BUSINESS),
-        "table": _on_table(GuardedTable(table, ledger), plan),
+        "client": lambda turn: on_client.update_item(messages[turn], Key={"id": plan.key(0, turn)}, **BUSINESS),
+        "lean": lambda turn: on_lean.update_item(messages[turn], Key={"id": plan.key(9, turn)}, **BUSINESS),
+        "table": lambda turn: on_table.update_item(messages[turn], Key={"id": plan.key(1, turn)}, **BUSINESS),
         "by hand": lambda turn: table.update_item(
             Key={"id": plan.key(2, turn)},
             ExpressionAttributeValues={":status": "SHIPPED", ":one": 1, ":sequence": turn + 1},
@@ -87,18 +88,15 @@ def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
     yield ratio("the same by hand, client", "by hand, Table", took["by hand, client"], took["by hand"])
 
 
-def _on_table(guarded: GuardedTable, plan: Plan) -> Contender:
-    return lambda turn: guarded.update_item(numbered(turn), Key={"id": plan.key(1, turn)}, **BUSINESS)
-
-
 def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
+    messages = [Message(each) for each in ids]
     on_client, on_lean = (GuardedTable(each, SeenIds(), table_name=TABLE) for each in (client, lean))
     on_table = GuardedTable(table, SeenIds())
     contenders: dict[str, Contender] = {
-        "client": lambda turn: on_client.update_item(Message(ids[turn]), Key={"id": plan.key(4, turn)}, **BUSINESS),
-        "lean": lambda turn: on_lean.update_item(Message(ids[turn]), Key={"id": plan.key(10, turn)}, **BUSINESS),
-        "table": lambda turn: on_table.update_item(Message(ids[turn]), Key={"id": plan.key(5, turn)}, **BUSINESS),
+        "client": lambda turn: on_client.update_item(messages[turn], Key={"id": plan.key(4, turn)}, **BUSINESS),
+        "lean": lambda turn: on_lean.update_item(messages[turn], Key={"id": plan.key(10, turn)}, **BUSINESS),
+        "table": lambda turn: on_table.update_item(messages[turn], Key={"id": plan.key(5, turn)}, **BUSINESS),
         "by hand": lambda turn: table.update_item(
             Key={"id": plan.key(6, turn)},
             ExpressionAttributeValues={":status": "SHIPPED", ":one": 1, ":id": ids[turn], ":ids": {ids[turn]}},
@@ -120,5 +118,5 @@ def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
     )
 
 
-def numbered(turn: int) -> Message:
-    return Message(f"message-{turn}", sequence=turn + 1)
+def numbered(plan: Plan) -> list[Message]:
+    return [Message(f"message-{turn}", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]

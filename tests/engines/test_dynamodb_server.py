@@ -300,6 +300,6 @@ def test_a_broken_slot_of_an_earlier_time_is_no_reason_for_a_raw_error(
 ) -> None:
     """Slots that this write only reads, and slots that it removes."""
     for slot in range(6):
-        dynamo.put_item(TableName=table, Item={**KEY, f"messageIDs.r{slot}": WRONG[wrong]})
+        dynamo.put_item(TableName=table, Item={**KEY, f"messageIDs_r{slot}": WRONG[wrong]})
         answer = _answer(lambda: add(guard(dynamo, table, SeenIds()), M1))
         assert answer == Applied(M1) or isinstance(answer, LedgerMismatch)

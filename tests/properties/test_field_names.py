@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, Message, SeenIds, sortable
-from onewrite.dynamodb.request import attempt_attribute, attribute_of, is_ledger
+from onewrite.dynamodb.request import attempt_attribute, attribute_of, slot_of
 from onewrite.ledger import source_slot
 
 # Every text that a message takes, and often the characters that have a meaning somewhere.
@@ -54,12 +54,12 @@ def test_a_dot_in_a_source_and_a_dot_in_an_attribute_are_not_the_same() -> None:
 def test_a_ledgers_attributes_are_all_known_as_its_own_and_all_differ(attribute: str, source: str, now: float) -> None:
     message = Message("m", source=source, sequence=1)
     remember, advance = SeenIds(attribute=attribute).entry(message, now), HighWaterMark(attribute).entry(message, now)
-    slots = [*[slot for slot, _ in remember.lacks], *remember.drops, advance.slot, ""]
+    slots = [*[slot for slot, _ in remember.lacks], *remember.ring.drops, advance.slot, ""]
     for_ever = SeenIds(None, attribute).entry(message, now)
     attempts = [attempt_attribute(attribute, entry) for entry in (advance, for_ever)]
     names = [*[attribute_of(attribute, slot) for slot in slots], *attempts]
     assert len(set(names)) == len(names)
-    assert all(is_ledger(attribute, name) for name in names)
+    assert all(slot_of(attribute, name) is not None for name in names)
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0))

@@ -51,7 +51,7 @@ class Store:
         if isinstance(entry, Advance):
             self.held[entry.slot] = entry.mark
             return
-        for slot in entry.drops:
+        for slot in entry.ring.drops:
             self.held.pop(slot, None)
         self.held[entry.slot] = self.held.get(entry.slot, frozenset()) | {entry.mark}
 

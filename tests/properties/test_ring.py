@@ -42,7 +42,7 @@ class Entity:
         entry = self.ledger.entry(message, now)
         if entry.judge(message, {slot: frozenset(marks) for slot, marks in self.slots.items()}) is not None:
             return False
-        for slot in entry.drops:
+        for slot in entry.ring.drops:
             self.slots.pop(slot, None)
         self.slots.setdefault(entry.slot, set()).add(entry.mark)
         return True
@@ -141,8 +141,8 @@ def test_three_slots_live_and_three_are_dropped_of_six(retention: timedelta, now
     live = [slot for slot, _ in entry.lacks]
     assert len(live) <= 3
     assert len(set(live)) == len(live)
-    assert {*live, *entry.drops} == SLOTS
-    assert len(live) + len(entry.drops) == len(SLOTS)
+    assert {*live, *entry.ring.drops} == SLOTS
+    assert len(live) + len(entry.ring.drops) == len(SLOTS)
     assert (entry.slot, entry.mark) in entry.lacks
 
 

@@ -50,9 +50,9 @@ def test_a_refusal_that_the_ledger_does_not_explain_is_the_callers_own(ledger: L
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs.r1": {"699:m5", "~other"}}),
-        (SeenIds(), {"messageIDs.r0": {"699:m5"}}),
-        (SeenIds(), {"messageIDs.r4": {"698:m5"}}),
+        (SeenIds(), {"messageIDs_r1": {"699:m5", "~other"}}),
+        (SeenIds(), {"messageIDs_r0": {"699:m5"}}),
+        (SeenIds(), {"messageIDs_r4": {"698:m5"}}),
         (SeenIds(retention=None), {"messageIDs": {"m5"}, "messageIDs.attempt": "other"}),
         (SeenIds(retention=None), {"messageIDs": {"m5"}}),
         (HighWaterMark(), {"events.@s": Decimal(5), "events.~s": "other"}),
@@ -64,7 +64,7 @@ def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: di
 
 
 @pytest.mark.parametrize(
-    "held", [{"messageIDs.r1": {"699:m6"}}, {"messageIDs.r2": {"699:m5"}}, {"messageIDs.r1": {"693:m5"}}]
+    "held", [{"messageIDs_r1": {"699:m6"}}, {"messageIDs_r2": {"699:m5"}}, {"messageIDs_r1": {"693:m5"}}]
 )
 def test_marks_of_other_messages_and_of_other_times_are_no_duplicates(held: dict[str, Any]) -> None:
     assert verdict(SeenIds(), {**ENTITY, **held}) == Rejected(M5, ENTITY)
@@ -73,7 +73,7 @@ def test_marks_of_other_messages_and_of_other_times_are_no_duplicates(held: dict
 def test_a_digest_is_found_as_boto3_returns_bytes() -> None:
     entry = SeenIds(digest=True).entry(M5, NOW)
     assert isinstance(entry.mark, bytes)
-    item = {**ENTITY, "messageIDs.r1": {Binary(entry.mark), Binary(b"~other")}}
+    item = {**ENTITY, "messageIDs_r1": {Binary(entry.mark), Binary(b"~other")}}
     assert verdict(SeenIds(digest=True), item) == Duplicate(M5, ENTITY)
 
 
@@ -99,7 +99,7 @@ def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs.r1": {"699:m5", "~try", "~other", "699:m4"}}),
+        (SeenIds(), {"messageIDs_r1": {"699:m5", "~try", "~other", "699:m4"}}),
         (SeenIds(retention=None), {"messageIDs": {"m5", "m4"}, "messageIDs.attempt": "try"}),
         (HighWaterMark(), {"events.@s": Decimal(5), "events.~s": "try"}),
         (InSequence(), {"events.@s": Decimal(5), "events.~s": "try"}),
@@ -115,7 +115,7 @@ def test_a_mark_beside_this_calls_own_token_is_its_own(ledger: Ledger, held: dic
 def test_the_token_is_found_as_boto3_returns_bytes() -> None:
     entry = SeenIds(digest=True).entry(M5, NOW)
     assert isinstance(entry.mark, bytes)
-    item = {"messageIDs.r1": {Binary(entry.mark), Binary(b"~try")}}
+    item = {"messageIDs_r1": {Binary(entry.mark), Binary(b"~try")}}
     assert verdict(SeenIds(digest=True), item) == Applied(M5, None, retried=True)
 
 
@@ -130,11 +130,11 @@ def test_a_put_whose_answer_was_lost_is_applied_too() -> None:
     ("ledger", "held", "expected"),
     [
         # The token of a call that is not this one's, or that stands where this call would not have put it.
-        (SeenIds(), {"messageIDs.r1": {"699:m5", "try", "699:try"}}, Duplicate(M5, ENTITY)),
-        (SeenIds(), {"messageIDs.r0": {"699:m5", "~try"}}, Duplicate(M5, ENTITY)),
+        (SeenIds(), {"messageIDs_r1": {"699:m5", "try", "699:try"}}, Duplicate(M5, ENTITY)),
+        (SeenIds(), {"messageIDs_r0": {"699:m5", "~try"}}, Duplicate(M5, ENTITY)),
         (SeenIds(retention=None), {"messageIDs": {"m5", "try", "~try"}}, Duplicate(M5, ENTITY)),
         # A token alone proves nothing: the mark decides.
-        (SeenIds(), {"messageIDs.r1": {"699:m4", "~try"}}, Rejected(M5, ENTITY)),
+        (SeenIds(), {"messageIDs_r1": {"699:m4", "~try"}}, Rejected(M5, ENTITY)),
         (SeenIds(retention=None), {"messageIDs": {"m4"}, "messageIDs.attempt": "try"}, Rejected(M5, ENTITY)),
         (HighWaterMark(), {"events.@s": Decimal(4), "events.~s": "try"}, Rejected(M5, ENTITY)),
         (HighWaterMark(), {"events.@s": Decimal(6), "events.~s": "try"}, Stale(M5, 6, ENTITY)),
@@ -159,7 +159,9 @@ def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
     item = {
         "n": 1,
         "a": {"x"},
-        "a.r0": {Binary(b"y"), "z"},
+        "a_r0": {Binary(b"y"), "z"},
+        "a.r0": {"of nobody"},
+        "a_r9": {"the entity's own"},
         "a.@s": Decimal(5),
         "a.@t": "text",
         "a.@b.c": Decimal("5E3"),
@@ -183,10 +185,10 @@ def test_what_is_no_ledger_is_refused(value: object) -> None:
 @pytest.mark.parametrize("value", [5, "699:m5", ["699:m5"], None, {Decimal(5)}], ids=repr)
 def test_a_slot_that_holds_something_else_is_refused_and_no_duplicate(value: object) -> None:
     with pytest.raises(LedgerMismatch):
-        verdict(SeenIds(), {"messageIDs.r1": value})
+        verdict(SeenIds(), {"messageIDs_r1": value})
 
 
 @pytest.mark.parametrize("value", [5, None])
 def test_a_present_slot_that_holds_something_else_is_refused_though_an_older_one_holds_the_mark(value: object) -> None:
     with pytest.raises(LedgerMismatch):
-        verdict(SeenIds(), {"messageIDs.r4": {"698:m5"}, "messageIDs.r1": value})
+        verdict(SeenIds(), {"messageIDs_r4": {"698:m5"}, "messageIDs_r1": value})

@@ -21,7 +21,7 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.ledger import Advance, Entry, Remember, source_slot
+from onewrite.ledger import Advance, Entry, source_slot
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -37,18 +37,17 @@ def at(sequence: Any) -> Message:
 
 
 def test_a_set_that_is_kept_for_ever_has_one_slot_and_no_laps() -> None:
-    assert SeenIds(retention=None).entry(M1, NOW) == Remember("", "m1", (("", "m1"),), (), forgets=False)
+    entry = SeenIds(retention=None).entry(M1, NOW)
+    assert (entry.slot, entry.mark, entry.lacks) == ("", "m1", (("", "m1"),))
+    assert (entry.ring.drops, entry.forgets) == ((), False)
 
 
 def test_a_bounded_set_looks_at_three_slots_and_drops_the_rest() -> None:
     # Pinned: a change would make every entity forget its messages on the day of the upgrade.
-    assert SeenIds().entry(M1, NOW) == Remember(
-        "r1",
-        "699:m1",
-        (("r4", "698:m1"), ("r0", "699:m1"), ("r1", "699:m1")),
-        ("r2", "r3", "r5"),
-        forgets=True,
-    )
+    entry = SeenIds().entry(M1, NOW)
+    assert (entry.slot, entry.mark) == ("r1", "699:m1")
+    assert entry.lacks == (("r4", "698:m1"), ("r0", "699:m1"), ("r1", "699:m1"))
+    assert (entry.ring.drops, entry.forgets) == (("r2", "r3", "r5"), True)
 
 
 def test_a_mark_carries_the_lap_of_its_generation_as_text_or_as_bytes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pymongo.collation import Collation
 
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
-from onewrite.ledger import Advance, Ledger, Remember
+from onewrite.ledger import Advance, Ledger, Remember, Ring
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update, in_bson, in_transaction
 
 NOW = 1_790_000_000.0
@@ -158,8 +158,9 @@ def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
 
 
 def test_marks_that_are_dropped_one_day_are_bytes_and_those_kept_for_ever_stay() -> None:
-    entry = Remember("r0", "7:é", (("r0", "7:é"), ("r1", "6:é")), ("r2",), forgets=True)
-    raw = Remember("r0", "7:é".encode(), (("r0", "7:é".encode()), ("r1", "6:é".encode())), ("r2",), forgets=True)
+    ring = Ring("r0", 0, (("r0", 0), ("r1", 1)), ("r2",), (7, 6))
+    entry = Remember(("7:é", "6:é"), ring)
+    raw = Remember(("7:é".encode(), "6:é".encode()), ring)
     assert in_bson(entry) == raw
     assert in_bson(raw) == raw
     for same in (SeenIds(retention=None).entry(M5, NOW), Advance("@s", "a", "below"), Advance("@s", 5, "next", 1)):

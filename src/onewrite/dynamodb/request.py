@@ -1,43 +1,57 @@
 """Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
 
-Each ledger slot is a top-level attribute, `messageIDs.r0` or `events.@order-7`, the dot being part of the name: a nested path
-could not be created and written in one request. Beside the mark stands the token of this very attempt. botocore retries by
+Each ledger slot is a top-level attribute, `messageIDs_r0` or `events.@order-7`, the dot being part of the name: a nested path
+could not be created and written in one request. The slots of a ring need no placeholders, each of which costs a hundredth of
+the request; a source may be any text, and does. Beside the mark stands the token of this very attempt. botocore retries by
 itself, and a try whose answer got lost makes the next one fail at its own mark; the token in the returned image tells whose
 mark it is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, TypeAlias, cast
+
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.values import Members
+from onewrite.dynamodb.values import Members, Spell, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.ledger import Advance, Entry, Mark, Remember
+from onewrite.flow import Call
+from onewrite.ledger import FOREVER, SLOTS, Advance, Entry, Mark, Remember, Ring, Rule
 
-_PLAIN = frozenset({str, int, bytes, bool, Decimal})  # nearly all values: nothing to look into
+_OURS = re.compile(r"[#:]ow_\w+")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-_LEGACY = ("AttributeUpdates", "Expected", "ConditionalOperator")
+_LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
+_MARKS = (":ow_0", ":ow_1", ":ow_2")  # one for each lap that a ring may show
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A request in plain Python values, with what is needed to read its refusal."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded(Call):
+    """A request, with what is needed to read its refusal."""
 
-    method: Literal["update_item", "put_item"]
     entry: Entry
     attempt: str
-    kwargs: dict[str, Any]
 
 
 def attribute_of(attribute: str, slot: str) -> str:
-    return f"{attribute}.{slot}" if slot else attribute
+    if not slot:
+        return attribute
+    return f"{attribute}_{slot}" if slot in SLOTS else f"{attribute}.{slot}"
+
+
+def slot_of(attribute: str, name: str) -> str | None:
+    """The slot in the attribute of that name, or None where the ledger has nothing to do with it."""
+    if name == attribute:
+        return ""
+    mark, slot = name.startswith(f"{attribute}."), name[len(attribute) + 1 :]
+    return slot if mark or (slot in SLOTS and name == attribute_of(attribute, slot)) else None
 
 
 def attempt_attribute(attribute: str, entry: Entry) -> str:
@@ -50,208 +64,247 @@ def attempt_mark(attempt: str, mark: Mark) -> Mark:
     return f"~{attempt}" if isinstance(mark, str) else b"~" + attempt.encode()
 
 
-def is_ledger(attribute: str, name: str) -> bool:
-    return name == attribute or name.startswith(attribute + ".")
-
-
-def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
-    _check_native(attribute, native)
-    spelling = _spell(entry)
+def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Guarded:
+    if "Item" in native:
+        raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
+    native, names, values, form = _read(attribute, entry, native)
+    values = {**values, **_values(entry, attempt)}
     kwargs = {
         **native,
-        "UpdateExpression": _merged_update(native.get("UpdateExpression"), spelling),
-        "ConditionExpression": _merged_condition(native.get("ConditionExpression"), spelling, 0),
-        "ExpressionAttributeNames": {**_mapping(native, "ExpressionAttributeNames"), **_names(attribute, entry)},
-        "ExpressionAttributeValues": {
-            **_values(native, "ExpressionAttributeValues"),
-            **_condition_values(entry),
-            **_update_values(entry, attempt),
-        },
+        "UpdateExpression": form.update,
+        "ConditionExpression": form.condition,
+        "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
+        "ExpressionAttributeValues": {name: spell(name, value) for name, value in values.items()},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    return Guarded("update_item", entry, attempt, kwargs)
+    if not kwargs["ExpressionAttributeNames"]:  # DynamoDB refuses an empty map
+        del kwargs["ExpressionAttributeNames"]
+    if "Key" in native:  # else the driver says what is missing
+        kwargs["Key"] = {name: spell(name, value) for name, value in _mapping(native, "Key").items()}
+    return Guarded("update_item", (), kwargs, entry=entry, attempt=attempt)
 
 
-def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any]) -> Guarded:
-    """Creates, and never replaces.
-
-    Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet.
-    """
-    _check_native(attribute, native)
-    item = _values(native, "Item")
+def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Guarded:
+    """Creates, and never replaces."""
+    item = _mapping(native, "Item")
+    if not item:
+        raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attribute, {}, item)
-    spelling = _spell(entry)
-    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
-    ours = {f"#ow_k{n}": name for n, name in enumerate(keys)}
-    ours |= {name: held for name, held in _names(attribute, entry).items() if name in spelling.condition_names}
+    native, names, values, form = _read(attribute, entry, native)
+    keys, ours = _possible_keys(item), _values(entry, attempt)
+    item, values = {**item, **_stored(attribute, entry, ours)}, {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {**item, **_stored(attribute, entry, attempt)},
-        "ConditionExpression": _merged_condition(native.get("ConditionExpression"), spelling, len(keys)),
-        "ExpressionAttributeNames": {**_mapping(native, "ExpressionAttributeNames"), **ours},
+        "Item": {name: spell(name, value) for name, value in item.items()},
+        "ConditionExpression": _absent(keys, form.condition),
+        "ExpressionAttributeNames": {**names, **keys, **_only(form.used, _names(attribute, entry))},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if values := {**_values(native, "ExpressionAttributeValues"), **_condition_values(entry)}:
-        kwargs["ExpressionAttributeValues"] = values  # DynamoDB refuses an empty map
-    return Guarded("put_item", entry, attempt, kwargs)
+    if values:  # as above
+        kwargs["ExpressionAttributeValues"] = {name: spell(name, value) for name, value in values.items()}
+    return Guarded("put_item", (), kwargs, entry=entry, attempt=attempt)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Spelling:
-    """An entry in DynamoDB's language, save for names and values: one text for all messages of a ledger."""
-
-    clauses: dict[str, str]
-    condition: str
-    condition_names: frozenset[str]
+def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
+    """Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet."""
+    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
+    return {f"#ow_k{n}": name for n, name in enumerate(keys)}
 
 
-def _spell(entry: Entry) -> _Spelling:
-    if isinstance(entry, Advance):
-        return _spell_mark(entry.rule)
-    marks = _distinct(entry)
-    places = tuple([marks.index(mark) for _, mark in entry.lacks])
-    target = [slot for slot, _ in entry.lacks].index(entry.slot)
-    return _spell_set(places, target, len(entry.drops), forgets=entry.forgets)
+def _absent(keys: Iterable[str], condition: str) -> str:
+    absent = " AND ".join([*[f"attribute_not_exists({key})" for key in keys], condition])
+    check_limits("ConditionExpression", absent, _WIDE_ITEM)
+    return absent
 
 
-@lru_cache(maxsize=64)
-def _spell_set(places: tuple[int, ...], target: int, drops: int, *, forgets: bool) -> _Spelling:
+def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
+    return {placeholder: value for placeholder, value in held.items() if placeholder in used}
+
+
+def _rule(entry: Entry) -> Rule | Ring:
+    """What is the same in all entries that are spelt alike."""
+    return entry.rule if isinstance(entry, Advance) else entry.ring
+
+
+def _spell(attribute: str, rule: Rule | Ring) -> tuple[str, dict[str, str]]:
+    """The condition, and the clauses of the update."""
+    return _spell_set(attribute, rule) if isinstance(rule, Ring) else _spell_mark(rule)
+
+
+def _spell_set(attribute: str, ring: Ring) -> tuple[str, dict[str, str]]:
+    slots = dict(zip([*[slot for slot, _ in ring.live], *ring.drops], _words(attribute, ring), strict=True))
+    target = slots[ring.slot]
     # First the type: `contains` looks for a substring in text and for an element in a list, and ADD fails at both.
-    lacks = [f"NOT contains(#ow_{n},:ow_{mark})" for n, mark in enumerate(places)]
-    kind = f"(attribute_not_exists(#ow_{target}) OR attribute_type(#ow_{target},:ow_t))"
-    clauses = {"ADD": f"#ow_{target} :ow_m"}
-    if drops:
-        clauses["REMOVE"] = ",".join([f"#ow_{len(places) + n}" for n in range(drops)])
-    if not forgets:
+    kind = f"(attribute_not_exists({target}) OR attribute_type({target},:ow_t))"
+    lacks = [f"NOT contains({slots[slot]},{_MARKS[place]})" for slot, place in ring.live]
+    clauses = {"ADD": f"{target} :ow_m"}
+    if ring is FOREVER:
         clauses["SET"] = "#ow_a=:ow_a"
-    return _Spelling(clauses, " AND ".join([kind, *lacks]), frozenset(f"#ow_{n}" for n in range(len(places))))
+    else:
+        clauses["REMOVE"] = ",".join([slots[slot] for slot in ring.drops])
+    return " AND ".join([kind, *lacks]), clauses
 
 
-@lru_cache(maxsize=8)
-def _spell_mark(rule: Literal["below", "absent", "next"]) -> _Spelling:
+def _spell_mark(rule: Rule) -> tuple[str, dict[str, str]]:
     condition = {
         "below": "(attribute_not_exists(#ow_0) OR #ow_0<:ow_m)",
         "absent": "attribute_not_exists(#ow_0)",
         "next": "#ow_0=:ow_p",
     }[rule]
-    return _Spelling({"SET": "#ow_0=:ow_m,#ow_a=:ow_a"}, condition, frozenset({"#ow_0"}))
+    return condition, {"SET": "#ow_0=:ow_m,#ow_a=:ow_a"}
 
 
 def _names(attribute: str, entry: Entry) -> dict[str, str]:
     if isinstance(entry, Remember) and entry.forgets:
-        return _slot_names(attribute, (*[slot for slot, _ in entry.lacks], *entry.drops))
+        return _slot_names(attribute, entry.ring)
     return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry)}
 
 
 @lru_cache(maxsize=64)
-def _slot_names(attribute: str, slots: tuple[str, ...]) -> dict[str, str]:
-    return {f"#ow_{n}": attribute_of(attribute, slot) for n, slot in enumerate(slots)}
+def _slot_names(attribute: str, ring: Ring) -> dict[str, str]:
+    return {word: name for word, name in _words(attribute, ring).items() if word != name}
 
 
-def _condition_values(entry: Entry) -> dict[str, Any]:
+def _words(attribute: str, ring: Ring) -> dict[str, str]:
+    """How an expression calls the slots, and their names: no name of two parts is reserved, so only the letters matter."""
+    names = [attribute_of(attribute, slot) for slot in [*[slot for slot, _ in ring.live], *ring.drops]]
+    if ring is not FOREVER and _WORD.fullmatch(attribute):
+        return dict(zip(names, names, strict=True))
+    return {f"#ow_{n}": name for n, name in enumerate(names)}
+
+
+def _values(entry: Entry, attempt: str) -> dict[str, Any]:
     if isinstance(entry, Advance):
-        if entry.rule == "next":
-            return {":ow_p": int(entry.mark) - 1}
-        return {":ow_m": entry.mark} if entry.rule == "below" else {}
-    values: dict[str, Any] = {f":ow_{n}": mark for n, mark in enumerate(_distinct(entry))}
-    values[":ow_t"] = "SS" if isinstance(entry.mark, str) else "BS"
-    return values
-
-
-def _update_values(entry: Entry, attempt: str) -> dict[str, Any]:
-    if isinstance(entry, Advance):
-        _check_digits(entry)
-        return {":ow_m": entry.mark, ":ow_a": attempt}
+        marks: dict[str, Any] = {":ow_m": entry.mark, ":ow_a": attempt}
+        if isinstance(entry.mark, int) and abs(entry.mark) >= _BEYOND:
+            raise InvalidMessage(
+                f"Sequence {entry.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
+            )
+        return {**marks, ":ow_p": int(entry.mark) - 1} if entry.rule == "next" else marks
+    mark = entry.mark
+    values: dict[str, Any] = dict(zip(_MARKS, entry.marks, strict=False))
+    values[":ow_t"] = "SS" if isinstance(mark, str) else "BS"
     if entry.forgets:
-        return {":ow_m": Members((entry.mark, attempt_mark(attempt, entry.mark)))}
-    return {":ow_m": Members((entry.mark,)), ":ow_a": attempt}
+        return {**values, ":ow_m": Members((mark, attempt_mark(attempt, mark)))}
+    return {**values, ":ow_m": Members((mark,)), ":ow_a": attempt}
 
 
-def _stored(attribute: str, entry: Entry, attempt: str) -> dict[str, Any]:
+def _stored(attribute: str, entry: Entry, ours: Mapping[str, Any]) -> dict[str, Any]:
     """What a new entity's ledger looks like."""
-    values = _update_values(entry, attempt)
-    held = {attribute_of(attribute, entry.slot): values[":ow_m"]}
-    return held | {attempt_attribute(attribute, entry): attempt} if ":ow_a" in values else held
+    held = {attribute_of(attribute, entry.slot): ours[":ow_m"]}
+    return held | {attempt_attribute(attribute, entry): ours[":ow_a"]} if ":ow_a" in ours else held
 
 
-def _check_digits(entry: Advance) -> None:
-    if isinstance(entry.mark, int) and abs(entry.mark) >= _BEYOND:
-        raise InvalidMessage(
-            f"Sequence {entry.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
-        )
+_Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], "_Form"]
 
 
-def _distinct(entry: Remember) -> list[Mark]:
-    return list(dict.fromkeys([mark for _, mark in entry.lacks]))
+def _read(attribute: str, entry: Entry, native: Mapping[str, Any]) -> _Read:
+    """The caller's call, its names and values, and its expressions with the ledger's folded in."""
+    if isinstance(native.get("ConditionExpression"), ConditionBase):
+        native = _written_out(native)
+    names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
+    expressions = (native.get("UpdateExpression"), native.get("ConditionExpression"))
+    placeholders = (tuple(names.items()), tuple(values))
+    try:
+        form = _form(attribute, _rule(entry), tuple(native), expressions, placeholders)
+    except TypeError:  # something that is no text, and fits no cache
+        form = _form.__wrapped__(attribute, _rule(entry), tuple(native), expressions, placeholders)
+    return native, names, values, form
 
 
-@lru_cache(maxsize=1024)  # a caller's expression is nearly always a literal, and so is ours
-def _merged_update(user: str | None, spelling: _Spelling) -> str:
-    merged = merge_update(read_update(user) if user else None, spelling.clauses)
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What all messages that are written by one native call have in common. `used`: our placeholders in the condition."""
+
+    update: str
+    condition: str
+    used: frozenset[str]
+
+
+@lru_cache(maxsize=1024)  # a native call is nearly always made of literals
+def _form(
+    attribute: str,
+    rule: Rule | Ring,
+    arguments: tuple[str, ...],
+    expressions: tuple[str | None, str | None],
+    placeholders: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
+) -> _Form:
+    """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
+    names, values = dict(placeholders[0]), placeholders[1]
+    _check_arguments(arguments)
+    _check_types(expressions, names)
+    _check_placeholders([*names, *values])
+    update, condition = expressions
+    ours, clauses = _spell(attribute, rule)
+    merged, conditions = merge_update(None, clauses), [ours]
+    if update:
+        theirs = read_update(update)
+        _check_roots(attribute, names, theirs.roots)
+        merged = merge_update(theirs, clauses)
+    if condition is not None:
+        read = read_condition(condition)
+        _check_roots(attribute, names, read.roots)
+        conditions.append(read.text)
     check_limits("UpdateExpression", merged)
-    return merged
+    check_limits("ConditionExpression", " AND ".join(conditions))
+    return _Form(merged, " AND ".join(conditions), frozenset(_OURS.findall(ours)))
 
 
-@lru_cache(maxsize=1024)
-def _merged_condition(user: str | None, spelling: _Spelling, keys: int) -> str:
-    absent = [f"attribute_not_exists(#ow_k{n})" for n in range(keys)]
-    theirs = [read_condition(user).text] if user is not None else []
-    merged = " AND ".join([*absent, spelling.condition, *theirs])
-    if keys:
-        check_limits("ConditionExpression", merged, _WIDE_ITEM)
-    else:
-        check_limits("ConditionExpression", merged)
-    return merged
+def _check_arguments(arguments: tuple[str, ...]) -> None:
+    for name in arguments:
+        if name in _LEGACY:
+            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
+
+
+def _check_types(expressions: tuple[object, object], names: Mapping[str, object]) -> None:
+    update, condition = expressions
+    texts = {"UpdateExpression": update, "ConditionExpression": condition}
+    for what, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise _mistyped(what, text, "text")
+    for placeholder, name in names.items():
+        if not isinstance(name, str):
+            raise _mistyped(f"ExpressionAttributeNames[{placeholder!r}]", name, "an attribute's name")
+
+
+def _written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The call with its condition as text, where it was made with boto3's Attr."""
+    built = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
+    names = _joined(native, "ExpressionAttributeNames", built.attribute_name_placeholders)
+    values = _joined(native, "ExpressionAttributeValues", built.attribute_value_placeholders)
+    return {**native, "ConditionExpression": built.condition_expression, **names, **values}
+
+
+def _joined(native: Mapping[str, Any], name: str, built: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    theirs = _mapping(native, name)
+    for placeholder in built:
+        if placeholder in theirs:
+            raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
+    return {name: {**theirs, **built}}
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", native.get(name) or {})
+    value: object = native.get(name) or {}
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise _mistyped(name, value, "a dict")
+    return cast("Mapping[str, Any]", value)
 
 
-def _values(native: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {
-        inner: value if type(value) in _PLAIN else _sendable(inner, value) for inner, value in _mapping(native, name).items()
-    }
+def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:
+    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {wanted}.")
 
 
-def _check_native(attribute: str, native: Mapping[str, Any]) -> None:
-    """Refuse what would touch the ledger, or could not be merged with it."""
-    for name in _LEGACY:
-        if name in native:
-            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
-    for argument in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
-        for name in _mapping(native, argument):
-            if name.startswith(RESERVED):
-                raise InvalidUpdate(f"The placeholder {name} begins as the ledger's own do: give it another name.")
-    update, condition = native.get("UpdateExpression"), native.get("ConditionExpression")
-    names = _mapping(native, "ExpressionAttributeNames")
-    if update:
-        _check_roots(attribute, names, read_update(update).roots)
-    if condition is not None:
-        _check_roots(attribute, names, read_condition(condition).roots)
+def _check_placeholders(placeholders: Iterable[object]) -> None:
+    for placeholder in placeholders:
+        if not isinstance(placeholder, str) or placeholder.startswith(RESERVED):
+            raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
 def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str]) -> None:
+    _check_placeholders(roots)
     for root in roots:
-        if root.startswith(RESERVED):
-            raise InvalidUpdate(f"The placeholder {root} begins as the ledger's own do: give it another name.")
-        if is_ledger(attribute, names.get(root, root)):
+        if slot_of(attribute, names.get(root, root)) is not None:
             raise InvalidUpdate(
                 f"This call touches {names.get(root, root)!r}, which belongs to the ledger: leave it out, or give the ledger "
                 "another attribute."
             )
-
-
-def _sendable(name: str, value: object) -> object:
-    """The caller's value with its sets in one order. DynamoDB stores no empty set."""
-    match value:
-        case AbstractSet():
-            if not value:
-                raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
-            return Members(sorted(cast("AbstractSet[object]", value), key=repr))
-        case Mapping():
-            return {inner: _sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
-        case list() | tuple():
-            return [_sendable(name, member) for member in cast("list[object]", value)]
-        case _:
-            return value

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.request import Guarded, guard_put, guard_update
-from onewrite.dynamodb.values import plain, size, typed
+from onewrite.dynamodb.values import Spell, plain, sendable, size, typed, typed_value
 from onewrite.dynamodb.verdict import refused, stored, without_ledger
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
-from onewrite.ledger import Ledger
+from onewrite.ledger import Entry, Ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome
 
@@ -29,9 +30,12 @@ minting: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.minting", d
 
 
 def new_attempt() -> str:
-    """A token for one call: 40 random bits are few bytes in the entity, and no two calls of a fortnight share them."""
+    """A token for one call: 48 random bits are few bytes in the entity, and no two calls of a fortnight share them."""
     mint = minting.get()
-    return secrets.token_urlsafe(5) if mint is None else mint()
+    return b2a_base64(os.urandom(6), newline=False).decode() if mint is None else mint()
+
+
+Guard: TypeAlias = Callable[[str, Entry, str, Mapping[str, Any], Spell], Guarded]
 
 
 class _Flows:
@@ -47,14 +51,19 @@ class _Flows:
     ) -> None:
         _check_wiring(table, ledger, table_name)
         self._ledger = ledger
-        self._table_name = table_name
         self._clock = clock
         self._attempts = attempts
+        # A client is told which table, and speaks in typed values; a Table knows, and takes plain ones.
+        self._table = {} if table_name is None else {"TableName": table_name}
+        self._spell = sendable if table_name is None else typed_value
 
-    def write(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
-        guarded = self.guard(message, native)
+    def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
+        guarded = self.guard(message, native, guard)
         try:
-            response = yield from self._send(guarded)
+            try:
+                response = yield guarded
+            except ClientError as error:
+                response = yield from self._insist(error, guarded)
         except ClientError as error:
             return (yield from self._explain(error, guarded, message))
         attributes = response.get("Attributes")
@@ -62,36 +71,33 @@ class _Flows:
 
     def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
         entry = self._ledger.entry(message, self._clock())
-        item = yield from self._read({"ConsistentRead": True, **native})
+        item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         entity = None if item is None else without_ledger(self._ledger.attribute, item)
         refusal = entry.judge(message, stored(self._ledger.attribute, item or {}), entity=entity)
         return Applied(message, entity) if refusal is None else refusal
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
-        item = yield from self._read(native)
+        item = yield from self._read(self._named(native))
         return None if item is None else without_ledger(self._ledger.attribute, item)
 
-    def explain(self, message: Message, native: Mapping[str, Any]) -> dict[str, Any]:
-        return self._request(self.guard(message, native).kwargs)
-
-    def guard(self, message: Message, native: Mapping[str, Any]) -> Guarded:
+    def guard(self, message: Message, native: Mapping[str, Any], guard: Guard) -> Guarded:
         entry = self._ledger.entry(message, self._clock())
-        guard = guard_put if "Item" in native else guard_update
-        return guard(self._ledger.attribute, entry, self._attempts(), native)
+        return guard(self._ledger.attribute, entry, self._attempts(), {**self._table, **native}, self._spell)
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self._ledger.attribute, item)
 
-    def _send(self, guarded: Guarded) -> Flow[Mapping[str, Any]]:
-        call = Call(guarded.method, kwargs=self._request(guarded.kwargs))
+    def _insist(self, error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
+        """Send again what met a transaction, and raise anything else."""
         for wait in _CONFLICT_WAITS:
+            if _code(error) != "TransactionConflictException":
+                break
+            yield Wait(wait)
             try:
                 return cast("Mapping[str, Any]", (yield call))
-            except ClientError as error:
-                if _code(error) != "TransactionConflictException":
-                    raise
-            yield Wait(wait)
-        return cast("Mapping[str, Any]", (yield call))
+            except ClientError as again:
+                error = again
+        raise error
 
     def _explain(self, error: ClientError, guarded: Guarded, message: Message) -> Flow[Outcome]:
         if _code(error) == "ConditionalCheckFailedException":
@@ -104,10 +110,11 @@ class _Flows:
 
     def _too_large(self, guarded: Guarded) -> Flow[EntityTooLarge]:
         """The entity refuses every further message, so its size is worth one more request."""
-        item: Entity | None = guarded.kwargs.get("Item")
-        if item is None:
+        if "Item" in guarded.kwargs:
+            item: Entity | None = self._plain(guarded.kwargs["Item"])
+        else:
             try:
-                item = yield from self._read({"Key": guarded.kwargs["Key"], "ConsistentRead": True})
+                item = yield from self._read({**self._table, "Key": guarded.kwargs["Key"], "ConsistentRead": True})
             except ClientError:  # as where only writing is allowed
                 item = None
         sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
@@ -116,24 +123,20 @@ class _Flows:
             "further message: split it, or give the ledger a shorter retention or digest=True."
         )
 
-    def _read(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
-        response = yield Call("get_item", kwargs=self._request(native))
+    def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
+        response = yield Call("get_item", (), request)
         item: Entity | None = response.get("Item")
-        return item if item is None or self._table_name is None else plain(item)
+        return None if item is None else self._plain(item)
+
+    def _named(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        key = {"Key": typed(native["Key"])} if self._table and "Key" in native else {}
+        return {**self._table, **native, **key}
 
     def _entity(self, attributes: Mapping[str, Any]) -> Entity:
-        attributes = without_ledger(self._ledger.attribute, attributes)
-        return attributes if self._table_name is None else plain(attributes)
+        return self._plain(without_ledger(self._ledger.attribute, attributes))
 
-    def _request(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        """Plain values for a Table, which turns them into typed ones by itself; typed ones for a client."""
-        if self._table_name is None:
-            return dict(native)
-        request: dict[str, Any] = {"TableName": self._table_name, **native}
-        for name in ("Key", "Item", "ExpressionAttributeValues"):
-            if name in request:
-                request[name] = typed(request[name])
-        return request
+    def _plain(self, item: Entity) -> Entity:
+        return plain(item) if self._table else item
 
 
 class GuardedTable:
@@ -157,11 +160,11 @@ class GuardedTable:
 
     def update_item(self, message: Message, **native: Any) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return run(self._flows.write(message, _update(native)), self._target)
+        return run(self._flows.write(message, native), self._target)
 
     def put_item(self, message: Message, **native: Any) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return run(self._flows.write(message, _put(native)), self._target)
+        return run(self._flows.write(message, native, guard_put), self._target)
 
     def record(self, message: Message, **native: Any) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
@@ -181,7 +184,7 @@ class GuardedTable:
 
     def explain(self, message: Message, **native: Any) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native)
+        return self._flows.guard(message, native, guard_put if "Item" in native else guard_update).kwargs
 
 
 class AsyncGuardedTable:
@@ -201,11 +204,11 @@ class AsyncGuardedTable:
 
     async def update_item(self, message: Message, **native: Any) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return await arun(self._flows.write(message, _update(native)), self._target)
+        return await arun(self._flows.write(message, native), self._target)
 
     async def put_item(self, message: Message, **native: Any) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await arun(self._flows.write(message, _put(native)), self._target)
+        return await arun(self._flows.write(message, native, guard_put), self._target)
 
     async def record(self, message: Message, **native: Any) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
@@ -225,19 +228,7 @@ class AsyncGuardedTable:
 
     def explain(self, message: Message, **native: Any) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native)
-
-
-def _update(native: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "Item" in native:
-        raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    return native
-
-
-def _put(native: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not native.get("Item"):
-        raise InvalidUpdate("put_item needs the Item to create.")
-    return native
+        return self._flows.guard(message, native, guard_put if "Item" in native else guard_update).kwargs
 
 
 def _record(native: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
+
+from onewrite.errors import InvalidUpdate
+
+Spell: TypeAlias = Callable[[str, Any], Any]  # a value of that name, as the store takes it
 
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
@@ -17,45 +21,68 @@ _SHORT = 10**38  # more digits than a DynamoDB number has: boto3 says so
 class Members(AbstractSet[Any]):
     """A set that is sent in one order: the same call makes the same bytes, whatever the hash seed."""
 
-    __slots__ = ("_members",)
+    __slots__ = ("members",)
 
     def __init__(self, members: Iterable[Any]) -> None:
-        self._members = tuple(members)
+        self.members = tuple(members)
 
     def __contains__(self, member: object) -> bool:
-        return member in self._members
+        return member in self.members
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._members)
+        return iter(self.members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.members)
+
+    def __deepcopy__(self, memo: object) -> Members:
+        return self  # nothing in it changes, and the resource layer copies every parameter
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(map(repr, self._members)) + "}"
+        return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
-def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _typed(value) for name, value in values.items()}
+_TEXT = {str}
+_PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})  # nearly all values: nothing to look into
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _deserialize(value) for name, value in values.items()}
+def sendable(name: str, value: Any) -> Any:
+    """A caller's value as a Table takes it, its sets in one order. DynamoDB stores no empty set."""
+    if type(value) in _PLAIN:
+        return value
+    match value:
+        case AbstractSet():
+            if not value:
+                raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
+            return Members(sorted(cast("AbstractSet[object]", value), key=repr))
+        case Mapping():
+            return {inner: sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
+        case list() | tuple():
+            return [sendable(name, member) for member in cast("list[object]", value)]
+        case _:
+            return value
 
 
-def _typed(value: Any) -> dict[str, Any]:
+def typed_value(name: str, value: Any) -> dict[str, Any]:
+    """A caller's value as a client takes it."""
     kind = cast("type[object]", type(value))
     if kind is str:
         return {"S": value}
     if kind is int and -_SHORT < value < _SHORT:
         return {"N": str(value)}
     if kind is Members:
-        members = list(value)
-        if all(type(member) is str for member in members):
-            return {"SS": members}
-    if kind is list:
-        return {"L": [_typed(member) for member in value]}
-    return cast("dict[str, Any]", _serialize(value))
+        members = value.members
+        if {*map(type, members)} == _TEXT:
+            return {"SS": [*members]}
+    return cast("dict[str, Any]", _serialize(sendable(name, value)))
+
+
+def typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: typed_value(name, value) for name, value in values.items()}
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _deserialize(value) for name, value in values.items()}
 
 
 def raw(binary: Binary) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, is_ledger
+from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, slot_of
 from onewrite.dynamodb.values import raw
 from onewrite.ledger import Advance, Stored
 from onewrite.message import Message
@@ -17,16 +17,13 @@ from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Rejected
 
 
 def without_ledger(attribute: str, item: Mapping[str, Any]) -> Entity:
-    return {name: value for name, value in item.items() if not is_ledger(attribute, name)}
+    return {name: value for name, value in item.items() if slot_of(attribute, name) is None}
 
 
 def stored(attribute: str, item: Mapping[str, Any]) -> Stored:
     """The ledger in an item, as the ledgers speak of it."""
-    prefix = f"{attribute}."
-    found = {name[len(prefix) :]: _neutral(value) for name, value in item.items() if name.startswith(prefix)}
-    if attribute in item:
-        found[""] = _neutral(item[attribute])
-    return found
+    slots = {name: slot for name in item if (slot := slot_of(attribute, name)) is not None}
+    return {slot: _neutral(item[name]) for name, slot in slots.items() if name == attribute_of(attribute, slot)}
 
 
 def refused(attribute: str, guarded: Guarded, message: Message, item: Entity | None) -> Outcome:

@@ -81,8 +81,7 @@ def in_bson(entry: Entry) -> Entry:
     """Marks that are dropped one day are kept as bytes: no collation takes two of these for one."""
     if isinstance(entry, Advance) or not entry.forgets:
         return entry
-    lacks = tuple([(slot, _bytes(mark)) for slot, mark in entry.lacks])
-    return Remember(entry.slot, _bytes(entry.mark), lacks, entry.drops, entry.forgets)
+    return Remember(tuple([_bytes(mark) for mark in entry.marks]), entry.ring)
 
 
 def in_transaction(native: Mapping[str, Any]) -> bool:
@@ -136,8 +135,8 @@ def _fold(attribute: str, entry: Entry, update: Document) -> dict[str, Any]:
     else:
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
         ours["$push"] = {path_of(attribute, entry.slot): entry.mark}
-        if entry.drops:
-            ours["$unset"] = {path_of(attribute, slot): "" for slot in entry.drops}
+        if entry.ring.drops:
+            ours["$unset"] = {path_of(attribute, slot): "" for slot in entry.ring.drops}
     folded = dict(update)
     for operator, change in ours.items():
         folded[operator] = {**update.get(operator, {}), **change}
@@ -149,7 +148,7 @@ def _stage(attribute: str, entry: Entry) -> dict[str, Any]:
     if isinstance(entry, Advance):
         return {"$set": {path: {"$literal": entry.mark}}}  # a pipeline reads text that begins with "$" as a field
     added: dict[str, Any] = {path: {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.mark]}]}}
-    return {"$set": added | {path_of(attribute, slot): "$$REMOVE" for slot in entry.drops}}
+    return {"$set": added | {path_of(attribute, slot): "$$REMOVE" for slot in entry.ring.drops}}
 
 
 def _initial(entry: Entry) -> Any:
