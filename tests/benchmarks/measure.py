@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import statistics
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
-from onewrite import Applied, Outcome
+from onewrite import Applied, Message, Outcome
 
 Contender = Callable[[int], object]
+Entrant = Callable[[Callable[[int], str]], Contender]  # given the keys of the entities that it is to write to
 Unit = Literal["x", "us", "requests"]
 
 SLICES = 5  # of one run: how far their ratios lie apart says how much to trust the one in the middle
@@ -59,6 +61,24 @@ class Row:
         return "met" if self.value <= self.target else "NOT met"
 
 
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Two that take turns with each other alone: a third would warm the caches for one of them."""
+
+    what: str
+    against: str
+    ours: Entrant
+    theirs: Entrant
+    target: float | None = None
+
+
+def fought(plan: Plan, duels: Sequence[Duel]) -> Iterator[Row]:
+    for n, duel in enumerate(duels):
+        contenders = {"ours": duel.ours(partial(plan.key, 2 * n)), "theirs": duel.theirs(partial(plan.key, 2 * n + 1))}
+        took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
+        yield ratio(duel.what, duel.against, took["ours"], took["theirs"], target=duel.target)
+
+
 def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warmup: int, seed: int) -> dict[str, list[float]]:
     """Seconds of each call. In each round every contender has one turn, in an order drawn anew."""
     order = list(contenders)
@@ -87,6 +107,10 @@ def ratio(what: str, against: str, these: Sequence[float], those: Sequence[float
 def expect(kind: type[Outcome], outcome: object) -> None:
     if not isinstance(outcome, kind):
         raise WrongOutcomeError(f"{outcome!r} where {kind.__name__} is measured.")
+
+
+def numbered(plan: Plan) -> list[Message]:
+    return [Message(f"message-{turn}", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
 
 
 def message_ids(count: int, seed: int) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.ledger import Ledger
 from onewrite.testing.servers import Dynoxide
-from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -20,11 +22,10 @@ BUSINESS: dict[str, Any] = {
     "ExpressionAttributeNames": {"#status": "status"},
     "ExpressionAttributeValues": {":status": "SHIPPED", ":one": 1},
 }
-TYPED_VALUES: dict[str, Any] = {":status": {"S": "SHIPPED"}, ":one": {"N": "1"}}
 MARK_BY_HAND: dict[str, Any] = {
-    "UpdateExpression": "SET #status=:status, #mark=:sequence ADD shipments :one",
+    "UpdateExpression": "SET #status=:status, #mark=:sequence, #attempt=:attempt ADD shipments :one",
     "ConditionExpression": "attribute_not_exists(#mark) OR #mark < :sequence",
-    "ExpressionAttributeNames": {"#status": "status", "#mark": "mark"},
+    "ExpressionAttributeNames": {"#status": "status", "#mark": "mark", "#attempt": "attempt"},
     "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
 }
 SET_BY_HAND: dict[str, Any] = {
@@ -38,9 +39,8 @@ SET_BY_HAND: dict[str, Any] = {
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
         resource, lean = server.resource(), server.client(parameter_validation=False)
-        table = resource.Table(TABLE)
-        yield from _marks(plan, client, lean, table)
-        yield from _ids(plan, client, lean, table)
+        yield from fought(plan, [*_marks(plan, client, lean, resource.Table(TABLE))])
+        yield from fought(plan, [*_ids(plan, client, lean, resource.Table(TABLE))])
         resource.meta.client.close()
         lean.close()
 
@@ -59,64 +59,64 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
     client.close()
 
 
-def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
-    ledger, messages = HighWaterMark(), numbered(plan)
-    on_client, on_lean = (GuardedTable(each, ledger, table_name=TABLE) for each in (client, lean))
-    on_table = GuardedTable(table, ledger)
-    contenders: dict[str, Contender] = {
-        "client": lambda turn: on_client.update_item(messages[turn], Key={"id": plan.key(0, turn)}, **BUSINESS),
-        "lean": lambda turn: on_lean.update_item(messages[turn], Key={"id": plan.key(9, turn)}, **BUSINESS),
-        "table": lambda turn: on_table.update_item(messages[turn], Key={"id": plan.key(1, turn)}, **BUSINESS),
-        "by hand": lambda turn: table.update_item(
-            Key={"id": plan.key(2, turn)},
-            ExpressionAttributeValues={":status": "SHIPPED", ":one": 1, ":sequence": turn + 1},
+def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Duel]:
+    def by_hand(key: Callable[[int], str]) -> Contender:
+        return lambda turn: table.update_item(
+            Key={"id": key(turn)},
+            ExpressionAttributeValues={
+                ":status": "SHIPPED",
+                ":one": 1,
+                ":sequence": turn + 1,
+                ":attempt": secrets.token_urlsafe(6),
+            },
             **MARK_BY_HAND,
-        ),
-        "by hand, client": lambda turn: client.update_item(
+        )
+
+    def by_hand_on_client(key: Callable[[int], str]) -> Contender:
+        return lambda turn: client.update_item(
             TableName=TABLE,
-            Key={"id": {"S": plan.key(7, turn)}},
-            ExpressionAttributeValues={**TYPED_VALUES, ":sequence": {"N": str(turn + 1)}},
+            Key={"id": {"S": key(turn)}},
+            ExpressionAttributeValues={
+                ":status": {"S": "SHIPPED"},
+                ":one": {"N": "1"},
+                ":sequence": {"N": str(turn + 1)},
+                ":attempt": {"S": secrets.token_urlsafe(6)},
+            },
             **MARK_BY_HAND,
-        ),
-        "unguarded": lambda turn: table.update_item(Key={"id": plan.key(3, turn)}, **BUSINESS),
-    }
-    took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
-    yield ratio("HighWaterMark, client", "by hand, Table", took["client"], took["by hand"], target=0.92)
-    yield ratio("HighWaterMark, client", "unguarded, Table", took["client"], took["unguarded"], target=1.0)
-    yield ratio("HighWaterMark, client without validation", "by hand, Table", took["lean"], took["by hand"])
-    yield ratio("HighWaterMark, Table", "by hand, Table", took["table"], took["by hand"], target=1.08)
-    yield ratio("the same by hand, client", "by hand, Table", took["by hand, client"], took["by hand"])
+        )
+
+    def unguarded(key: Callable[[int], str]) -> Contender:
+        return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
+
+    on_client, on_lean, on_table = _guarded(HighWaterMark(), numbered(plan), client, lean, table)
+    yield Duel("HighWaterMark, client", "by hand, Table", on_client, by_hand, 0.92)
+    yield Duel("HighWaterMark, client", "unguarded, Table", on_client, unguarded, 1.0)
+    yield Duel("HighWaterMark, client without validation", "by hand, Table", on_lean, by_hand)
+    yield Duel("HighWaterMark, Table", "by hand, Table", on_table, by_hand, 1.08)
+    yield Duel("by hand, client", "by hand, Table", by_hand_on_client, by_hand)
 
 
-def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Row]:
+def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Duel]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
-    messages = [Message(each) for each in ids]
-    on_client, on_lean = (GuardedTable(each, SeenIds(), table_name=TABLE) for each in (client, lean))
-    on_table = GuardedTable(table, SeenIds())
-    contenders: dict[str, Contender] = {
-        "client": lambda turn: on_client.update_item(messages[turn], Key={"id": plan.key(4, turn)}, **BUSINESS),
-        "lean": lambda turn: on_lean.update_item(messages[turn], Key={"id": plan.key(10, turn)}, **BUSINESS),
-        "table": lambda turn: on_table.update_item(messages[turn], Key={"id": plan.key(5, turn)}, **BUSINESS),
-        "by hand": lambda turn: table.update_item(
-            Key={"id": plan.key(6, turn)},
+
+    def by_hand(key: Callable[[int], str]) -> Contender:
+        return lambda turn: table.update_item(
+            Key={"id": key(turn)},
             ExpressionAttributeValues={":status": "SHIPPED", ":one": 1, ":id": ids[turn], ":ids": {ids[turn]}},
             **SET_BY_HAND,
-        ),
-        "by hand, client": lambda turn: client.update_item(
-            TableName=TABLE,
-            Key={"id": {"S": plan.key(8, turn)}},
-            ExpressionAttributeValues={**TYPED_VALUES, ":id": {"S": ids[turn]}, ":ids": {"SS": [ids[turn]]}},
-            **SET_BY_HAND,
-        ),
-    }
-    took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
-    yield ratio("SeenIds, client", "one set for ever by hand, Table", took["client"], took["by hand"], target=1.0)
-    yield ratio("SeenIds, client without validation", "one set for ever by hand, Table", took["lean"], took["by hand"])
-    yield ratio("SeenIds, Table", "one set for ever by hand, Table", took["table"], took["by hand"], target=1.08)
-    yield ratio(
-        "one set for ever by hand, client", "one set for ever by hand, Table", took["by hand, client"], took["by hand"]
-    )
+        )
+
+    on_client, on_lean, on_table = _guarded(SeenIds(), [Message(each) for each in ids], client, lean, table)
+    yield Duel("SeenIds, client", "one set for ever by hand, Table", on_client, by_hand, 1.0)
+    yield Duel("SeenIds, client without validation", "one set for ever by hand, Table", on_lean, by_hand)
+    yield Duel("SeenIds, Table", "one set for ever by hand, Table", on_table, by_hand, 1.08)
 
 
-def numbered(plan: Plan) -> list[Message]:
-    return [Message(f"message-{turn}", sequence=turn + 1) for turn in range(plan.warmup + plan.rounds)]
+def _guarded(ledger: Ledger, messages: list[Message], client: Any, lean: Any, table: Any) -> tuple[Entrant, ...]:
+    """On a client, on one without validation, on a Table. The messages are there already, as the handler's caller has them."""
+
+    def entrant(guarded: GuardedTable) -> Entrant:
+        return lambda key: lambda turn: guarded.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
+
+    on_clients = [entrant(GuardedTable(each, ledger, table_name=TABLE)) for each in (client, lean)]
+    return (*on_clients, entrant(GuardedTable(table, ledger)))

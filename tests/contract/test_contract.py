@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -378,14 +379,10 @@ def _place(shop: Shop) -> str:
     request = shop.explain(message(1), "o-1")
     if "filter" in request:
         return next(path for change in ("$push", "$set") for path in request["update"].get(change, ()))
-    action = request["UpdateExpression"]
-    name = next(
-        word for word in action.replace("=", " ").replace(",", " ").split() if word.startswith("#ow_") and word != "#ow_a"
-    )
-    names: dict[str, str] = request["ExpressionAttributeNames"]
-    if "ADD " in action:
-        name = action.split("ADD ")[1].split()[0]
-    return names[name]
+    action, names = request["UpdateExpression"], request.get("ExpressionAttributeNames", {})
+    clause = action[max(action.find("ADD "), 0) :]
+    place = re.findall(r"#ow_\d|messageIDs_r\d", clause)[0]  # nothing of the shop's own is called so
+    return str(names.get(place, place))
 
 
 def _nested(shop: Shop, path: str, value: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from boto3.dynamodb.conditions import Attr
 from boto3.dynamodb.types import Binary
 
 from onewrite import (
@@ -50,6 +51,25 @@ def add(table: GuardedTable, message: Message, **native: Any) -> Outcome:
 
 def raw(client: DynamoDBClient, table: str) -> dict[str, Any]:
     return dict(client.get_item(TableName=table, Key=KEY, ConsistentRead=True).get("Item", {}))
+
+
+# ---------------------------------------------------------------- conditions
+
+
+@ledgers
+@pytest.mark.parametrize("on", ["client", "Table"])
+def test_a_condition_that_is_made_with_boto3s_attr_guards_and_is_answered_as_one_in_text(
+    dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, ledger: AnyLedger, on: str
+) -> None:
+    resource = dynoxide.resource()
+    guarded = guard(dynamo, table, ledger) if on == "client" else GuardedTable(resource.Table(table), ledger)
+    is_open = Attr("closed").not_exists() & Attr("kind").is_in(["retail", "trade"])
+    dynamo.put_item(TableName=table, Item={**KEY, "kind": {"S": "trade"}})
+    assert isinstance(add(guarded, M1, ConditionExpression=is_open), Applied)
+    dynamo.put_item(TableName=table, Item=raw(dynamo, table) | {"closed": {"BOOL": True}})
+    assert isinstance(add(guarded, M1, ConditionExpression=is_open), Duplicate)
+    assert isinstance(add(guarded, M2, ConditionExpression=is_open), Rejected)
+    resource.meta.client.close()
 
 
 # ---------------------------------------------------------------- size

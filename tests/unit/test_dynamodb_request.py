@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from boto3.dynamodb.conditions import Attr
 
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.dynamodb.request import guard_put, guard_update, slot_of
@@ -335,6 +336,83 @@ def test_a_placeholder_that_begins_otherwise_is_the_callers() -> None:
 def test_the_old_way_is_refused(call: Any, name: str) -> None:
     with pytest.raises(InvalidUpdate, match=f"{name} is the old way"):
         call(**{name: {}})
+
+
+BOTO3: list[tuple[Any, str, dict[str, str], dict[str, Any]]] = [
+    (Attr("left").gte(2), "(#n0 >= :v0)", {"#n0": "left"}, {":v0": 2}),
+    (Attr("a.b[1]").exists(), "(attribute_exists(#n0.#n1[1]))", {"#n0": "a", "#n1": "b"}, {}),
+    (
+        Attr("kind").is_in(["x", "y"]) & ~Attr("closed").eq(value=True),
+        "(#n0 IN (:v0, :v1) AND (NOT #n1 = :v2))",
+        {"#n0": "kind", "#n1": "closed"},
+        {":v0": "x", ":v1": "y", ":v2": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("condition", "text", "names", "values"), BOTO3, ids=[text for _, text, _, _ in BOTO3])
+def test_a_condition_may_be_boto3s_own(condition: Any, text: str, names: dict[str, str], values: dict[str, Any]) -> None:
+    said: dict[str, Any] = {"ExpressionAttributeNames": {"#s": "status"}, "ExpressionAttributeValues": {":s": "SHIPPED"}}
+    request = update(UpdateExpression="SET #s = :s", ConditionExpression=condition, **said)
+    assert request["ConditionExpression"] == f"(attribute_not_exists(#ow_0) OR #ow_0<:ow_m) AND {text}"
+    assert request["ExpressionAttributeNames"] == {
+        **said["ExpressionAttributeNames"],
+        **names,
+        "#ow_0": "events.@s",
+        "#ow_a": "events.~s",
+    }
+    assert request["ExpressionAttributeValues"] == {
+        **said["ExpressionAttributeValues"],
+        **values,
+        ":ow_m": 5,
+        ":ow_a": "try",
+    }
+    created = put(ConditionExpression=condition)
+    assert created["ConditionExpression"].endswith(text)
+    assert names.items() <= created["ExpressionAttributeNames"].items()
+    assert created["ExpressionAttributeValues"] == {**values, ":ow_m": 5}
+
+
+def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
+    assert "ExpressionAttributeValues" not in put(InSequence(5), ConditionExpression=Attr("a").not_exists())
+
+
+@pytest.mark.parametrize("path", ["events", "events.@s", "events[0]"])
+def test_a_condition_of_boto3s_own_may_not_touch_the_ledger(path: str) -> None:
+    with pytest.raises(InvalidUpdate, match="'events', which belongs to the ledger"):
+        update(ConditionExpression=Attr(path).exists())
+
+
+@pytest.mark.parametrize("taken", [{"ExpressionAttributeNames": {"#n0": "a"}}, {"ExpressionAttributeValues": {":v0": 1}}])
+def test_a_placeholder_that_boto3_makes_for_itself_is_refused(taken: dict[str, Any]) -> None:
+    with pytest.raises(InvalidUpdate, match=r"boto3's Attr makes the placeholder [#:][nv]0 for itself"):
+        update(ConditionExpression=Attr("left").gte(2), **taken)
+
+
+@pytest.mark.parametrize(
+    ("native", "said"),
+    [
+        ({"UpdateExpression": 3}, "UpdateExpression is a int: give it text"),
+        ({"UpdateExpression": ["SET a = b"]}, "UpdateExpression is a list: give it text"),
+        ({"ConditionExpression": ["a = b"]}, "ConditionExpression is a list: give it text"),
+        ({"ConditionExpression": 0}, "ConditionExpression is a int: give it text"),
+        ({"ExpressionAttributeNames": ["#a"]}, "ExpressionAttributeNames is a list: give it a dict"),
+        ({"ExpressionAttributeNames": {"#a": 1}}, r"ExpressionAttributeNames\['#a'\] is a int: give it an attribute's name"),
+        ({"ExpressionAttributeNames": {"#a": ["x"]}}, r"ExpressionAttributeNames\['#a'\] is a list"),
+        ({"ExpressionAttributeNames": {1: "a"}}, "The placeholder 1 "),
+        ({"ExpressionAttributeValues": "x"}, "ExpressionAttributeValues is a str: give it a dict"),
+        ({"ExpressionAttributeValues": {1: 2}}, "The placeholder 1 "),
+        ({"Key": "o-1"}, "Key is a str: give it a dict"),
+    ],
+    ids=str,
+)
+def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidUpdate, match=said):
+        update(**native)
+
+
+def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
+    assert "Key" not in guard_update("events", MARK.entry(M5, NOW), "try", {"UpdateExpression": "REMOVE a"}).kwargs
 
 
 EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]

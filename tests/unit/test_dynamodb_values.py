@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from decimal import Decimal
 from typing import Any
 
@@ -53,6 +54,11 @@ def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: An
 def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     assert typed({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
     assert typed({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
+
+
+def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:
+    members = Members(("b", "a"))
+    assert copy.deepcopy({"a": [members]})["a"][0] is members
 
 
 @pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, tuple | Members | bytearray)], ids=repr)

@@ -43,7 +43,7 @@ class Guarded(Call):
 def attribute_of(attribute: str, slot: str) -> str:
     if not slot:
         return attribute
-    return f"{attribute}_{slot}" if slot in SLOTS else f"{attribute}.{slot}"
+    return f"{attribute}.{slot}" if slot[0] == "@" else f"{attribute}_{slot}"
 
 
 def slot_of(attribute: str, name: str) -> str | None:
@@ -280,7 +280,7 @@ def _joined(native: Mapping[str, Any], name: str, built: Mapping[str, Any]) -> d
     for placeholder in built:
         if placeholder in theirs:
             raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
-    return {name: {**theirs, **built}}
+    return {name: {**theirs, **built}} if built else {}
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:

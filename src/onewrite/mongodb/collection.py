@@ -8,8 +8,8 @@ by then waited for the majority itself, so the look sees whatever stood in its w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NoReturn, cast
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
 
 import bson
 from pymongo import ReadPreference, WriteConcern
@@ -42,14 +42,15 @@ class _Flows:
         self._clock = clock
 
     def update(self, message: Message, query: Document, update: Update, native: Document, writer: Writer) -> Flow[Outcome]:
-        guarded = guard_update(self._ledger.attribute, self._entry(message), query, update, native)
-        return (yield from self._write(message, guarded, writer))
+        return self._write(
+            message, guard_update(self._ledger.attribute, self._entry(message), query, update, native), writer
+        )
 
     def record(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         check_filter(self._ledger.attribute, query)
         creates = "_id" in identity(query) and not in_transaction(native)
         guarded = guard_record(self._ledger.attribute, self._entry(message), query, {"upsert": creates, **native})
-        return (yield from self._write(message, guarded, "update_one"))
+        return self._write(message, guarded, "update_one")
 
     def insert(self, message: Message, document: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
@@ -90,44 +91,43 @@ class _Flows:
         return in_bson(self._ledger.entry(message, self._clock()))
 
     def _write(self, message: Message, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
-        upsert = guarded.upsert
+        upsert, turn = guarded.upsert, 0
         raced: DuplicateKeyError | None = None
-        turn = 0
         while True:
             turn += 1
-            landed = yield from self._try(message, guarded, writer, upsert=upsert)
-            if isinstance(landed, Applied):
-                return landed
+            lost: DuplicateKeyError | None = None
+            try:
+                reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
+            except (OperationFailure, DocumentTooLarge) as error:
+                lost = yield from self._failed(error, guarded, upsert=upsert)
+            else:
+                if _landed(writer, reply, upsert=upsert):
+                    return Applied(message, self._entity(writer, reply))
             found = yield from self._look(guarded.entity, guarded.native)
             outcome = unmatched(self._ledger.attribute, guarded.entry, message, found)
             if not isinstance(outcome, Rejected):
                 return outcome
-            if landed is not None:
-                raced, upsert = landed, False  # the entity is there, so this time it matches, or has a reason not to
+            if lost is not None:
+                raced, upsert = lost, False  # the entity is there, so this time it matches, or has a reason not to
             elif guarded.upsert and (found is None or not guarded.conditional):
                 upsert = True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
             elif turn > 1 or not _follows_gap(guarded.entry):
-                return outcome
-            # Else the gap that kept the message out may have been filled between the write and the look.
+                return outcome  # else the gap that kept the message out may have been filled before the look
             if turn == _ROUNDS and raced is not None:
                 raise raced
 
-    def _try(
-        self, message: Message, guarded: Guarded, writer: Writer, *, upsert: bool
-    ) -> Flow[Applied | DuplicateKeyError | None]:
-        """Applied; or the error of one who may have lost the race to create the entity; or None for no match."""
-        try:
-            reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
-        except DuplicateKeyError as error:
-            if upsert and is_of_entity(error, guarded.entity):
-                return error  # no verdict: a duplicate gets this, and a fresh message that lost the race gets it too
-            raise
-        except (OperationFailure, DocumentTooLarge) as error:
+    def _entity(self, writer: Writer, reply: Any) -> Entity | None:
+        return None if writer == "update_one" or reply is None else self.without_ledger(reply)
+
+    def _failed(
+        self, error: OperationFailure | DocumentTooLarge, guarded: Guarded, *, upsert: bool
+    ) -> Flow[DuplicateKeyError]:
+        """Raise the error, unless it may be that of one who lost the race to create the entity."""
+        if not isinstance(error, DuplicateKeyError):
             yield from self._diagnose(error, guarded)
-            raise
-        if not _landed(reply, upsert=upsert):
-            return None
-        return Applied(message, self.without_ledger(cast("Document", reply)) if isinstance(reply, Mapping) else None)
+        elif upsert and is_of_entity(error, guarded.entity):
+            return error  # no verdict: a duplicate gets this, and a fresh message that lost the race gets it too
+        raise error
 
     def _create(self, document: Document, entity: Document, native: Document) -> Flow[DuplicateKeyError | None]:
         try:
@@ -324,8 +324,8 @@ def _follows_gap(entry: Entry) -> bool:
     return isinstance(entry, Advance) and entry.rule == "next"
 
 
-def _landed(reply: Any, *, upsert: bool) -> bool:
+def _landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
     """Did the write match or create? Not `did_upsert` or `modified_count`: mongomock has another idea of the first."""
-    if reply is None or isinstance(reply, Mapping):  # a document; with upsert, None is a new one's state before
-        return reply is not None or upsert
+    if writer == "find_one_and_update":
+        return reply is not None or upsert  # with upsert, None is a new document's state before
     return bool(reply.matched_count == 1 or reply.upserted_id is not None)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite.errors import InvalidUpdate
@@ -13,13 +14,14 @@ from onewrite.errors import InvalidUpdate
 Document: TypeAlias = Mapping[str, Any]
 Update: TypeAlias = Document | Sequence[Document]
 
+_SCALARS = frozenset({str, int, ObjectId})  # what nearly all ids are: nothing to look into
 _COMBINATIONS = ("$and", "$or", "$nor")
 _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def check_filter(attribute: str, query: object) -> None:
-    if not isinstance(query, Mapping):
+    if type(query) is not dict and not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
         _check_path(attribute, path)
@@ -36,7 +38,7 @@ def check_document(attribute: str, document: object) -> None:
 
 
 def check_update(attribute: str, update: object) -> None:
-    if isinstance(update, Mapping):
+    if type(update) is dict or isinstance(update, Mapping):
         _check_operators(attribute, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
@@ -50,10 +52,13 @@ def identity(query: Document) -> dict[str, Any]:
 
     `_id` where the filter gives one; else the fields that are given as plain values, not with operators.
     """
+    if "_id" in query:
+        value = query["_id"]
+        if not _has_operators(value):
+            return {"_id": value}
+        if _is_eq(value):
+            return {"_id": value["$eq"]}
     equal = {name: value for name, value in query.items() if not name.startswith("$") and not _has_operators(value)}
-    equal |= {name: value["$eq"] for name, value in query.items() if name == "_id" and _is_eq(value)}
-    if "_id" in equal:
-        return {"_id": equal["_id"]}
     if not equal:
         raise InvalidUpdate(
             f"The filter {dict(query)!r} names no entity: give _id, or another field that names one, a value."
@@ -62,6 +67,8 @@ def identity(query: Document) -> dict[str, Any]:
 
 
 def _has_operators(value: object) -> bool:
+    if type(value) in _SCALARS:
+        return False
     if isinstance(value, re.Pattern | Regex):
         return True
     return isinstance(value, Mapping) and any(str(key).startswith("$") for key in cast("Document", value))
@@ -106,7 +113,7 @@ def _check_operators(attribute: str, update: Document) -> None:
                 f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                 "use $set and $unset."
             )
-        if not isinstance(change, Mapping):
+        if type(change) is not dict and not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
             _check_path(attribute, path)

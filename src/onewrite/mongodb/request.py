@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.ledger import Advance, Entry, Mark, Remember
+from onewrite.ledger import Advance, Entry, Mark, Remember, Ring
 from onewrite.mongodb.expression import Document, Update, check_document, check_filter, check_update, identity
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
@@ -58,7 +59,7 @@ def _guard(attribute: str, entry: Entry, query: Document, update: Update, native
         upsert=creates,
         entity=entity,
         conditional=len(query) > len(entity),
-        native={name: value for name, value in native.items() if name != "upsert"},
+        native={name: value for name, value in native.items() if name != "upsert"} if native else {},
     )
 
 
@@ -104,7 +105,7 @@ def _guarded(attribute: str, entry: Entry, query: Document, *, piped: bool) -> d
 
 def _conditions(attribute: str, entry: Entry) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if not isinstance(entry, Advance):
-        return {path_of(attribute, slot): {"$ne": mark} for slot, mark in entry.lacks}, []
+        return {path: {"$ne": entry.marks[place]} for path, place in _live(attribute, entry.ring)}, []
     path = path_of(attribute, entry.slot)
     if entry.rule == "absent":
         return {path: {"$exists": False}}, []
@@ -114,6 +115,16 @@ def _conditions(attribute: str, entry: Entry) -> tuple[dict[str, Any], list[dict
         return {path: int(entry.mark) - 1, **alone}, []
     # Not {"$not": {"$gte": mark}}: it lets a mark of any other type through, to be overwritten.
     return {}, [{"$or": [{path: {"$exists": False}}, {path: {"$lt": entry.mark}, **alone}]}]
+
+
+@lru_cache(maxsize=64)
+def _live(attribute: str, ring: Ring) -> list[tuple[str, int]]:
+    return [(path_of(attribute, slot), place) for slot, place in ring.live]
+
+
+@lru_cache(maxsize=64)
+def _dead(attribute: str, ring: Ring) -> dict[str, str]:
+    return {path_of(attribute, slot): "" for slot in ring.drops}
 
 
 def _kinds(attribute: str, entry: Entry) -> list[dict[str, Any]]:
@@ -136,7 +147,7 @@ def _fold(attribute: str, entry: Entry, update: Document) -> dict[str, Any]:
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
         ours["$push"] = {path_of(attribute, entry.slot): entry.mark}
         if entry.ring.drops:
-            ours["$unset"] = {path_of(attribute, slot): "" for slot in entry.ring.drops}
+            ours["$unset"] = _dead(attribute, entry.ring)
     folded = dict(update)
     for operator, change in ours.items():
         folded[operator] = {**update.get(operator, {}), **change}
