@@ -227,9 +227,12 @@ class InSequence:
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
+ONLY = "@"  # the slot of who names no source
+
+
 def source_slot(source: str) -> str:
     """A field name for any text. The "@" keeps it from being empty, or all digits (an index, to MongoDB)."""
-    return "@" + source.translate(_ESCAPES)
+    return ONLY + source.translate(_ESCAPES)
 
 
 def _ring_at(retention: timedelta, now: float) -> Ring:

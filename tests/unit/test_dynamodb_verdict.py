@@ -21,7 +21,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.dynamodb.request import guard_put, guard_update
-from onewrite.dynamodb.verdict import refused, stored, without_ledger
+from onewrite.dynamodb.verdict import Attempt, refused, stored, without_ledger
 from onewrite.ledger import Ledger
 
 NOW = 1_790_000_000.0
@@ -31,8 +31,9 @@ NATIVE = {"Key": {"orderId": "o-1"}}
 
 
 def verdict(ledger: Ledger, item: dict[str, Any] | None, **native: Any) -> object:
-    guarded = guard_update(ledger.attribute, ledger.entry(M5, NOW), "try", {**NATIVE, **native})
-    return refused(ledger.attribute, guarded, M5, item)
+    entry = ledger.entry(M5, NOW)
+    call = guard_update(ledger.attribute, entry, "try", {**NATIVE, **native})
+    return refused(ledger.attribute, Attempt(call, entry, "try"), M5, item)
 
 
 # --- whose refusal it was ---------------------------------------------------------------------------------------------
@@ -120,10 +121,10 @@ def test_the_token_is_found_as_boto3_returns_bytes() -> None:
 
 
 def test_a_put_whose_answer_was_lost_is_applied_too() -> None:
-    guarded = guard_put("events", HighWaterMark().entry(M5, NOW), "try", {"Item": ENTITY})
-    assert refused("events", guarded, M5, {**ENTITY, "events.@s": Decimal(5), "events.~s": "try"}) == Applied(
-        M5, None, retried=True
-    )
+    entry = HighWaterMark().entry(M5, NOW)
+    attempt = Attempt(guard_put("events", entry, "try", {"Item": ENTITY}), entry, "try")
+    held = {**ENTITY, "events.@s": Decimal(5), "events.~s": "try"}
+    assert refused("events", attempt, M5, held) == Applied(M5, None, retried=True)
 
 
 @pytest.mark.parametrize(

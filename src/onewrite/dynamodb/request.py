@@ -1,8 +1,8 @@
 """Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
 
 Each ledger slot is a top-level attribute, `messageIDs_r0` or `events.@order-7`, the dot being part of the name: a nested path
-could not be created and written in one request. The slots of a ring need no placeholders, each of which costs a hundredth of
-the request; a source may be any text, and does. Beside the mark stands the token of this very attempt. botocore retries by
+could not be created and written in one request. The slots of a ring, and the mark of who names no source, have names that an
+expression takes as they are: each placeholder costs 5 to 10 microseconds. Any other source may be any text. Beside the mark stands the token of this very attempt. botocore retries by
 itself, and a try whose answer got lost makes the next one fail at its own mark; the token in the returned image tells whose
 mark it is.
 """
@@ -22,40 +22,37 @@ from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, r
 from onewrite.dynamodb.values import Members, Spell, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
-from onewrite.ledger import FOREVER, SLOTS, Advance, Entry, Mark, Remember, Ring, Rule
+from onewrite.ledger import FOREVER, ONLY, SLOTS, Advance, Entry, Mark, Remember, Ring, Rule
 
 _OURS = re.compile(r"[#:]ow_\w+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_REST = {"": "", "_mark": ONLY, "_mark_attempt": "~", **{f"_{slot}": slot for slot in SLOTS}}
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 _MARKS = (":ow_0", ":ow_1", ":ow_2")  # one for each lap that a ring may show
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded(Call):
-    """A request, with what is needed to read its refusal."""
-
-    entry: Entry
-    attempt: str
-
-
 def attribute_of(attribute: str, slot: str) -> str:
     if not slot:
         return attribute
+    if slot == ONLY:
+        return f"{attribute}_mark"
     return f"{attribute}.{slot}" if slot[0] == "@" else f"{attribute}_{slot}"
 
 
 def slot_of(attribute: str, name: str) -> str | None:
     """The slot in the attribute of that name, or None where the ledger has nothing to do with it."""
-    if name == attribute:
-        return ""
-    mark, slot = name.startswith(f"{attribute}."), name[len(attribute) + 1 :]
-    return slot if mark or (slot in SLOTS and name == attribute_of(attribute, slot)) else None
+    if not name.startswith(attribute):
+        return None
+    rest = name[len(attribute) :]
+    return rest[1:] if rest.startswith(".") else _REST.get(rest)
 
 
 def attempt_attribute(attribute: str, entry: Entry) -> str:
     """Where the last attempt's token is, for a mark, and for a set that is kept for ever: its ids stay alone in it."""
+    if entry.slot == ONLY:
+        return f"{attribute}_mark_attempt"
     return f"{attribute}.~{entry.slot[1:]}" if entry.slot else f"{attribute}.attempt"
 
 
@@ -64,7 +61,7 @@ def attempt_mark(attempt: str, mark: Mark) -> Mark:
     return f"~{attempt}" if isinstance(mark, str) else b"~" + attempt.encode()
 
 
-def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Guarded:
+def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attribute, entry, native)
@@ -81,10 +78,10 @@ def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str
         del kwargs["ExpressionAttributeNames"]
     if "Key" in native:  # else the driver says what is missing
         kwargs["Key"] = {name: spell(name, value) for name, value in _mapping(native, "Key").items()}
-    return Guarded("update_item", (), kwargs, entry=entry, attempt=attempt)
+    return Call("update_item", (), kwargs)
 
 
-def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Guarded:
+def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
     """Creates, and never replaces."""
     item = _mapping(native, "Item")
     if not item:
@@ -102,7 +99,7 @@ def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, A
     }
     if values:  # as above
         kwargs["ExpressionAttributeValues"] = {name: spell(name, value) for name, value in values.items()}
-    return Guarded("put_item", (), kwargs, entry=entry, attempt=attempt)
+    return Call("put_item", (), kwargs)
 
 
 def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
@@ -121,14 +118,17 @@ def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
     return {placeholder: value for placeholder, value in held.items() if placeholder in used}
 
 
-def _rule(entry: Entry) -> Rule | Ring:
-    """What is the same in all entries that are spelt alike."""
-    return entry.rule if isinstance(entry, Advance) else entry.ring
+_Kind: TypeAlias = Ring | tuple[Rule, bool]
 
 
-def _spell(attribute: str, rule: Rule | Ring) -> tuple[str, dict[str, str]]:
+def _kind(entry: Entry) -> _Kind:
+    """What is the same in all entries that are spelt alike: the ring, or the rule of a mark, and whether it is the only one."""
+    return (entry.rule, entry.slot == ONLY) if isinstance(entry, Advance) else entry.ring
+
+
+def _spell(attribute: str, kind: _Kind) -> tuple[str, dict[str, str]]:
     """The condition, and the clauses of the update."""
-    return _spell_set(attribute, rule) if isinstance(rule, Ring) else _spell_mark(rule)
+    return _spell_set(attribute, kind) if isinstance(kind, Ring) else _spell_mark(attribute, *kind)
 
 
 def _spell_set(attribute: str, ring: Ring) -> tuple[str, dict[str, str]]:
@@ -145,18 +145,23 @@ def _spell_set(attribute: str, ring: Ring) -> tuple[str, dict[str, str]]:
     return " AND ".join([kind, *lacks]), clauses
 
 
-def _spell_mark(rule: Rule) -> tuple[str, dict[str, str]]:
+def _spell_mark(attribute: str, rule: Rule, only: bool) -> tuple[str, dict[str, str]]:  # noqa: FBT001  # half of a _Kind
+    mark, attempt = (
+        (f"{attribute}_mark", f"{attribute}_mark_attempt") if only and _is_word(attribute) else ("#ow_0", "#ow_a")
+    )
     condition = {
-        "below": "(attribute_not_exists(#ow_0) OR #ow_0<:ow_m)",
-        "absent": "attribute_not_exists(#ow_0)",
-        "next": "#ow_0=:ow_p",
+        "below": f"(attribute_not_exists({mark}) OR {mark}<:ow_m)",
+        "absent": f"attribute_not_exists({mark})",
+        "next": f"{mark}=:ow_p",
     }[rule]
-    return condition, {"SET": "#ow_0=:ow_m,#ow_a=:ow_a"}
+    return condition, {"SET": f"{mark}=:ow_m,{attempt}=:ow_a"}
 
 
 def _names(attribute: str, entry: Entry) -> dict[str, str]:
     if isinstance(entry, Remember) and entry.forgets:
         return _slot_names(attribute, entry.ring)
+    if entry.slot == ONLY and _is_word(attribute):
+        return {}
     return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry)}
 
 
@@ -165,10 +170,16 @@ def _slot_names(attribute: str, ring: Ring) -> dict[str, str]:
     return {word: name for word, name in _words(attribute, ring).items() if word != name}
 
 
+@lru_cache(maxsize=64)
+def _is_word(attribute: str) -> bool:
+    """May an expression call the attribute's slots by their names? Names of two parts are not reserved."""
+    return _WORD.fullmatch(attribute) is not None
+
+
 def _words(attribute: str, ring: Ring) -> dict[str, str]:
-    """How an expression calls the slots, and their names: no name of two parts is reserved, so only the letters matter."""
+    """How an expression calls the slots, and their names."""
     names = [attribute_of(attribute, slot) for slot in [*[slot for slot, _ in ring.live], *ring.drops]]
-    if ring is not FOREVER and _WORD.fullmatch(attribute):
+    if ring is not FOREVER and _is_word(attribute):
         return dict(zip(names, names, strict=True))
     return {f"#ow_{n}": name for n, name in enumerate(names)}
 
@@ -206,9 +217,9 @@ def _read(attribute: str, entry: Entry, native: Mapping[str, Any]) -> _Read:
     expressions = (native.get("UpdateExpression"), native.get("ConditionExpression"))
     placeholders = (tuple(names.items()), tuple(values))
     try:
-        form = _form(attribute, _rule(entry), tuple(native), expressions, placeholders)
+        form = _form(attribute, _kind(entry), tuple(native), expressions, placeholders)
     except TypeError:  # something that is no text, and fits no cache
-        form = _form.__wrapped__(attribute, _rule(entry), tuple(native), expressions, placeholders)
+        form = _form.__wrapped__(attribute, _kind(entry), tuple(native), expressions, placeholders)
     return native, names, values, form
 
 
@@ -224,7 +235,7 @@ class _Form:
 @lru_cache(maxsize=1024)  # a native call is nearly always made of literals
 def _form(
     attribute: str,
-    rule: Rule | Ring,
+    kind: _Kind,
     arguments: tuple[str, ...],
     expressions: tuple[str | None, str | None],
     placeholders: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
@@ -235,7 +246,7 @@ def _form(
     _check_types(expressions, names)
     _check_placeholders([*names, *values])
     update, condition = expressions
-    ours, clauses = _spell(attribute, rule)
+    ours, clauses = _spell(attribute, kind)
     merged, conditions = merge_update(None, clauses), [ours]
     if update:
         theirs = read_update(update)

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.dynamodb.request import Guarded, guard_put, guard_update
+from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.values import Spell, plain, sendable, size, typed, typed_value
-from onewrite.dynamodb.verdict import refused, stored, without_ledger
+from onewrite.dynamodb.verdict import Attempt, refused, stored, without_ledger
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
 from onewrite.ledger import Entry, Ledger
@@ -35,7 +35,7 @@ def new_attempt() -> str:
     return b2a_base64(os.urandom(6), newline=False).decode() if mint is None else mint()
 
 
-Guard: TypeAlias = Callable[[str, Entry, str, Mapping[str, Any], Spell], Guarded]
+Guard: TypeAlias = Callable[[str, Entry, str, Mapping[str, Any], Spell], Call]
 
 
 class _Flows:
@@ -58,14 +58,15 @@ class _Flows:
         self._spell = sendable if table_name is None else typed_value
 
     def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
-        guarded = self.guard(message, native, guard)
+        entry, token = self._ledger.entry(message, self._clock()), self._attempts()
+        call = guard(self._ledger.attribute, entry, token, {**self._table, **native}, self._spell)
         try:
             try:
-                response = yield guarded
+                response = yield call
             except ClientError as error:
-                response = yield from self._insist(error, guarded)
+                response = yield from self._insist(error, call)
         except ClientError as error:
-            return (yield from self._explain(error, guarded, message))
+            return (yield from self._explain(error, Attempt(call, entry, token), message))
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes))
 
@@ -80,9 +81,10 @@ class _Flows:
         item = yield from self._read(self._named(native))
         return None if item is None else without_ledger(self._ledger.attribute, item)
 
-    def guard(self, message: Message, native: Mapping[str, Any], guard: Guard) -> Guarded:
+    def explain(self, message: Message, native: Mapping[str, Any]) -> dict[str, Any]:
+        guard = guard_put if "Item" in native else guard_update
         entry = self._ledger.entry(message, self._clock())
-        return guard(self._ledger.attribute, entry, self._attempts(), {**self._table, **native}, self._spell)
+        return guard(self._ledger.attribute, entry, self._attempts(), {**self._table, **native}, self._spell).kwargs
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self._ledger.attribute, item)
@@ -99,22 +101,22 @@ class _Flows:
                 error = again
         raise error
 
-    def _explain(self, error: ClientError, guarded: Guarded, message: Message) -> Flow[Outcome]:
+    def _explain(self, error: ClientError, attempt: Attempt, message: Message) -> Flow[Outcome]:
         if _code(error) == "ConditionalCheckFailedException":
             # Typed values even from the resource layer: boto3 does not deserialise the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
-            return refused(self._ledger.attribute, guarded, message, None if item is None else plain(item))
+            return refused(self._ledger.attribute, attempt, message, None if item is None else plain(item))
         if _is_too_large(error):
-            raise (yield from self._too_large(guarded)) from error
+            raise (yield from self._too_large(attempt.call)) from error
         raise error
 
-    def _too_large(self, guarded: Guarded) -> Flow[EntityTooLarge]:
+    def _too_large(self, call: Call) -> Flow[EntityTooLarge]:
         """The entity refuses every further message, so its size is worth one more request."""
-        if "Item" in guarded.kwargs:
-            item: Entity | None = self._plain(guarded.kwargs["Item"])
+        if "Item" in call.kwargs:
+            item: Entity | None = self._plain(call.kwargs["Item"])
         else:
             try:
-                item = yield from self._read({**self._table, "Key": guarded.kwargs["Key"], "ConsistentRead": True})
+                item = yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True})
             except ClientError:  # as where only writing is allowed
                 item = None
         sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
@@ -184,7 +186,7 @@ class GuardedTable:
 
     def explain(self, message: Message, **native: Any) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.guard(message, native, guard_put if "Item" in native else guard_update).kwargs
+        return self._flows.explain(message, native)
 
 
 class AsyncGuardedTable:
@@ -228,7 +230,7 @@ class AsyncGuardedTable:
 
     def explain(self, message: Message, **native: Any) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.guard(message, native, guard_put if "Item" in native else guard_update).kwargs
+        return self._flows.explain(message, native)
 
 
 def _record(native: Mapping[str, Any]) -> Mapping[str, Any]:

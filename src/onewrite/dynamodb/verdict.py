@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.request import Guarded, attempt_attribute, attempt_mark, attribute_of, slot_of
+from onewrite.dynamodb.request import attempt_attribute, attempt_mark, attribute_of, slot_of
 from onewrite.dynamodb.values import raw
-from onewrite.ledger import Advance, Stored
+from onewrite.flow import Call
+from onewrite.ledger import Advance, Entry, Stored
 from onewrite.message import Message
 from onewrite.outcome import Applied, Duplicate, Entity, Outcome, Rejected
 
@@ -26,25 +28,34 @@ def stored(attribute: str, item: Mapping[str, Any]) -> Stored:
     return {slot: _neutral(item[name]) for name, slot in slots.items() if name == attribute_of(attribute, slot)}
 
 
-def refused(attribute: str, guarded: Guarded, message: Message, item: Entity | None) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One call's request, with what is needed to read its refusal."""
+
+    call: Call
+    entry: Entry
+    token: str
+
+
+def refused(attribute: str, attempt: Attempt, message: Message, item: Entity | None) -> Outcome:
     """Why the condition failed, given the item as it was then. The ledger comes before the caller's own condition."""
     held = item or {}
     entity = None if item is None else without_ledger(attribute, item)
-    refusal = guarded.entry.judge(message, stored(attribute, held), entity=entity)
-    if isinstance(refusal, Duplicate) and _landed(attribute, guarded, held):
-        wanted = guarded.kwargs.get("ReturnValues") == "ALL_NEW"
+    refusal = attempt.entry.judge(message, stored(attribute, held), entity=entity)
+    if isinstance(refusal, Duplicate) and _landed(attribute, attempt, held):
+        wanted = attempt.call.kwargs.get("ReturnValues") == "ALL_NEW"
         return Applied(message, entity if wanted else None, retried=True)
     return Rejected(message, entity) if refusal is None else refusal
 
 
-def _landed(attribute: str, guarded: Guarded, item: Entity) -> bool:
+def _landed(attribute: str, attempt: Attempt, item: Entity) -> bool:
     """Did an earlier try of this very call put the mark there?"""
-    entry = guarded.entry
+    entry = attempt.entry
     if isinstance(entry, Advance) or not entry.forgets:
-        return bool(item.get(attempt_attribute(attribute, entry)) == guarded.attempt)
+        return bool(item.get(attempt_attribute(attribute, entry)) == attempt.token)
     # The id may stand in the slot of another generation; this call would have put it here.
     held: AbstractSet[Any] = item.get(attribute_of(attribute, entry.slot), frozenset())
-    return attempt_mark(guarded.attempt, entry.mark) in held
+    return attempt_mark(attempt.token, entry.mark) in held
 
 
 def _neutral(value: object) -> object:
