@@ -905,7 +905,7 @@ def test_a_visibility_timeout_of_nothing_is_refused(time: VirtualTime) -> None:
 def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
-    def client(service: str) -> FakeSqs:
+    def client(service: str, **_: object) -> FakeSqs:
         made.append(service)
         return sqs
 

@@ -208,7 +208,7 @@ def test_a_client_that_cannot_be_made_returns_2(
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     assert run(*options) == 2
-    assert "--region and --endpoint-url" in capsys.readouterr().err
+    assert "the region, the endpoint" in capsys.readouterr().err
 
 
 def test_what_a_module_raises_when_it_is_imported_is_not_hidden(sqs: FakeSqs) -> None:

@@ -65,16 +65,10 @@ def worker(
 
 
 def run(queue_url: str, handler: Any, region: str | None, endpoint_url: str | None, options: Mapping[str, Any]) -> bool:
-    import boto3  # noqa: PLC0415  # other verbs run without
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415  # the same
+    from onewrite.sqs import Worker  # noqa: PLC0415  # other verbs run without boto3
+    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the same
 
-    from onewrite.sqs import Worker  # noqa: PLC0415  # the same
-
-    sdk: Any = boto3  # the types of its `client` name every service there is
-    try:
-        client = sdk.client("sqs", region_name=region, endpoint_url=endpoint_url)
-    except (BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"{error} Check --region and --endpoint-url.") from error
+    client = default_client(queue_url, region=region, endpoint_url=endpoint_url)
     return Worker(queue_url, handler, client=client, **options).run()
 
 

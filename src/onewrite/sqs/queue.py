@@ -98,13 +98,13 @@ class Queue:
         logger.warning("%s: %s", self.url, error)
 
 
-def default_client(url: str) -> Any:
+def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
     import boto3  # noqa: PLC0415  # who brings a client may bring any
 
     sdk: Any = boto3  # the types of its `client` name every service there is
     try:
-        return sdk.client("sqs")
-    except BotoCoreError as error:  # no region
+        return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url)
+    except (BotoCoreError, ValueError) as error:  # no region, or what is none; an address that is none
         raise _unusable(url, error) from error
 
 

@@ -50,17 +50,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
-    """`explore`, with what a command line may set: how many schedules at most, and which one to replay.
+    """`explore`, for a test whose name pytest knows as `nodeid`: it is in the command that replays a schedule."""
 
-    `nodeid` is the test's name for pytest, to say how to replay a schedule. `on_report` is given every report, and `on_progress`
-    how far a long exploration is; without it, that is written to stderr.
-    """
-
-    schedules: int = _MOST_SCHEDULES
-    replay: str | None = None
     nodeid: str | None = None
-    on_report: Callable[[Report], None] | None = None
-    on_progress: Callable[[Progress], None] | None = None
 
     def __call__(
         self,
@@ -74,7 +66,7 @@ class Explorer:
         crashes: int = 1,
         reorder: Reorder = True,
         concurrency: int = 2,
-        schedules: int | None = None,
+        schedules: int = _MOST_SCHEDULES,
         replay: str | None = None,
         progress: Callable[[Progress], None] | None = None,
         timeout: float = 30.0,
@@ -86,7 +78,8 @@ class Explorer:
         one at a time. `invariant(store)` must hold at every end: it may return False or raise AssertionError.
         `deliveries` is of each message, `crashes` how many faults there may be, `concurrency` how many deliveries are under way
         at once; `reorder` is True for any order, "within_source" for that of each source, False for that of `messages`. `replay`
-        is the token of a counterexample, to run nothing but that. `timeout` is for a handler that waits for ever.
+        is the token of a counterexample, to run nothing but that. `progress` is told how far a long exploration is; without it,
+        that is written to stderr. `timeout` is for a handler that waits for ever.
         """
         wanted = Wanted(
             build, messages, world, observe, invariant, Bounds(deliveries, crashes, reorder, concurrency), timeout
@@ -106,7 +99,7 @@ class Explorer:
         crashes: int = 2,
         reorder: Reorder = True,
         concurrency: int = 3,
-        schedules: int | None = None,
+        schedules: int = _MOST_SCHEDULES,
         replay: str | None = None,
         progress: Callable[[Progress], None] | None = None,
         timeout: float = 30.0,
@@ -121,20 +114,14 @@ class Explorer:
         self,
         wanted: Wanted,
         plan: Callable[[Judge], Plan],
-        schedules: int | None,
+        schedules: int,
         replay: str | None,
         progress: Callable[[Progress], None] | None,
     ) -> Report:
-        token = self.replay if replay is None else replay
-        limit = self.schedules if schedules is None else schedules
-        if type(limit) is not int or limit < 1:
-            raise ConfigurationError(f"schedules={limit!r}: give an int from 1 upwards.")
-        plan = plan if token is None else partial(_Replay, token)
-        tell = progress or self.on_progress or _tell
-        report = _outside_loops(lambda: _explored(wanted, plan, limit, _Watch(tell), self.nodeid))
-        if self.on_report is not None:
-            self.on_report(report)
-        return report
+        if type(schedules) is not int or schedules < 1:
+            raise ConfigurationError(f"schedules={schedules!r}: give an int from 1 upwards.")
+        plan = plan if replay is None else partial(_Replay, replay)
+        return _outside_loops(lambda: _explored(wanted, plan, schedules, _Watch(progress or _tell), self.nodeid))
 
 
 explore = Explorer()
