@@ -91,7 +91,8 @@ def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Duel]:
     on_client, on_lean, on_table = _guarded(HighWaterMark(), numbered(plan), client, lean, table)
     yield Duel("HighWaterMark, client", "by hand, Table", on_client, by_hand, 0.92)
     yield Duel("HighWaterMark, client", "unguarded, Table", on_client, unguarded, 1.0)
-    yield Duel("HighWaterMark, client without validation", "by hand, Table", on_lean, by_hand)
+    yield Duel("HighWaterMark, client without validation", "by hand, Table", on_lean, by_hand, 0.92)
+    yield Duel("HighWaterMark, client without validation", "unguarded, Table", on_lean, unguarded, 1.0)
     yield Duel("HighWaterMark, Table", "by hand, Table", on_table, by_hand, 1.08)
     yield Duel("by hand, client", "by hand, Table", by_hand_on_client, by_hand)
 

@@ -2,9 +2,10 @@
 
 Each ledger slot is a top-level attribute, `messageIDs_r0` or `events.@order-7`, the dot being part of the name: a nested path
 could not be created and written in one request. The slots of a ring, and the mark of who names no source, have names that an
-expression takes as they are: each placeholder costs 5 to 10 microseconds. Any other source may be any text. Beside the mark stands the token of this very attempt. botocore retries by
-itself, and a try whose answer got lost makes the next one fail at its own mark; the token in the returned image tells whose
-mark it is.
+expression takes as they are, because each placeholder costs 5 to 10 microseconds; any other source may be any text.
+
+Beside the mark stands the token of this very attempt. botocore retries by itself, and a try whose answer got lost makes the
+next one fail at its own mark; the token in the returned image tells whose mark it is.
 """
 
 from __future__ import annotations
@@ -307,7 +308,9 @@ def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:
 
 def _check_placeholders(placeholders: Iterable[object]) -> None:
     for placeholder in placeholders:
-        if not isinstance(placeholder, str) or placeholder.startswith(RESERVED):
+        if not isinstance(placeholder, str):
+            raise _mistyped(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+        if placeholder.startswith(RESERVED):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 

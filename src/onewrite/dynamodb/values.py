@@ -42,7 +42,7 @@ class Members(AbstractSet[Any]):
         return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
-_TEXT = {str}
+_SETS = (({str}, "SS"), ({bytes}, "BS"))
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})  # nearly all values: nothing to look into
 
 
@@ -70,10 +70,12 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"S": value}
     if kind is int and -_SHORT < value < _SHORT:
         return {"N": str(value)}
+    if kind is bytes:
+        return {"B": value}
     if kind is Members:
-        members = value.members
-        if {*map(type, members)} == _TEXT:
-            return {"SS": [*members]}
+        for types, spelt in _SETS:
+            if {*map(type, value.members)} == types:
+                return {spelt: [*value.members]}
     return cast("dict[str, Any]", _serialize(sendable(name, value)))
 
 
