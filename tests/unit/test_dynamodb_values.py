@@ -54,6 +54,7 @@ def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: An
 def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     assert typed({"a": Members(("b", "a", "c"))}) == {"a": {"SS": ["b", "a", "c"]}}
     assert typed({"a": Members((b"b", b"a"))}) == {"a": {"BS": [b"b", b"a"]}}
+    assert typed({"a": Members((2, 1))}) == {"a": {"NS": ["2", "1"]}}
 
 
 def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:

@@ -42,7 +42,7 @@ class Members(AbstractSet[Any]):
         return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
-_SETS = (({str}, "SS"), ({bytes}, "BS"))
+_SETS: dict[frozenset[Any], str] = {frozenset({str}): "SS", frozenset({bytes}): "BS"}
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})  # nearly all values: nothing to look into
 
 
@@ -72,10 +72,8 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"N": str(value)}
     if kind is bytes:
         return {"B": value}
-    if kind is Members:
-        for types, spelt in _SETS:
-            if {*map(type, value.members)} == types:
-                return {spelt: [*value.members]}
+    if kind is Members and (spelt := _SETS.get(frozenset(map(type, value.members)))):
+        return {spelt: [*value.members]}
     return cast("dict[str, Any]", _serialize(sendable(name, value)))
 
 
