@@ -7,7 +7,7 @@ demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
 
 test: .venv/ready  ## every test; with CI set, a missing engine fails and coverage is measured
-	$(BIN)/python -m pytest $(if $(CI),--cov --cov-fail-under=100)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(CI),--cov --cov-fail-under=100)
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check
