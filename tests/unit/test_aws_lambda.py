@@ -426,7 +426,7 @@ def test_a_partial_and_a_method_are_functions(shop: Shop) -> None:
         {"margin": True},
         {"margin": "1"},
         {"on_outcome": 7},
-        {"on_outcome": nothing},
+        pytest.param({"on_outcome": nothing}, id="a function that takes nothing"),
         {"identity": None},
         {"identity": "order.no"},
     ],

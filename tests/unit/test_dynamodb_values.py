@@ -82,7 +82,7 @@ def test_bytes_come_back_as_bytes() -> None:
         (Binary(b"abc"), 3),
         (True, 1),
         (None, 1),
-        ({"ab", "c"}, 3),
+        pytest.param({"ab", "c"}, 3, id="two texts"),
         (frozenset([Binary(b"ab")]), 2),
         ([], 3),
         (["ab", True], 3 + (1 + 2) + (1 + 1)),
