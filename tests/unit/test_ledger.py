@@ -105,7 +105,17 @@ def test_what_is_in_no_live_slot_is_fresh() -> None:
 
 @pytest.mark.parametrize(
     "held",
-    ["699:m1", None, 3, {}, [], ["699:m1"], {"699:m1"}, frozenset([b"699:m1"]), frozenset(["699:m1", 3])],
+    [
+        "699:m1",
+        None,
+        3,
+        {},
+        [],
+        ["699:m1"],
+        {"699:m1"},
+        frozenset([b"699:m1"]),
+        pytest.param(frozenset(["699:m1", 3]), id="a set of both"),
+    ],
     ids=repr,
 )
 def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held: object) -> None:
