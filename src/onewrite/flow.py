@@ -69,9 +69,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
     def perform(step: Call | Wait) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        if counting is not None:
-            counting.requests += 1
-        reply = getattr(target, step.method)(*step.args, **step.kwargs)
+        reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # never awaited, so never sent
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
@@ -90,9 +88,7 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     def perform(step: Call | Wait) -> Awaitable[Any]:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        if counting is not None:
-            counting.requests += 1
-        reply = getattr(target, step.method)(*step.args, **step.kwargs)
+        reply = _send(step, target, counting)
         if not isawaitable(reply):
             raise ConfigurationError(
                 f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
@@ -103,6 +99,12 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     if counting is not None:
         counting.done(result)
     return result
+
+
+def _send(call: Call, target: object, counting: Meter | None) -> Any:
+    if counting is not None:
+        counting.requests += 1
+    return getattr(target, call.method)(*call.args, **call.kwargs)
 
 
 def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:

@@ -257,8 +257,8 @@ def _ring(oldest: int, present: int, newest: int) -> Ring:
     laps = tuple(dict.fromkeys([lap for _, lap in live]))
     held = {slot for slot, _ in live}
     drops = tuple([slot for slot in SLOTS if slot not in held])
-    slot, lap = _place(present)
-    return Ring(slot, laps.index(lap), tuple([(slot, laps.index(lap)) for slot, lap in live]), drops, laps)
+    here, now = _place(present)
+    return Ring(here, laps.index(now), tuple([(slot, laps.index(lap)) for slot, lap in live]), drops, laps)
 
 
 def _place(generation: int) -> tuple[str, int]:

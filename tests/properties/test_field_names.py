@@ -56,7 +56,7 @@ def test_a_ledgers_attributes_are_all_known_as_its_own_and_all_differ(attribute:
     remember, advance = SeenIds(attribute=attribute).entry(message, now), HighWaterMark(attribute).entry(message, now)
     slots = [*[slot for slot, _ in remember.lacks], *remember.ring.drops, advance.slot, ""]
     for_ever = SeenIds(None, attribute).entry(message, now)
-    attempts = [attempt_attribute(attribute, entry) for entry in (advance, for_ever)]
+    attempts = [attempt_attribute(attribute, entry.slot) for entry in (advance, for_ever)]
     names = [*[attribute_of(attribute, slot) for slot in slots], *attempts]
     assert len(set(names)) == len(names)
     assert all(slot_of(attribute, name) is not None for name in names)

@@ -50,11 +50,11 @@ def slot_of(attribute: str, name: str) -> str | None:
     return rest[1:] if rest.startswith(".") else _REST.get(rest)
 
 
-def attempt_attribute(attribute: str, entry: Entry) -> str:
+def attempt_attribute(attribute: str, slot: str) -> str:
     """Where the last attempt's token is, for a mark, and for a set that is kept for ever: its ids stay alone in it."""
-    if entry.slot == ONLY:
+    if slot == ONLY:
         return f"{attribute}_mark_attempt"
-    return f"{attribute}.~{entry.slot[1:]}" if entry.slot else f"{attribute}.attempt"
+    return f"{attribute}.~{slot[1:]}" if slot else f"{attribute}.attempt"
 
 
 def attempt_mark(attempt: str, mark: Mark) -> Mark:
@@ -133,23 +133,23 @@ def _spell(attribute: str, kind: _Kind) -> tuple[str, dict[str, str]]:
 
 
 def _spell_set(attribute: str, ring: Ring) -> tuple[str, dict[str, str]]:
-    slots = dict(zip([*[slot for slot, _ in ring.live], *ring.drops], _words(attribute, ring), strict=True))
-    target = slots[ring.slot]
+    words = _words(attribute, ring)
+    target = words[ring.slot]
     # First the type: `contains` looks for a substring in text and for an element in a list, and ADD fails at both.
     kind = f"(attribute_not_exists({target}) OR attribute_type({target},:ow_t))"
-    lacks = [f"NOT contains({slots[slot]},{_MARKS[place]})" for slot, place in ring.live]
+    lacks = [f"NOT contains({words[slot]},{_MARKS[place]})" for slot, place in ring.live]
     clauses = {"ADD": f"{target} :ow_m"}
     if ring is FOREVER:
         clauses["SET"] = "#ow_a=:ow_a"
     else:
-        clauses["REMOVE"] = ",".join([slots[slot] for slot in ring.drops])
+        clauses["REMOVE"] = ",".join([words[slot] for slot in ring.drops])
     return " AND ".join([kind, *lacks]), clauses
 
 
 def _spell_mark(attribute: str, rule: Rule, only: bool) -> tuple[str, dict[str, str]]:  # noqa: FBT001  # half of a _Kind
-    mark, attempt = (
-        (f"{attribute}_mark", f"{attribute}_mark_attempt") if only and _is_word(attribute) else ("#ow_0", "#ow_a")
-    )
+    mark, attempt = "#ow_0", "#ow_a"
+    if only and _is_word(attribute):
+        mark, attempt = attribute_of(attribute, ONLY), attempt_attribute(attribute, ONLY)
     condition = {
         "below": f"(attribute_not_exists({mark}) OR {mark}<:ow_m)",
         "absent": f"attribute_not_exists({mark})",
@@ -163,12 +163,16 @@ def _names(attribute: str, entry: Entry) -> dict[str, str]:
         return _slot_names(attribute, entry.ring)
     if entry.slot == ONLY and _is_word(attribute):
         return {}
-    return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry)}
+    return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry.slot)}
 
 
 @lru_cache(maxsize=64)
 def _slot_names(attribute: str, ring: Ring) -> dict[str, str]:
-    return {word: name for word, name in _words(attribute, ring).items() if word != name}
+    return (
+        {}
+        if _is_word(attribute)
+        else {word: attribute_of(attribute, slot) for slot, word in _words(attribute, ring).items()}
+    )
 
 
 @lru_cache(maxsize=64)
@@ -178,11 +182,11 @@ def _is_word(attribute: str) -> bool:
 
 
 def _words(attribute: str, ring: Ring) -> dict[str, str]:
-    """How an expression calls the slots, and their names."""
-    names = [attribute_of(attribute, slot) for slot in [*[slot for slot, _ in ring.live], *ring.drops]]
+    """How an expression calls each slot."""
+    slots = [*[slot for slot, _ in ring.live], *ring.drops]
     if ring is not FOREVER and _is_word(attribute):
-        return dict(zip(names, names, strict=True))
-    return {f"#ow_{n}": name for n, name in enumerate(names)}
+        return {slot: attribute_of(attribute, slot) for slot in slots}
+    return {slot: f"#ow_{n}" for n, slot in enumerate(slots)}
 
 
 def _values(entry: Entry, attempt: str) -> dict[str, Any]:
@@ -204,7 +208,7 @@ def _values(entry: Entry, attempt: str) -> dict[str, Any]:
 def _stored(attribute: str, entry: Entry, ours: Mapping[str, Any]) -> dict[str, Any]:
     """What a new entity's ledger looks like."""
     held = {attribute_of(attribute, entry.slot): ours[":ow_m"]}
-    return held | {attempt_attribute(attribute, entry): ours[":ow_a"]} if ":ow_a" in ours else held
+    return held | {attempt_attribute(attribute, entry.slot): ours[":ow_a"]} if ":ow_a" in ours else held
 
 
 _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], "_Form"]
@@ -248,18 +252,17 @@ def _form(
     _check_placeholders([*names, *values])
     update, condition = expressions
     ours, clauses = _spell(attribute, kind)
-    merged, conditions = merge_update(None, clauses), [ours]
-    if update:
-        theirs = read_update(update)
+    theirs = read_update(update) if update else None
+    if theirs is not None:
         _check_roots(attribute, names, theirs.roots)
-        merged = merge_update(theirs, clauses)
+    merged, conditions = merge_update(theirs, clauses), ours
     if condition is not None:
         read = read_condition(condition)
         _check_roots(attribute, names, read.roots)
-        conditions.append(read.text)
+        conditions = f"{ours} AND {read.text}"
     check_limits("UpdateExpression", merged)
-    check_limits("ConditionExpression", " AND ".join(conditions))
-    return _Form(merged, " AND ".join(conditions), frozenset(_OURS.findall(ours)))
+    check_limits("ConditionExpression", conditions)
+    return _Form(merged, conditions, frozenset(_OURS.findall(ours)))
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
@@ -269,9 +272,7 @@ def _check_arguments(arguments: tuple[str, ...]) -> None:
 
 
 def _check_types(expressions: tuple[object, object], names: Mapping[str, object]) -> None:
-    update, condition = expressions
-    texts = {"UpdateExpression": update, "ConditionExpression": condition}
-    for what, text in texts.items():
+    for what, text in zip(("UpdateExpression", "ConditionExpression"), expressions, strict=True):
         if text is not None and not isinstance(text, str):
             raise _mistyped(what, text, "text")
     for placeholder, name in names.items():

@@ -59,7 +59,7 @@ class _Flows:
 
     def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
         entry, token = self._ledger.entry(message, self._clock()), self._attempts()
-        call = guard(self._ledger.attribute, entry, token, {**self._table, **native}, self._spell)
+        call = self._call(guard, entry, token, native)
         try:
             try:
                 response = yield call
@@ -83,11 +83,13 @@ class _Flows:
 
     def explain(self, message: Message, native: Mapping[str, Any]) -> dict[str, Any]:
         guard = guard_put if "Item" in native else guard_update
-        entry = self._ledger.entry(message, self._clock())
-        return guard(self._ledger.attribute, entry, self._attempts(), {**self._table, **native}, self._spell).kwargs
+        return self._call(guard, self._ledger.entry(message, self._clock()), self._attempts(), native).kwargs
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self._ledger.attribute, item)
+
+    def _call(self, guard: Guard, entry: Entry, token: str, native: Mapping[str, Any]) -> Call:
+        return guard(self._ledger.attribute, entry, token, {**self._table, **native}, self._spell)
 
     def _insist(self, error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
         """Send again what met a transaction, and raise anything else."""

@@ -52,7 +52,7 @@ def _landed(attribute: str, attempt: Attempt, item: Entity) -> bool:
     """Did an earlier try of this very call put the mark there?"""
     entry = attempt.entry
     if isinstance(entry, Advance) or not entry.forgets:
-        return bool(item.get(attempt_attribute(attribute, entry)) == attempt.token)
+        return bool(item.get(attempt_attribute(attribute, entry.slot)) == attempt.token)
     # The id may stand in the slot of another generation; this call would have put it here.
     held: AbstractSet[Any] = item.get(attribute_of(attribute, entry.slot), frozenset())
     return attempt_mark(attempt.token, entry.mark) in held

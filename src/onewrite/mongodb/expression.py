@@ -21,7 +21,7 @@ _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def check_filter(attribute: str, query: object) -> None:
-    if type(query) is not dict and not isinstance(query, Mapping):
+    if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
         _check_path(attribute, path)
@@ -38,7 +38,7 @@ def check_document(attribute: str, document: object) -> None:
 
 
 def check_update(attribute: str, update: object) -> None:
-    if type(update) is dict or isinstance(update, Mapping):
+    if isinstance(update, Mapping):
         _check_operators(attribute, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
@@ -113,7 +113,7 @@ def _check_operators(attribute: str, update: Document) -> None:
                 f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                 "use $set and $unset."
             )
-        if type(change) is not dict and not isinstance(change, Mapping):
+        if not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
             _check_path(attribute, path)

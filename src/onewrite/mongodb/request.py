@@ -59,7 +59,7 @@ def _guard(attribute: str, entry: Entry, query: Document, update: Update, native
         upsert=creates,
         entity=entity,
         conditional=len(query) > len(entity),
-        native={name: value for name, value in native.items() if name != "upsert"} if native else {},
+        native={name: value for name, value in native.items() if name != "upsert"},
     )
 
 
