@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -20,7 +20,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 Method: TypeAlias = Literal[
-    "update_item", "put_item", "get_item", "update_one", "insert_one", "find_one_and_update", "find_one"
+    "update_item",
+    "put_item",
+    "get_item",
+    "update_one",
+    "insert_one",
+    "find_one_and_update",
+    "find_one",
+    "options",
+    "index_information",
 ]
 
 
@@ -99,6 +107,20 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     if counting is not None:
         counting.done(result)
     return result
+
+
+_BLOCKING = ("boto3", "botocore", "mongomock", "pymongo.synchronous")
+
+
+def check_awaited(target: object, method: str, *, awaited: bool) -> None:
+    """Raise where a store is asynchronous and its guard is not, or the other way round: before anything is sent."""
+    kind = type(target)
+    home = kind.__module__
+    is_async = iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
+    if is_async and not awaited:
+        raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
+    if awaited and not is_async and home.startswith(_BLOCKING):
+        raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:

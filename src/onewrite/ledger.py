@@ -1,298 +1,343 @@
 """What an entity remembers about messages. Pure: no engine, no clock, no I/O.
 
-A ledger answers two questions. `entry(message, now)`: what must the entity lack, what does it gain, what may go? And
-`Entry.judge(...)`: given what is stored, what does the ledger say about this message? The engines spell the first answer
-in their own language, and bring the second what they found.
+A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines spell that in
+their own language. Where a write is refused they look up what is stored, and `Entry.judge` says what that means.
 
-How a bounded `SeenIds` forgets without reading, failing or growing
---------------------------------------------------------------------
-Time is cut into generations of one width W. A mark goes into the slot of its writer's present generation.
-
-Promise: an id recorded at true time T is recognised at true time T' <= T + R by every consumer whose clock is off by at
-most S. The writer's clock showed w, |w - T| <= S; the reader's shows r, |r - T'| <= S. Hence
-
-    r - R - 2S  <=  w  <=  r + 2S
-
-so a reader that looks at every generation which touches that window, its *live* generations, always finds the mark. The
-window is R + 4S long. With W = (R + 4S) / 2 it touches three generations, never more. S is R/56: six hours for the default
-of 14 days, about a minute for an hour.
-
-A generation that is not live for some consumer holds no mark that anybody still needs (else, by the same line, it would be
-live), so each write also removes every slot that is not live. What is forgotten last is R + 2S + W old: 1.6 R.
-
-Three generations need three different slots; there are six. Generation g lives in slot floor(1.519 g) mod 6: it is one or
-two slots after the one before, so any three in a row differ. Why not g mod 6? One slot cannot be emptied and written in one
-request, so an entity that slept and woke in step with the ring would always wake to the same slot, and that slot would grow
-by a burst each time. Steps of uneven length keep no rhythm for long: simulated over thirty years, an entity with a burst
-every P days, P from 16 to 400, keeps three or four bursts as a rule, 15 at most, and 24 of 37 at P = 296, the worst. What
-is left in the present slot from long ago is never mistaken for a fresh mark, because a mark carries the lap of its
-generation.
+What is stored is fixed by docs/format.md. Each ledger puts a label into the entity beside its marks, which says how the marks
+are kept: a store that is set up otherwise would look in the wrong place and let a message in twice, so it is refused.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
-from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
+from onewrite.entry import Advance, Change, Entry, Remember, Rule, Sets, Terms
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.label import FORMAT, Label, Slot, label_slot, shows_plain_set
 from onewrite.message import Message
-from onewrite.outcome import Deferred, Duplicate, Entity, Stale
-
-Mark: TypeAlias = str | bytes
-Rule: TypeAlias = Literal["below", "absent", "next"]
-Stored: TypeAlias = Mapping[str, object]
-Refusal: TypeAlias = Duplicate | Stale | Deferred
+from onewrite.ring import Ring, Window, ring_at, window
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
+SLOTS = 6
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
-_LIVE = 3  # generations that the window of a reader can touch
-SLOTS = tuple([f"r{n}" for n in range(6)])
-_STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
-_UUID_LENGTH = 36
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ring:
-    """The slots as one moment sees them. A live one comes with the place of its lap in `laps`, and so does `slot`."""
-
-    slot: str
-    place: int
-    live: tuple[tuple[str, int], ...]
-    drops: tuple[str, ...]
-    laps: tuple[int, ...]
-
-
-FOREVER = Ring("", 0, (("", 0),), (), ())  # one set that no time empties, whose marks carry no lap
-
-
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """Put `mark` into the set in `slot`, provided that no set in `lacks` holds it; drop the sets in `ring.drops`."""
-
-    marks: tuple[Mark, ...]  # the same id, as each lap of the ring spells it
-    ring: Ring
-
-    @property
-    def slot(self) -> str:
-        return self.ring.slot
-
-    @property
-    def mark(self) -> Mark:
-        return self.marks[self.ring.place]
-
-    @property
-    def lacks(self) -> tuple[tuple[str, Mark], ...]:
-        return tuple([(slot, self.marks[place]) for slot, place in self.ring.live])
-
-    @property
-    def forgets(self) -> bool:
-        """Is the slot dropped one day, so that an engine may keep small change beside the mark?"""
-        return self.ring is not FOREVER
-
-    def judge(self, message: Message, stored: Stored, *, entity: Entity | None = None) -> Refusal | None:
-        held = [(_marks(stored[slot], type(mark)), mark) for slot, mark in self.lacks if slot in stored]
-        return Duplicate(message, entity) if any(mark in marks for marks, mark in held) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`)."""
-
-    slot: str
-    mark: int | str
-    rule: Rule
-    first: int = 0  # where a source begins, for "absent" and "next"
-
-    def judge(self, message: Message, stored: Stored, *, entity: Entity | None = None) -> Refusal | None:
-        if self.slot not in stored:
-            return self._judge_unknown_source(message, entity)
-        held = stored[self.slot]
-        if isinstance(held, str) and isinstance(self.mark, str):  # noqa: SIM114  # text does not compare with ints
-            is_below = held < self.mark
-        elif type(held) is int and isinstance(self.mark, int):
-            is_below = held < self.mark
-        else:
-            raise LedgerMismatch(
-                f"The mark of source {message.source!r} is {held!r}, and this message's sequence is {self.mark!r}: they do "
-                "not compare. Keep one type for each source, or give the ledger an attribute of its own."
-            )
-        if held == self.mark:
-            return Duplicate(message, entity)
-        if not is_below:
-            return Stale(message, held, entity)
-        if self.rule == "below" or isinstance(held, str) or held + 1 == self.mark:
-            return None
-        return Deferred(message, held + 1, entity)
-
-    def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
-        if self.rule != "next":
-            return None
-        if isinstance(self.mark, int) and self.mark < self.first:
-            return Stale(message, self.first - 1, entity)
-        return Deferred(message, self.first, entity)
-
-
-Entry: TypeAlias = Remember | Advance
+# 80 bits: with 10,000 marks in an entity, a fresh message is taken for one of them once in 10^20.
+_HASH_BYTES = 10
+_LATEST_CLOCK = 1e10  # the year 2286: what shows more counts no seconds
+_DEFAULTS = ("messageIDs", "events")
+_FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
 
 class Ledger(Protocol):
-    """What the engines need to know of a ledger."""
+    """What the engines, and other ledgers, need to know of a ledger."""
 
     @property
     def attribute(self) -> str: ...
-
+    @property
+    def also(self) -> Ledger | tuple[Ledger, ...]: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def skew(self) -> timedelta | None: ...
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def remedy(self) -> str: ...
     def entry(self, message: Message, now: float) -> Entry: ...
+    def look(self, message: Message, now: float) -> Change: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SeenIds:
-    """For any order and any id: the ids that were seen within `retention`.
+    """For any order and any id: the messages that were seen within `retention`, by source and id together.
 
-    The default outlives every redelivery that SQS can make. `retention=None` never forgets, and so grows for ever.
-    `digest=True` keeps 16 bytes of each id (a UUID exactly, anything else hashed) instead of its text.
+    The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
+    enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
+    entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
 
-    Each id costs its bytes, plus a few for its lap, in every write of the entity for up to 1.6 times the retention.
-    Consumers' clocks may be off by a 56th of the retention.
+    `also` names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be
+    off by a 56th of the retention.
     """
 
     retention: timedelta | None = LONGEST_SQS_RETENTION
-    attribute: str = "messageIDs"
-    digest: bool = False
+    attribute: str = _DEFAULTS[0]
+    readable: bool = False
+    also: Ledger | tuple[Ledger, ...] = ()
+    terms: Terms = field(init=False, repr=False, compare=False)
+    _window: Window = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_attribute(self.attribute)
+        retention = cast("object", self.retention)
+        if retention is not None and not isinstance(retention, timedelta):
+            raise ConfigurationError(
+                f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
+            )
         if self.retention is not None and self.retention < timedelta(seconds=1):
             raise ConfigurationError(f"SeenIds(retention={self.retention!r}): an id is kept for a second at least.")
+        object.__setattr__(self, "terms", _terms(self))
+        kept = self.retention or LONGEST_SQS_RETENTION
+        object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
 
-    def entry(self, message: Message, now: float) -> Remember:
+    @property
+    def skew(self) -> timedelta | None:
+        """How far consumers' clocks may be off; None if time does not matter."""
+        return None if self.retention is None else self.retention / _SKEW_SHARE
+
+    @property
+    def remedy(self) -> str:
+        """What makes an entity smaller that is too large."""
+        return "Split it, or make the larger part smaller: the ledger by a shorter retention, and without readable=True."
+
+    @property
+    def layout(self) -> str:
+        """How the marks are kept, as the label says it."""
+        kept = "all" if self.retention is None else _duration(self.retention)
+        return f"{kept} text" if self.readable else kept
+
+    def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
-        mark = _digest(message.id) if self.digest else message.id
+        _check(message, now)
+        mark = _text(message) if self.readable else _hash(message)
+        return Entry(self.terms, Remember(self._sets(now), mark), _looks(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Remember:
+        """What must not be there, where another ledger has taken this one's place."""
+        if self.readable:
+            # A set that was kept by hand, or by an earlier ledger, has the ids alone.
+            aliases = (message.id,) if _text(message) != message.id else ()
+            return Remember(self._sets(now), _text(message), aliases)
+        return Remember(self._sets(now), _hash(message))
+
+    def _sets(self, now: float) -> Sets:
         if self.retention is None:
-            return Remember((mark,), FOREVER)
-        ring = _ring_at(self.retention, now)
-        if isinstance(mark, str):
-            return Remember(tuple([f"{lap}:{mark}" for lap in ring.laps]), ring)
-        return Remember(tuple([b"%d:%s" % (lap, mark) for lap in ring.laps]), ring)
+            return _unbounded(self.attribute, self.readable)
+        return _bounded(self.attribute, self.retention, self.readable, ring_at(self._window, now, SLOTS))
 
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMark:
-    """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied."""
+    """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
-    attribute: str = "events"
+    Each source costs its name and its mark in every write of the entity, for ever. `also` is as for `SeenIds`.
+    """
+
+    attribute: str = _DEFAULTS[1]
+    also: Ledger | tuple[Ledger, ...] = ()
+    terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_attribute(self.attribute)
+        object.__setattr__(self, "terms", _terms(self))
 
-    def entry(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # a mark knows no time
+    @property
+    def skew(self) -> timedelta | None:
+        return None
+
+    @property
+    def remedy(self) -> str:
+        return _FEWER_SOURCES
+
+    @property
+    def layout(self) -> str:
+        return "marks"
+
+    def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
+        return Entry(self.terms, self.look(message, now), _looks(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Advance:
+        """The mark that must be below the message's sequence."""
+        _check(message, now)
         if message.sequence is None:
             raise InvalidMessage(
                 f"Message {message.id!r} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
-        return Advance(source_slot(message.source), message.sequence, "below")
+        return Advance(mark_slot(self.attribute, message), message.sequence, "below")
 
 
 @dataclass(frozen=True, slots=True)
 class InSequence:
-    """For a source that numbers its messages `first`, `first + 1`, ...: the last one applied. A gap is `Deferred`."""
+    """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
+
+    A message that the caller's own condition refuses moves the mark too, in a second request: else all that follow it would
+    wait for it for ever. `also` is as for `SeenIds`.
+    """
 
     first: int = 1
-    attribute: str = "events"
+    attribute: str = _DEFAULTS[1]
+    also: Ledger | tuple[Ledger, ...] = ()
+    terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_attribute(self.attribute)
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
+        object.__setattr__(self, "terms", _terms(self))
 
-    def entry(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # a mark knows no time
+    @property
+    def skew(self) -> timedelta | None:
+        return None
+
+    @property
+    def remedy(self) -> str:
+        return _FEWER_SOURCES
+
+    @property
+    def layout(self) -> str:
+        return "marks"  # as for HighWaterMark: the last sequence of each source, so that one may follow the other
+
+    def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
+        look = self.look(message, now)
+        rule: Rule = "absent" if message.sequence == self.first else "next"
+        return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), _looks(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Advance:
+        """The mark that must be below the message's sequence."""
+        _check(message, now)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
                 f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
-        rule: Rule = "absent" if message.sequence == self.first else "next"
-        return Advance(source_slot(message.source), message.sequence, rule, self.first)
+        return Advance(mark_slot(self.attribute, message), message.sequence, "below")
 
+
+def check_ledger(ledger: object) -> None:
+    """Raise unless this is a ledger that a store may use."""
+    if isinstance(ledger, type):
+        raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
+    if not all(hasattr(ledger, name) for name in ("entry", "look", "layout", "terms")):
+        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark() or InSequence().")
+
+
+# --- where things stand -----------------------------------------------------------------------------------------------
 
 # "%", because it escapes; ".", "$" and NUL, because MongoDB gives them a meaning in a path.
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
-ONLY = "@"  # the slot of who names no source
+def mark_slot(attribute: str, message: Message) -> Slot:
+    """Where the mark of the message's source stands. Two sources, or two parts of one, never share it."""
+    # What is escaped has two digits behind each "%", so "%+" and a lone "%" stand for themselves.
+    parts = [f"%+{part.translate(_ESCAPES)}" for part in message.parts]
+    return Slot(f"{attribute}@", message.source.translate(_ESCAPES) + "".join(parts) or "%")
 
 
-def source_slot(source: str) -> str:
-    """A field name for any text. The "@" keeps it from being empty, or all digits (an index, to MongoDB)."""
-    return ONLY + source.translate(_ESCAPES)
-
-
-def _ring_at(retention: timedelta, now: float) -> Ring:
-    behind, ahead, width = _window(retention)
-    moment = int(now * 1_000_000)
-    return _ring((moment - behind) // width, moment // width, (moment + ahead) // width)
+@lru_cache(maxsize=256)
+def _bounded(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
+    group = f"{attribute}_{_duration(retention)}{'t' if readable else ''}"
+    live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
+    return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
-def _window(retention: timedelta) -> tuple[int, int, int]:
-    """How far a reader looks behind and ahead, and the width of a generation, in microseconds."""
-    span = retention // _MICROSECOND
-    skew = span // _SKEW_SHARE
-    # A microsecond of slack at both ends, for the rounding of float clocks.
-    behind, ahead = span + 2 * skew + 1, 2 * skew + 1
-    return behind, ahead, -(-(behind + ahead) // (_LIVE - 1))
+def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
+    slot = Slot(attribute) if readable else Slot(f"{attribute}_all")
+    return Sets(slot, (slot,), (), str if readable else bytes)
 
 
-@lru_cache(maxsize=64)  # it changes a few times in a retention, and is asked for at every write
-def _ring(oldest: int, present: int, newest: int) -> Ring:
-    live = [_place(generation) for generation in range(oldest, newest + 1)]
-    laps = tuple(dict.fromkeys([lap for _, lap in live]))
-    held = {slot for slot, _ in live}
-    drops = tuple([slot for slot in SLOTS if slot not in held])
-    here, now = _place(present)
-    return Ring(here, laps.index(now), tuple([(slot, laps.index(lap)) for slot, lap in live]), drops, laps)
+_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
 
-def _place(generation: int) -> tuple[str, int]:
-    """The slot and the lap of a generation."""
-    lap, place = divmod(generation * _STRIDE >> 32, len(SLOTS))
-    return SLOTS[place], lap
+def _duration(span: timedelta) -> str:
+    """As short as it is exact: 14d, 36h, 90s."""
+    unit = next((unit for unit, length in _UNITS.items() if not span % length), None)
+    return f"{span // timedelta(microseconds=1)}us" if unit is None else f"{span // _UNITS[unit]}{unit}"
 
 
-def _digest(text: str) -> bytes:
-    if len(text) == _UUID_LENGTH:
-        try:
-            exact = uuid.UUID(text)
-        except ValueError:
-            pass
-        else:
-            if str(exact) == text:  # other spellings of a UUID are other ids
-                return exact.bytes
-    return blake2b(text.encode(), digest_size=16).digest()
+# --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
-    if isinstance(held, frozenset):
-        marks = cast("frozenset[Mark]", held)
-        if all(isinstance(mark, kind) for mark in marks):
-            return marks
-    raise LedgerMismatch(
-        f"The ledger's set of ids is a {type(cast('object', held)).__name__} here, or holds something other than {kind.__name__}: another "
-        "writer uses its attribute, or `digest` was changed. Give the ledger an attribute of its own."
+def _hash(message: Message) -> bytes:
+    # The lengths keep ("ab", "c") and ("a", "bc") apart.
+    named = "".join([f"{len(part)}:{part}" for part in (message.source, *message.parts, message.id)])
+    return blake2b(named.encode(), digest_size=_HASH_BYTES).digest()
+
+
+_QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
+
+
+def _text(message: Message) -> str:
+    """The id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
+    if not message.source and not message.parts and not message.id.startswith("@"):
+        return message.id
+    return f"@{'+'.join([part.translate(_QUOTES) for part in (message.source, *message.parts)])}/{message.id}"
+
+
+# --- what all entries of a ledger have in common ----------------------------------------------------------------------
+
+
+def _terms(ledger: Ledger) -> Terms:
+    every = (ledger, *_before(ledger.also))
+    for each in every:
+        _check_attribute(each.attribute)
+    kept: dict[str, dict[str, Ledger]] = {}
+    for each in every:
+        kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
+    attributes = tuple(kept)
+    plain = frozenset([attribute for attribute, texts in kept.items() if any(map(shows_plain_set, texts))])
+    others = _DEFAULTS if ledger.attribute in _DEFAULTS else ()
+    keeps_ids = not isinstance(ledger, HighWaterMark | InSequence)
+    return Terms(
+        ledger.attribute,
+        attributes,
+        plain,
+        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept]),
+        no_label=tuple([label_slot(each) for each in others if each not in attributes]),
+        no_set=Slot(ledger.attribute) if keeps_ids and ledger.attribute not in plain else None,
+        looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
     )
 
 
-_FORBIDDEN = frozenset("$\0")
+def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
+    """A ledger that moved leaves a label at its old attribute, so that a store that knows no other is refused.
+
+    It is accepted at the new one as well, so that a deployment can be taken back.
+    """
+    if attribute != own:
+        away = f"{FORMAT} > {own}"
+        return Label(label_slot(attribute), away, (away, *texts))
+    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != own])
+    return Label(label_slot(attribute), texts[0], (*texts, *moved))
+
+
+def _before(also: object) -> list[Ledger]:
+    """The ledgers before this one, and those before them."""
+    ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
+    for ledger in ledgers:
+        check_ledger(ledger)
+    named = cast("tuple[Ledger, ...]", ledgers)
+    return [each for ledger in named for each in (ledger, *_before(ledger.also))]
+
+
+def _looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+    return tuple([look(message, now) for look in terms.looks])
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+def _check(message: object, now: float) -> None:
+    if not isinstance(message, Message):
+        raise InvalidMessage(
+            f"A guarded write takes a Message, and got a {type(message).__name__}. message.child() is a key for others; for a "
+            "second write of one message to one entity give it message.part(name)."
+        )
+    if not 0 <= now <= _LATEST_CLOCK:
+        raise ConfigurationError(
+            f"The clock shows {now!r}, which is no time in seconds since 1970: give a clock like time.time, not one that counts "
+            "milliseconds. A ledger would forget within minutes under it."
+        )
+
+
+_FORBIDDEN = frozenset("$\0.")
 
 
 def _check_attribute(attribute: object) -> None:
     if not isinstance(attribute, str) or not attribute or attribute == "_id" or _FORBIDDEN & set(attribute):
-        raise ConfigurationError(f"attribute={attribute!r}: name a field of the entity that nothing else uses.")
+        raise ConfigurationError(
+            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without a dot or a dollar."
+        )

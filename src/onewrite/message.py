@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -17,6 +17,8 @@ _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
 class Message:
     """One delivery. `id` is the same each time it is delivered; `source` numbers `sequence`.
 
+    Two writes of one message to one entity are two parts of it: give the second `message.part("stock")`.
+
     >>> Message("evt-1", source="order-7", sequence=3).child("charge")
     '3e6726b9-86e8-50eb-9064-a04250e8e9f9'
     """
@@ -26,6 +28,7 @@ class Message:
     sequence: int | str | None = None
     body: Any = field(default=None, hash=False)
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_text("id", self.id)
@@ -42,17 +45,23 @@ class Message:
 
     def child(self, name: str) -> str:
         """A key derived from the id, to hand downstream: the same on every delivery, another for every name."""
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        return str(uuid5(_CHILDREN, f"{len(self.id)}:{self.id}{name}"))
+        # The lengths keep ("ab", "c") and ("a", "bc") apart.
+        parents = "".join([f"{len(each)}:{each}" for each in (self.id, *self.parts)])
+        return str(uuid5(_CHILDREN, f"{parents}{name}"))
+
+    def part(self, name: str) -> Message:
+        """The same message for another write of it to the same entity, which the ledger would else take for a duplicate."""
+        _check_text("part", name)
+        return replace(self, parts=(*self.parts, name))
 
 
 def sortable(n: int) -> str:
     """Text that sorts as the number does, for numbers too long for a database (Kinesis: 56 digits).
 
-    The digits are led by their count, and the count by its own.
+    The digits are led by their count, and the count by its own. The "#" tells them from plain digits, which sort otherwise.
 
-    >>> sortable(9) < sortable(10) < sortable(10**60)
-    True
+    >>> sortable(9), sortable(10)
+    ('#119', '#1210')
     """
     if type(n) is not int or n < 0:
         found = "a negative number" if type(n) is int else f"a {type(n).__name__}"
@@ -62,7 +71,12 @@ def sortable(n: int) -> str:
     except ValueError as error:  # Python's own limit, some thousand digits
         raise InvalidMessage("sortable(n): n has more digits than Python turns into text.") from error
     count = str(len(digits))
-    return f"{len(count)}{count}{digits}"
+    return f"#{len(count)}{count}{digits}"
+
+
+def is_sortable(text: str) -> bool:
+    """Is this text as `sortable` makes it?"""
+    return text.startswith("#")
 
 
 def _check_text(name: str, value: object) -> None:

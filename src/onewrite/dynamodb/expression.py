@@ -50,6 +50,7 @@ def read_update(text: str) -> Update:
     starts = _clause_starts(tokens)
     if not starts or starts[0] != 0:
         raise InvalidUpdate(f"UpdateExpression {text!r} does not begin with SET, REMOVE, ADD or DELETE.")
+    _check_nesting("UpdateExpression", text, tokens, [*starts[1:], len(tokens)])
     clauses: dict[str, str] = {}
     for n, following in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = tokens[n]
@@ -59,6 +60,8 @@ def read_update(text: str) -> Update:
         clauses[word.upper()] = text[begin:end].strip()
         if not clauses[word.upper()]:
             raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {word.upper()} clause: leave it out.")
+        if clauses[word.upper()].startswith(",") or clauses[word.upper()].endswith(","):
+            raise InvalidUpdate(f"The {word.upper()} clause of UpdateExpression {text!r} begins or ends with a comma.")
     opening = set(starts)
     return Update(tuple(clauses.items()), _roots([token for n, token in enumerate(tokens) if n not in opening]))
 
@@ -68,6 +71,7 @@ def read_condition(text: str) -> Condition:
     tokens = _tokens("ConditionExpression", text)
     if not tokens:
         raise InvalidUpdate("ConditionExpression is empty: leave it out.")
+    _check_nesting("ConditionExpression", text, tokens, [len(tokens)])
     # DynamoDB refuses ((x)), so a caller's own outer parentheses must do.
     safe = text.strip() if _is_wrapped(tokens) else f"({text.strip()})"
     return Condition(safe, _roots(tokens))
@@ -91,6 +95,28 @@ def check_limits(name: str, text: str, remedy: str = "use shorter placeholders, 
         raise InvalidUpdate(
             f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: {remedy}."
         )
+
+
+_PAIRS = {")": "(", "]": "["}
+
+
+def _check_nesting(name: str, text: str, tokens: list[Token], ends: list[int]) -> None:
+    """Each part up to one of the `ends` closes what it opens, and nothing else.
+
+    Else what the caller wrote could reach out of its own part, and change what ours means beside it.
+    """
+    opened: list[str] = []
+    for n, (sign, _, _) in enumerate(tokens):
+        if n in ends and opened:
+            break
+        if sign in "([":
+            opened.append(sign)
+        elif sign in _PAIRS and (not opened or opened.pop() != _PAIRS[sign]):
+            raise InvalidUpdate(
+                f"{name} {text!r} closes a {sign!r} that it does not open: DynamoDB would refuse it by itself."
+            )
+    if opened:
+        raise InvalidUpdate(f"{name} {text!r} leaves a {opened[-1]!r} open: DynamoDB would refuse it by itself.")
 
 
 def _tokens(name: str, text: str) -> list[Token]:

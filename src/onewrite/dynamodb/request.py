@@ -1,11 +1,7 @@
 """Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
 
-Each ledger slot is a top-level attribute, `messageIDs_r0` or `events.@order-7`, the dot being part of the name: a nested path
-could not be created and written in one request. The slots of a ring, and the mark of who names no source, have names that an
-expression takes as they are, because each placeholder costs 5 to 10 microseconds; any other source may be any text.
-
-Beside the mark stands the token of this very attempt. botocore retries by itself, and a try whose answer got lost makes the
-next one fail at its own mark; the token in the returned image tells whose mark it is.
+Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one request. Names
+that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
 """
 
 from __future__ import annotations
@@ -19,59 +15,32 @@ from typing import Any, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
+from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.values import Members, Spell, sendable
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, belongs, name_of
+from onewrite.dynamodb.values import Members, Spell, is_typed, sendable
+from onewrite.entry import Advance, Change, Entry, Mark, Remember
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
-from onewrite.ledger import FOREVER, ONLY, SLOTS, Advance, Entry, Mark, Remember, Ring, Rule
+from onewrite.ring import slots
 
 _OURS = re.compile(r"[#:]ow_\w+")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_REST = {"": "", "_mark": ONLY, "_mark_attempt": "~", **{f"_{slot}": slot for slot in SLOTS}}
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)  # no reserved word has an underscore in it
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
-_MARKS = (":ow_0", ":ow_1", ":ow_2")  # one for each lap that a ring may show
 
 
-def attribute_of(attribute: str, slot: str) -> str:
-    if not slot:
-        return attribute
-    if slot == ONLY:
-        return f"{attribute}_mark"
-    return f"{attribute}.{slot}" if slot[0] == "@" else f"{attribute}_{slot}"
-
-
-def slot_of(attribute: str, name: str) -> str | None:
-    """The slot in the attribute of that name, or None where the ledger has nothing to do with it."""
-    if not name.startswith(attribute):
-        return None
-    rest = name[len(attribute) :]
-    return rest[1:] if rest.startswith(".") else _REST.get(rest)
-
-
-def attempt_attribute(attribute: str, slot: str) -> str:
-    """Where the last attempt's token is, for a mark, and for a set that is kept for ever: its ids stay alone in it."""
-    if slot == ONLY:
-        return f"{attribute}_mark_attempt"
-    return f"{attribute}.~{slot[1:]}" if slot else f"{attribute}.attempt"
-
-
-def attempt_mark(attempt: str, mark: Mark) -> Mark:
-    """A token as a member of a set of marks, which all begin with a digit."""
-    return f"~{attempt}" if isinstance(mark, str) else b"~" + attempt.encode()
-
-
-def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
+def guard_update(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    native, names, values, form = _read(attribute, entry, native)
-    values = {**values, **_values(entry, attempt)}
+    native, names, values, form = _read(attempt, native, spell)
+    values = {**values, **_values(attempt)}
     kwargs = {
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
-        "ExpressionAttributeNames": {**names, **_names(attribute, entry)},
+        "ExpressionAttributeNames": {**names, **form.names, **_names(attempt.entry)},
         "ExpressionAttributeValues": {name: spell(name, value) for name, value in values.items()},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
@@ -82,25 +51,34 @@ def guard_update(attribute: str, entry: Entry, attempt: str, native: Mapping[str
     return Call("update_item", (), kwargs)
 
 
-def guard_put(attribute: str, entry: Entry, attempt: str, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
+def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
     """Creates, and never replaces."""
     item = _mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
-    _check_roots(attribute, {}, item)
-    native, names, values, form = _read(attribute, entry, native)
-    keys, ours = _possible_keys(item), _values(entry, attempt)
-    item, values = {**item, **_stored(attribute, entry, ours)}, {**values, **_only(form.used, ours)}
+    _check_roots(attempt.entry, {}, item)
+    _check_plain(item, spell)
+    native, names, values, form = _read(attempt, native, spell)
+    keys, ours = _possible_keys(item), _values(attempt)
+    item, values = {**item, **_stored(attempt, ours)}, {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
         "Item": {name: spell(name, value) for name, value in item.items()},
         "ConditionExpression": _absent(keys, form.condition),
-        "ExpressionAttributeNames": {**names, **keys, **_only(form.used, _names(attribute, entry))},
+        "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if values:  # as above
         kwargs["ExpressionAttributeValues"] = {name: spell(name, value) for name, value in values.items()}
     return Call("put_item", (), kwargs)
+
+
+def guard_record(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
+    """The ledger's own part of an update, and nothing else, in an item that is there."""
+    keys = {f"#k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
+    named = {name: native[name] for name in ("TableName", "Key") if name in native}
+    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    return guard_update(attempt, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, spell)
 
 
 def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
@@ -119,113 +97,156 @@ def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
     return {placeholder: value for placeholder, value in held.items() if placeholder in used}
 
 
-_Kind: TypeAlias = Ring | tuple[Rule, bool]
+# --- our part of the expressions ---------------------------------------------------------------------------------------
 
 
-def _kind(entry: Entry) -> _Kind:
-    """What is the same in all entries that are spelt alike: the ring, or the rule of a mark, and whether it is the only one."""
-    return (entry.rule, entry.slot == ONLY) if isinstance(entry, Advance) else entry.ring
+class _Words:
+    """How an expression calls attributes: by their names where the language allows that, else by placeholders."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        if _WORD.fullmatch(name):
+            return name
+        placeholder = f"#ow_{len(self.names)}"
+        self.names[placeholder] = name
+        return placeholder
 
 
-def _spell(attribute: str, kind: _Kind) -> tuple[str, dict[str, str]]:
-    """The condition, and the clauses of the update."""
-    return _spell_set(attribute, kind) if isinstance(kind, Ring) else _spell_mark(attribute, *kind)
+def _conditions(attempt: Attempt, words: _Words) -> list[str]:
+    """What the ledger asks of the entity, each part to be joined by AND."""
+    entry = attempt.entry
+    parts: list[str] = []
+    for n, label in enumerate(entry.terms.labels):
+        name = words(name_of(label.slot))
+        equal = [f"{name}={value}" for value in _label_values(n, len(label.accepts))]
+        parts.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
+    parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in entry.terms.no_label])
+    if entry.terms.no_set is not None:
+        parts.append(f"NOT attribute_type({words(name_of(entry.terms.no_set))},:ow_ss)")
+    for n, change in enumerate(entry.changes):
+        parts.extend(_lacks(change, n, words) if isinstance(change, Remember) else [_is_past(change, n)])
+    return parts
 
 
-def _spell_set(attribute: str, ring: Ring) -> tuple[str, dict[str, str]]:
-    words = _words(attribute, ring)
-    target = words[ring.slot]
-    # First the type: `contains` looks for a substring in text and for an element in a list, and ADD fails at both.
-    kind = f"(attribute_not_exists({target}) OR attribute_type({target},:ow_t))"
-    lacks = [f"NOT contains({words[slot]},{_MARKS[place]})" for slot, place in ring.live]
-    clauses = {"ADD": f"{target} :ow_m"}
-    if ring is FOREVER:
-        clauses["SET"] = "#ow_a=:ow_a"
+def _lacks(change: Remember, n: int, words: _Words) -> list[str]:
+    marks = [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(len(change.aliases))]]
+    return [f"NOT contains({words(name_of(slot))},{mark})" for slot in change.sets.live for mark in marks]
+
+
+def _is_past(change: Advance, n: int) -> str:
+    mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
+    if change.rule == "absent":
+        return absent
+    if change.rule == "next":
+        return f"{mark}=:ow_p"
+    below = f"{mark}<:ow_m{n}"
+    if change.has_digits:
+        below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
+    return f"({absent} OR {below})"
+
+
+def _clauses(attempt: Attempt, words: _Words) -> dict[str, str]:
+    """What the ledger adds to the clauses of the update."""
+    entry, own = attempt.entry, attempt.entry.own
+    sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(entry.terms.labels)]
+    adds: list[str] = []
+    removes = [words(name_of(slot)) for slot in entry.dead]
+    if isinstance(own, Remember):
+        adds.append(f"{words(name_of(own.sets.present))} :ow_s")
     else:
-        clauses["REMOVE"] = ",".join([words[slot] for slot in ring.drops])
-    return " AND ".join([kind, *lacks]), clauses
+        sets.append("#ow_m0=:ow_m0")
+    tries = {slot: words(attempts_name(entry.terms.attribute, slot)) for slot in slots(ATTEMPT_SLOTS)}
+    adds.append(f"{tries[attempt.ring.present]} :ow_a")
+    removes.extend([tries[slot] for slot in attempt.ring.dead])
+    return {"SET": ",".join(sets), "ADD": ",".join(adds), "REMOVE": ",".join(removes)}
 
 
-def _spell_mark(attribute: str, rule: Rule, only: bool) -> tuple[str, dict[str, str]]:  # noqa: FBT001  # half of a _Kind
-    mark, attempt = "#ow_0", "#ow_a"
-    if only and _is_word(attribute):
-        mark, attempt = attribute_of(attribute, ONLY), attempt_attribute(attribute, ONLY)
-    condition = {
-        "below": f"(attribute_not_exists({mark}) OR {mark}<:ow_m)",
-        "absent": f"attribute_not_exists({mark})",
-        "next": f"{mark}=:ow_p",
-    }[rule]
-    return condition, {"SET": f"{mark}=:ow_m,{attempt}=:ow_a"}
+def _label_values(n: int, accepted: int) -> list[str]:
+    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, accepted)]]
 
 
-def _names(attribute: str, entry: Entry) -> dict[str, str]:
-    if isinstance(entry, Remember) and entry.forgets:
-        return _slot_names(attribute, entry.ring)
-    if entry.slot == ONLY and _is_word(attribute):
-        return {}
-    return {"#ow_0": attribute_of(attribute, entry.slot), "#ow_a": attempt_attribute(attribute, entry.slot)}
+def _names(entry: Entry) -> dict[str, str]:
+    """The names of marks, which are those of sources."""
+    changes = enumerate(entry.changes)
+    return {f"#ow_m{n}": name_of(change.slot) for n, change in changes if isinstance(change, Advance)}
 
 
-@lru_cache(maxsize=64)
-def _slot_names(attribute: str, ring: Ring) -> dict[str, str]:
-    return (
-        {}
-        if _is_word(attribute)
-        else {word: attribute_of(attribute, slot) for slot, word in _words(attribute, ring).items()}
-    )
+def _values(attempt: Attempt) -> dict[str, Any]:
+    entry = attempt.entry
+    values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
+    for n, label in enumerate(entry.terms.labels):
+        values.update(zip(_label_values(n, len(label.accepts)), label.accepts, strict=True))
+    if entry.terms.no_set is not None:
+        values[":ow_ss"] = "SS"
+    if isinstance(entry.own, Remember):
+        values[":ow_s"] = Members((entry.own.mark,))
+    for n, change in enumerate(entry.changes):
+        values.update(_change_values(change, n))
+    return values
 
 
-@lru_cache(maxsize=64)
-def _is_word(attribute: str) -> bool:
-    """May an expression call the attribute's slots by their names? Names of two parts are not reserved."""
-    return _WORD.fullmatch(attribute) is not None
+def _change_values(change: Change, n: int) -> dict[str, Any]:
+    values: dict[str, Mark | int] = {f":ow_m{n}": change.mark}
+    if isinstance(change, Remember):
+        values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
+        return values
+    if isinstance(change.mark, int) and abs(change.mark) >= _BEYOND:
+        raise InvalidMessage(
+            f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
+        )
+    if change.has_digits:
+        values |= {f":ow_n{n}": len(cast("str", change.mark)), ":ow_z": "0"}
+    if change.rule == "absent":
+        return values
+    return {**values, ":ow_p": int(change.mark) - 1} if change.rule == "next" else values
 
 
-def _words(attribute: str, ring: Ring) -> dict[str, str]:
-    """How an expression calls each slot."""
-    slots = [*[slot for slot, _ in ring.live], *ring.drops]
-    if ring is not FOREVER and _is_word(attribute):
-        return {slot: attribute_of(attribute, slot) for slot in slots}
-    return {slot: f"#ow_{n}" for n, slot in enumerate(slots)}
-
-
-def _values(entry: Entry, attempt: str) -> dict[str, Any]:
-    if isinstance(entry, Advance):
-        marks: dict[str, Any] = {":ow_m": entry.mark, ":ow_a": attempt}
-        if isinstance(entry.mark, int) and abs(entry.mark) >= _BEYOND:
-            raise InvalidMessage(
-                f"Sequence {entry.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
-            )
-        return {**marks, ":ow_p": int(entry.mark) - 1} if entry.rule == "next" else marks
-    mark = entry.mark
-    values: dict[str, Any] = dict(zip(_MARKS, entry.marks, strict=False))
-    values[":ow_t"] = "SS" if isinstance(mark, str) else "BS"
-    if entry.forgets:
-        return {**values, ":ow_m": Members((mark, attempt_mark(attempt, mark)))}
-    return {**values, ":ow_m": Members((mark,)), ":ow_a": attempt}
-
-
-def _stored(attribute: str, entry: Entry, ours: Mapping[str, Any]) -> dict[str, Any]:
+def _stored(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
     """What a new entity's ledger looks like."""
-    held = {attribute_of(attribute, entry.slot): ours[":ow_m"]}
-    return held | {attempt_attribute(attribute, entry.slot): ours[":ow_a"]} if ":ow_a" in ours else held
+    entry, own = attempt.entry, attempt.entry.own
+    held = {name_of(label.slot): label.text for label in entry.terms.labels}
+    held[attempts_name(entry.terms.attribute, attempt.ring.present)] = ours[":ow_a"]
+    if isinstance(own, Remember):
+        return {**held, name_of(own.sets.present): ours[":ow_s"]}
+    return {**held, name_of(own.slot): own.mark}
 
+
+# --- the caller's part -------------------------------------------------------------------------------------------------
 
 _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], "_Form"]
 
 
-def _read(attribute: str, entry: Entry, native: Mapping[str, Any]) -> _Read:
+def _read(attempt: Attempt, native: Mapping[str, Any], spell: Spell) -> _Read:
     """The caller's call, its names and values, and its expressions with the ledger's folded in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = _written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
+    _check_plain(values, spell)
+    _check_plain(_mapping(native, "Key"), spell)
     expressions = (native.get("UpdateExpression"), native.get("ConditionExpression"))
     placeholders = (tuple(names.items()), tuple(values))
     try:
-        form = _form(attribute, _kind(entry), tuple(native), expressions, placeholders)
+        form = _form(_Spelt(attempt), tuple(native), expressions, placeholders)
     except TypeError:  # something that is no text, and fits no cache
-        form = _form.__wrapped__(attribute, _kind(entry), tuple(native), expressions, placeholders)
+        form = _form.__wrapped__(_Spelt(attempt), tuple(native), expressions, placeholders)
     return native, names, values, form
+
+
+class _Spelt:
+    """An attempt, equal to any other that is spelt alike."""
+
+    __slots__ = ("attempt", "shape")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt, self.shape = attempt, attempt.shape
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Spelt) and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,35 +255,37 @@ class _Form:
 
     update: str
     condition: str
+    names: Mapping[str, str]
     used: frozenset[str]
 
 
 @lru_cache(maxsize=1024)  # a native call is nearly always made of literals
 def _form(
-    attribute: str,
-    kind: _Kind,
+    spelt: _Spelt,
     arguments: tuple[str, ...],
     expressions: tuple[str | None, str | None],
     placeholders: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
 ) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
+    attempt, words = spelt.attempt, _Words()
     names, values = dict(placeholders[0]), placeholders[1]
     _check_arguments(arguments)
     _check_types(expressions, names)
     _check_placeholders([*names, *values])
     update, condition = expressions
-    ours, clauses = _spell(attribute, kind)
-    theirs = read_update(update) if update else None
+    theirs = None if update is None else read_update(update)
     if theirs is not None:
-        _check_roots(attribute, names, theirs.roots)
-    merged, conditions = merge_update(theirs, clauses), ours
+        _check_roots(attempt.entry, names, theirs.roots)
+    conditions = " AND ".join(_conditions(attempt, words))
+    used = frozenset(_OURS.findall(conditions))
+    merged = merge_update(theirs, _clauses(attempt, words))
     if condition is not None:
         read = read_condition(condition)
-        _check_roots(attribute, names, read.roots)
-        conditions = f"{ours} AND {read.text}"
+        _check_roots(attempt.entry, names, read.roots)
+        conditions = f"{conditions} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", conditions)
-    return _Form(merged, conditions, frozenset(_OURS.findall(ours)))
+    return _Form(merged, conditions, words.names, used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
@@ -315,11 +338,23 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
-def _check_roots(attribute: str, names: Mapping[str, str], roots: Iterable[str]) -> None:
+def _check_plain(values: Mapping[str, Any], spell: Spell) -> None:
+    """Refuse values as a low-level client natively takes them, where they would be stored as maps."""
+    if spell is sendable:
+        return
+    for name, value in values.items():
+        if is_typed(value):
+            raise InvalidUpdate(
+                f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a "
+                "map. Give it the value alone."
+            )
+
+
+def _check_roots(entry: Entry, names: Mapping[str, str], roots: Iterable[str]) -> None:
     _check_placeholders(roots)
     for root in roots:
-        if slot_of(attribute, names.get(root, root)) is not None:
+        name = names.get(root, root)
+        if belongs(entry.terms, name):
             raise InvalidUpdate(
-                f"This call touches {names.get(root, root)!r}, which belongs to the ledger: leave it out, or give the ledger "
-                "another attribute."
+                f"This call touches {name!r}, which belongs to the ledger: leave it out, or give the ledger another attribute."
             )

@@ -77,6 +77,20 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", _serialize(sendable(name, value)))
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "S": str, "N": str, "B": (bytes, bytearray), "SS": (list, tuple, set), "NS": (list, tuple, set), "BS": (list, tuple, set),
+    "M": Mapping, "L": (list, tuple), "BOOL": bool, "NULL": bool,
+}  # fmt: skip
+
+
+def is_typed(value: object) -> bool:
+    """Does it look like a low-level client's way to write a value, as {"S": "text"}?"""
+    if not isinstance(value, dict) or len(cast("dict[object, object]", value)) != 1:
+        return False
+    ((name, inner),) = cast("dict[str, object]", value).items()
+    return name in _TYPES and isinstance(inner, _TYPES[name])
+
+
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: typed_value(name, value) for name, value in values.items()}
 

@@ -9,9 +9,10 @@ from typing import Any, TypeAlias, cast
 from bson import ObjectId
 from bson.regex import Regex
 
+from onewrite.entry import Terms
 from onewrite.errors import InvalidUpdate
+from onewrite.mongodb.layout import Document, belongs
 
-Document: TypeAlias = Mapping[str, Any]
 Update: TypeAlias = Document | Sequence[Document]
 
 _SCALARS = frozenset({str, int, ObjectId})  # what nearly all ids are: nothing to look into
@@ -20,50 +21,54 @@ _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
-def check_filter(attribute: str, query: object) -> None:
+def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
-        _check_path(attribute, path)
+        _check_path(terms, path)
 
 
-def check_document(attribute: str, document: object) -> None:
+def check_document(terms: Terms, document: object) -> None:
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
             "The document needs an _id of its own: one that the driver makes up differs on each delivery, so that each would "
             "create another entity."
         )
     for name in cast("Document", document):
-        _check_path(attribute, name)
+        _check_path(terms, name)
 
 
-def check_update(attribute: str, update: object) -> None:
+def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
     if isinstance(update, Mapping):
-        _check_operators(attribute, cast("Document", update))
+        _check_operators(terms, fields, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
-            _check_stage(attribute, stage)
+            _check_stage(terms, fields, stage)
     else:
         raise InvalidUpdate("The update is neither operators nor a pipeline: to change nothing but the ledger, use record.")
 
 
-def identity(query: Document) -> dict[str, Any]:
-    """Which entity a filter means, without the conditions that it puts on it.
+def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value."""
+    for names in (("_id",), fields):
+        if names and all(name in query for name in names):
+            return {name: _one_value(name, query[name]) for name in names}
+    wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
+    raise InvalidUpdate(
+        f"The filter has the fields {[*query]!r}, and none that names one entity: a redelivery could take effect on another one. "
+        f"Give {wanted} a value; or name the fields in identity= of the collection, if a unique index is on them. To claim any "
+        "free document, see the guide."
+    )
 
-    `_id` where the filter gives one; else the fields that are given as plain values, not with operators.
-    """
-    if "_id" in query:
-        value = query["_id"]
-        if not _has_operators(value):
-            return {"_id": value}
-        if _is_eq(value):
-            return {"_id": value["$eq"]}
-    equal = {name: value for name, value in query.items() if not name.startswith("$") and not _has_operators(value)}
-    if not equal:
-        raise InvalidUpdate(
-            f"The filter {dict(query)!r} names no entity: give _id, or another field that names one, a value."
-        )
-    return equal
+
+def _one_value(name: str, value: Any) -> Any:
+    if _is_eq(value):
+        value = value["$eq"]
+    elif _has_operators(value):
+        raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
+    if value is None or (name != "_id" and isinstance(value, list)):
+        raise InvalidUpdate(f"{name} names the entity, and {value!r} may be none or several: give it one value.")
+    return value
 
 
 def _has_operators(value: object) -> bool:
@@ -90,13 +95,22 @@ def _queried(query: Document) -> Iterator[str]:
             yield name
 
 
+_WHOLE = ("$$ROOT", "$$CURRENT")
+
+
 def _read(expression: object) -> Iterator[str]:
     """The field paths that an aggregation expression reads."""
     if isinstance(expression, str):
+        if expression in _WHOLE:
+            raise InvalidUpdate(
+                f"{expression} is the whole entity, and would take the ledger along: name the fields that are meant."
+            )
         if expression.startswith("$"):
             yield expression.removeprefix("$$ROOT.").removeprefix("$$CURRENT.").removeprefix("$")
     elif isinstance(expression, Mapping):
         for name, value in cast("Document", expression).items():
+            if name == "$getField":
+                yield _field_of(value)
             if name != "$literal":
                 yield from _read(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
@@ -104,7 +118,17 @@ def _read(expression: object) -> Iterator[str]:
             yield from _read(value)
 
 
-def _check_operators(attribute: str, update: Document) -> None:
+def _field_of(getter: object) -> str:
+    """The field that a $getField reads."""
+    name = cast("Document", getter).get("field", getter) if isinstance(getter, Mapping) else getter
+    if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:
+        name = cast("Document", name)["$literal"]
+    if not isinstance(name, str):
+        raise InvalidUpdate(f"$getField reads {name!r}, which may come to be the ledger: name the field.")
+    return name
+
+
+def _check_operators(terms: Terms, fields: tuple[str, ...], update: Document) -> None:
     if not update:
         raise InvalidUpdate("The update is empty: to change nothing but the ledger, use record.")
     for operator, change in update.items():
@@ -116,12 +140,12 @@ def _check_operators(attribute: str, update: Document) -> None:
         if not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
-            _check_path(attribute, path)
+            _check_written(terms, fields, path)
             if operator == "$rename" and isinstance(value, str):
-                _check_path(attribute, value)
+                _check_written(terms, fields, value)
 
 
-def _check_stage(attribute: str, stage: object) -> None:
+def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
         raise InvalidUpdate(f"{stage!r} is no pipeline stage: a stage is a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
@@ -129,16 +153,26 @@ def _check_stage(attribute: str, stage: object) -> None:
         raise InvalidUpdate(f"{name} would erase the ledger: use $set and $unset.")
     if name == "$unset":
         for path in [body] if isinstance(body, str) else cast("Sequence[str]", body):
-            _check_path(attribute, path)
+            _check_written(terms, fields, path)
     if name in _SETTING_STAGES:
         for path, value in cast("Document", body).items():
-            _check_path(attribute, path)
+            _check_written(terms, fields, path)
             for read in _read(value):
-                _check_path(attribute, read)
+                _check_path(terms, read)
 
 
-def _check_path(attribute: str, path: str) -> None:
-    if path == attribute or path.startswith(attribute + "."):
+def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
+    _check_path(terms, path)
+    for field in fields:
+        if path == field or path.startswith(field + ".") or field.startswith(path + "."):
+            raise InvalidUpdate(
+                f"This call changes {path!r}, by which identity= names the entity: a redelivery would not find it any more. Name "
+                "the entity by _id."
+            )
+
+
+def _check_path(terms: Terms, path: str) -> None:
+    if belongs(terms, path.partition(".")[0]):
         raise InvalidUpdate(
             f"This call touches {path!r}, which belongs to the ledger: leave it out, or give the ledger another attribute."
         )

@@ -1,7 +1,7 @@
 """Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
 
-The ledger is one sub-document, with a slot as an array or a mark as a value: {"messageIDs": {"r0": [...]}},
-{"events": {"@order-7": 3}}. A set that is kept for ever is an array by itself.
+Each group of a ledger's slots is one field of the document: {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r0": [...]}},
+{"events_ledger": "ow1 marks", "events@": {"order-7": 3}}.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.ledger import Advance, Entry, Mark, Remember, Ring
-from onewrite.mongodb.expression import Document, Update, check_document, check_filter, check_update, identity
+from onewrite.entry import Advance, Change, Entry, Remember, Sets, Terms
+from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
+from onewrite.label import Slot
+from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.layout import Document, path_of
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 
@@ -31,58 +33,57 @@ class Guarded:
     native: dict[str, Any]
 
 
-def guard_update(attribute: str, entry: Entry, query: Document, update: Update, native: Mapping[str, Any]) -> Guarded:
-    check_filter(attribute, query)
-    check_update(attribute, update)
-    return _guard(attribute, entry, query, update, native)
+def guard_update(
+    entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Mapping[str, Any]
+) -> Guarded:
+    """`fields`: those that name an entity, beside `_id`."""
+    check_filter(entry.terms, query)
+    check_update(entry.terms, fields, update)
+    return _guard(entry, fields, query, update, native)
 
 
-def guard_record(attribute: str, entry: Entry, query: Document, native: Mapping[str, Any]) -> Guarded:
+def guard_record(entry: Entry, fields: tuple[str, ...], query: Document, native: Mapping[str, Any]) -> Guarded:
     """The ledger's own part of an update, and nothing else."""
-    check_filter(attribute, query)
-    return _guard(attribute, entry, query, {}, native)
+    check_filter(entry.terms, query)
+    return _guard(entry, fields, query, {}, native)
 
 
-def _guard(attribute: str, entry: Entry, query: Document, update: Update, native: Mapping[str, Any]) -> Guarded:
+def _guard(entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Mapping[str, Any]) -> Guarded:
     _check_range(entry)
-    _check_collation(entry, native.get("collation"))
-    entity = identity(query)
+    _check_collation(entry, fields, native.get("collation"))
+    entity = identity(query, fields)
     upsert = bool(native.get("upsert", False))
-    if upsert:
-        _check_upsert(entity, native)
-    # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-    creates = upsert and not (isinstance(entry, Advance) and entry.rule == "next")
+    if upsert and in_transaction(native):
+        raise InvalidUpdate(
+            "upsert=True in a transaction: the duplicate-key error of a redelivery would abort the transaction. Create the "
+            "entity before it, or leave out upsert."
+        )
     return Guarded(
         entry,
-        filter=_guarded(attribute, entry, query, piped=not isinstance(update, Mapping)),
-        update=_fold(attribute, entry, update) if isinstance(update, Mapping) else [*update, _stage(attribute, entry)],
-        upsert=creates,
+        filter=_guarded(entry, query, piped=not isinstance(update, Mapping)),
+        update=_fold(entry, update) if isinstance(update, Mapping) else [*update, _stage(entry)],
+        # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
+        upsert=upsert and not entry.follows_gap,
         entity=entity,
         conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
     )
 
 
-def guard_insert(attribute: str, entry: Entry, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
-    check_document(attribute, document)
+def guard_insert(entry: Entry, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
+    check_document(entry.terms, document)
     _check_range(entry)
     if in_transaction(native):
         raise InvalidUpdate(
             "insert_one in a transaction: the duplicate-key error of a redelivery would abort the transaction. Create the "
             "entity before it."
         )
-    return {**document, attribute: _initial(entry)}
+    return {**document, **_initial(entry)}
 
 
-def path_of(attribute: str, slot: str) -> str:
-    return f"{attribute}.{slot}" if slot else attribute
-
-
-def in_bson(entry: Entry) -> Entry:
-    """Marks that are dropped one day are kept as bytes: no collation takes two of these for one."""
-    if isinstance(entry, Advance) or not entry.forgets:
-        return entry
-    return Remember(tuple([_bytes(mark) for mark in entry.marks]), entry.ring)
+def keeps_text(entry: Entry) -> bool:
+    """Is there text among the marks, of which a collation may take two for one?"""
+    return any(isinstance(change.mark, str) for change in entry.changes)
 
 
 def in_transaction(native: Mapping[str, Any]) -> bool:
@@ -90,107 +91,161 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
     return session is not None and bool(session.in_transaction)
 
 
-def _bytes(mark: Mark) -> bytes:
-    return mark.encode() if isinstance(mark, str) else mark
+# --- our part of the filter --------------------------------------------------------------------------------------------
 
 
-def _guarded(attribute: str, entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
+def _guarded(entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
-    fields, parts = _conditions(attribute, entry)
+    fields = {**_labelled(entry.terms)}
+    parts: list[dict[str, Any]] = []
+    for change in entry.changes:
+        if isinstance(change, Remember):
+            fields.update(_lacks(change))
+        else:
+            found, more = _is_past(change)
+            # Two ledgers may ask about one path.
+            parts.extend([*more, *([found] if found else [])])
     if piped:
-        parts = [*parts, *_kinds(attribute, entry)]
+        parts.extend(_kinds(entry))
     guarded = {**query, **fields}
     return guarded | {"$and": [*query.get("$and", []), *parts]} if parts else guarded
 
 
-def _conditions(attribute: str, entry: Entry) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    if not isinstance(entry, Advance):
-        return {path: {"$ne": entry.marks[place]} for path, place in _live(attribute, entry.ring)}, []
-    path = path_of(attribute, entry.slot)
-    if entry.rule == "absent":
+@lru_cache(maxsize=64)
+def _labelled(terms: Terms) -> dict[str, Any]:
+    fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
+    fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
+    if terms.no_set is not None:
+        fields[path_of(terms.no_set)] = {"$not": {"$type": "array"}}
+    return fields
+
+
+def _lacks(change: Remember) -> dict[str, Any]:
+    wrong = {"$nin": [change.mark, *change.aliases]} if change.aliases else {"$ne": change.mark}
+    return dict.fromkeys(_paths(change.sets), wrong)
+
+
+@lru_cache(maxsize=64)
+def _paths(sets: Sets) -> list[str]:
+    return [path_of(slot) for slot in sets.live]
+
+
+def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    path = path_of(change.slot)
+    if change.rule == "absent":
         return {path: {"$exists": False}}, []
     # A comparison looks into an array, which is no mark, and would then be overwritten.
     alone = {f"{path}.0": {"$exists": False}}
-    if entry.rule == "next":
-        return {path: int(entry.mark) - 1, **alone}, []
+    if change.rule == "next":
+        return {path: int(change.mark) - 1, **alone}, []
+    below: dict[str, Any] = {"$lt": change.mark}
+    if change.has_digits:
+        below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}$"}
     # Not {"$not": {"$gte": mark}}: it lets a mark of any other type through, to be overwritten.
-    return {}, [{"$or": [{path: {"$exists": False}}, {path: {"$lt": entry.mark}, **alone}]}]
+    return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
 
 
-@lru_cache(maxsize=64)
-def _live(attribute: str, ring: Ring) -> list[tuple[str, int]]:
-    return [(path_of(attribute, slot), place) for slot, place in ring.live]
-
-
-@lru_cache(maxsize=64)
-def _dead(attribute: str, ring: Ring) -> dict[str, str]:
-    return {path_of(attribute, slot): "" for slot in ring.drops}
-
-
-def _kinds(attribute: str, entry: Entry) -> list[dict[str, Any]]:
+def _kinds(entry: Entry) -> list[dict[str, Any]]:
     """A pipeline's $set puts a document, or $ifNull an array, over whatever stands in the ledger's place; operators fail."""
+    slot = _target(entry.own)
     kinds: list[dict[str, Any]] = []
-    if entry.slot:
-        alone = {f"{attribute}.0": {"$exists": False}}  # an array of documents has "object" for a type too
-        kinds.append({"$or": [{attribute: {"$exists": False}}, {attribute: {"$type": "object"}, **alone}]})
-    if isinstance(entry, Remember):
-        path = path_of(attribute, entry.slot)
+    if slot.key:
+        alone = {f"{slot.group}.0": {"$exists": False}}  # an array of documents has "object" for a type too
+        kinds.append({"$or": [{slot.group: {"$exists": False}}, {slot.group: {"$type": "object"}, **alone}]})
+    if isinstance(entry.own, Remember):
+        path = path_of(slot)
         kinds.append({"$or": [{path: {"$exists": False}}, {path: {"$type": "array"}}]})
     return kinds
 
 
-def _fold(attribute: str, entry: Entry, update: Document) -> dict[str, Any]:
-    ours: dict[str, dict[str, Any]] = {}
-    if isinstance(entry, Advance):
-        ours["$set"] = {path_of(attribute, entry.slot): entry.mark}
-    else:
+def _target(change: Change) -> Slot:
+    return change.sets.present if isinstance(change, Remember) else change.slot
+
+
+# --- our part of the update --------------------------------------------------------------------------------------------
+
+
+def _fold(entry: Entry, update: Document) -> dict[str, Any]:
+    ours: dict[str, dict[str, Any]] = {"$set": _labels(entry.terms)}
+    path = path_of(_target(entry.own))
+    if isinstance(entry.own, Remember):
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-        ours["$push"] = {path_of(attribute, entry.slot): entry.mark}
-        if entry.ring.drops:
-            ours["$unset"] = _dead(attribute, entry.ring)
+        ours["$push"] = {path: entry.own.mark}
+        if dead := entry.dead:
+            ours["$unset"] = {path_of(slot): "" for slot in dead}
+    else:
+        ours["$set"] = {**ours["$set"], path: entry.own.mark}
     folded = dict(update)
     for operator, change in ours.items():
         folded[operator] = {**update.get(operator, {}), **change}
     return folded
 
 
-def _stage(attribute: str, entry: Entry) -> dict[str, Any]:
-    path = path_of(attribute, entry.slot)
-    if isinstance(entry, Advance):
-        return {"$set": {path: {"$literal": entry.mark}}}  # a pipeline reads text that begins with "$" as a field
-    added: dict[str, Any] = {path: {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.mark]}]}}
-    return {"$set": added | {path_of(attribute, slot): "$$REMOVE" for slot in entry.ring.drops}}
+@lru_cache(maxsize=64)
+def _labels(terms: Terms) -> dict[str, Any]:
+    return {path_of(label.slot): label.text for label in terms.labels}
 
 
-def _initial(entry: Entry) -> Any:
-    held = entry.mark if isinstance(entry, Advance) else [entry.mark]
-    return {entry.slot: held} if entry.slot else held
+def _stage(entry: Entry) -> dict[str, Any]:
+    path = path_of(_target(entry.own))
+    # A pipeline reads text that begins with "$" as a field.
+    changed: dict[str, Any] = {name: {"$literal": text} for name, text in _labels(entry.terms).items()}
+    if isinstance(entry.own, Remember):
+        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
+    else:
+        changed[path] = {"$literal": entry.own.mark}
+    return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.dead}}
 
 
-def _check_upsert(entity: Mapping[str, Any], native: Mapping[str, Any]) -> None:
-    if entity.get("_id") is None:
-        raise InvalidUpdate(
-            "upsert=True needs an _id in the filter: by any other field, a redelivery would find no document without its "
-            "mark, and create a second one."
-        )
-    if in_transaction(native):
-        raise InvalidUpdate(
-            "upsert=True in a transaction: the duplicate-key error of a redelivery would abort the transaction. Create the "
-            "entity before it, or leave out upsert."
-        )
+def _initial(entry: Entry) -> dict[str, Any]:
+    slot, mark = _target(entry.own), entry.own.mark
+    held: Any = [mark] if isinstance(entry.own, Remember) else mark
+    return {**_labels(entry.terms), slot.group: {slot.key: held} if slot.key else held}
+
+
+# --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
 def _check_range(entry: Entry) -> None:
-    if isinstance(entry, Advance) and isinstance(entry.mark, int) and not -_LARGEST <= entry.mark <= _LARGEST:
-        raise InvalidMessage(f"Sequence {entry.mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
+    mark = entry.own.mark
+    if isinstance(mark, int) and not -_LARGEST <= mark <= _LARGEST:
+        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
 
 
-def _check_collation(entry: Entry, collation: object) -> None:
-    if collation is None or not isinstance(entry.mark, str):
+def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -> None:
+    if collation is None or not (fields or keeps_text(entry)):
         return
     options = cast("Document", collation if isinstance(collation, Mapping) else getattr(collation, "document", {}))
     if options.get("locale") != "simple":
         raise InvalidUpdate(
-            "Under this collation two different marks could count as one. Leave it out, or keep no text in the ledger: "
-            "SeenIds(digest=True), or sequences that are ints."
+            "Under this collation two different marks, or the names of two entities, could count as one. Leave it out, or keep no "
+            "text in the ledger (SeenIds without readable, sequences that are ints) and name the entity by _id."
         )
+
+
+def check_options(options: Mapping[str, Any], fields: tuple[str, ...], *, inserts: bool, text: bool) -> None:
+    """Refuse a collection in which one entity may be two, or two be one."""
+    if inserts and ("timeseries" in options or options.get("autoIndexId") is False):
+        raise ConfigurationError(
+            "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
+            "would be there twice. Insert it into a collection that does."
+        )
+    collation = cast("Document", options.get("collation") or {})
+    if collation.get("locale", "simple") != "simple" and (text or fields):
+        raise ConfigurationError(
+            f"The collection compares text by the collation {collation['locale']!r}, under which two different marks, or the names of "
+            "two entities, can count as one. Keep no text in the ledger (SeenIds without readable, sequences that are ints), and "
+            "name entities by _id."
+        )
+
+
+def check_indexes(indexes: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    """Refuse fields that may name two documents."""
+    for index in indexes.values():
+        keys = {name for name, _ in index["key"]}
+        if index.get("unique") and keys <= set(fields) and "partialFilterExpression" not in index:
+            return
+    raise ConfigurationError(
+        f"identity={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
+        "the entity by _id."
+    )

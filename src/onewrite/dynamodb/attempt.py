@@ -1,0 +1,42 @@
+"""One call, and the token by which it knows its own write again. Pure.
+
+botocore retries by itself, and a try whose answer got lost makes the next one fail at its own mark: its token in the returned
+image tells whose mark it is. Drivers give up within minutes, so the tokens have a ring of their own that forgets soon. It
+serves all ledgers and any number of writers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2b
+
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS
+from onewrite.entry import Entry
+from onewrite.message import Message
+from onewrite.ring import Ring, ring_at, window
+
+# botocore gives up after four tries of a minute each, in its older mode after ten.
+_ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
+# A token of another call is taken for this one's once in 2^24. It matters to the label of an outcome, never to the effect.
+_TOKEN_BYTES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One call: what it asks of the entity, and the token that says which marks are its own."""
+
+    message: Message
+    entry: Entry
+    token: bytes
+    ring: Ring  # where the tokens of attempts are
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return (self.ring, *self.entry.shape)
+
+
+def new_attempt(message: Message, entry: Entry, name: str, now: float) -> Attempt:
+    """`name` is any text that no other call has."""
+    token = blake2b(name.encode(), digest_size=_TOKEN_BYTES).digest()
+    return Attempt(message, entry, token, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS))

@@ -1,0 +1,231 @@
+"""What a guarded table does, step by step, without a client: the flows that both classes run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias, cast
+
+from botocore.exceptions import ClientError
+
+from onewrite.dynamodb.attempt import Attempt, new_attempt
+from onewrite.dynamodb.layout import belongs, lookup, without_ledger
+from onewrite.dynamodb.request import guard_put, guard_record, guard_update
+from onewrite.dynamodb.values import Spell, plain, sendable, size, typed, typed_value
+from onewrite.dynamodb.verdict import refused
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.flow import Call, Flow, Wait, check_awaited
+from onewrite.ledger import Ledger, check_ledger
+from onewrite.message import Message
+from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.watch import Watch
+
+# A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
+_CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
+_LARGEST_ITEM = 400 * 1024
+
+
+# Set where requests must be the same each time a program is run, as under onewrite.testing.
+minting: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.minting", default=None)
+
+
+def random_name() -> str:
+    """A name for one call, which no other call has."""
+    mint = minting.get()
+    return os.urandom(8).hex() if mint is None else mint()
+
+
+Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Spell], Call]
+
+
+class Flows:
+    """What both classes do, without a client."""
+
+    def __init__(
+        self,
+        table: object,
+        ledger: Ledger,
+        table_name: str | None,
+        clock: Callable[[], float],
+        attempts: Callable[[], str],
+        *,
+        awaited: bool,
+    ) -> None:
+        _check_wiring(table, ledger, table_name, awaited=awaited)
+        self._ledger = ledger
+        self._clock = clock
+        self._attempts = attempts
+        self._watch = Watch(ledger.skew)
+        # A client is told which table, and speaks in typed values; a Table knows, and takes plain ones.
+        self._table = {} if table_name is None else {"TableName": table_name}
+        self._spell = sendable if table_name is None else typed_value
+
+    def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
+        attempt, call = self._compiled(message, native, guard)
+        try:
+            response = yield from self._send(call)
+        except ClientError as error:
+            outcome = yield from self._explain(error, attempt, call)
+            if isinstance(outcome, Rejected) and attempt.entry.own.counts:
+                return (yield from self._record_refusal(outcome, native))
+            return outcome
+        self._look_at_clock(response)
+        attributes = response.get("Attributes")
+        return Applied(message, None if attributes is None else self._entity(attributes), response=response)
+
+    def record(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
+        if "UpdateExpression" in native or "Item" in native:
+            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
+        return self.write(message, native)
+
+    def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
+        for name in ("ProjectionExpression", "AttributesToGet"):
+            if name in native:
+                raise InvalidUpdate(f"seen needs the whole entity to find the ledger in it: leave out {name}.")
+        entry = self._ledger.entry(message, self._clock())
+        item = yield from self._read({"ConsistentRead": True, **self._named(native)})
+        entity = None if item is None else self._without_ledger(item)
+        refusal = entry.judge(message, lookup(item or {}), entity=entity)
+        return Applied(message, entity) if refusal is None else refusal
+
+    def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+        item = yield from self._read(self._named(native))
+        return None if item is None else self._without_ledger(item)
+
+    def explain(self, message: Message, native: Mapping[str, Any]) -> dict[str, Any]:
+        return self._compiled(message, native, guard_put if "Item" in native else guard_update)[1].kwargs
+
+    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
+        return without_ledger(self._ledger.terms, item)
+
+    def _compiled(self, message: Message, native: Mapping[str, Any], guard: Guard) -> tuple[Attempt, Call]:
+        now = self._clock()
+        attempt = new_attempt(message, self._ledger.entry(message, now), self._attempts(), now)
+        return attempt, guard(attempt, {**self._table, **native}, self._spell)
+
+    def _send(self, call: Call) -> Flow[Mapping[str, Any]]:
+        """Send, and send again what met a transaction."""
+        for wait in _CONFLICT_WAITS:
+            try:
+                return cast("Mapping[str, Any]", (yield call))
+            except ClientError as error:
+                if _code(error) != "TransactionConflictException":
+                    raise
+            yield Wait(wait)
+        return cast("Mapping[str, Any]", (yield call))
+
+    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome]:
+        shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
+        if _code(error) == "ConditionalCheckFailedException":
+            # Typed values even from the resource layer: boto3 does not deserialise the members of an error.
+            item = cast("Mapping[str, Any] | None", error.response.get("Item"))
+            held = None if item is None else plain(item)
+            self._look_at_ledger(held or {})
+            return refused(attempt, held, shows=shows)
+        if "Item" in call.kwargs or not (_is_too_large(error) or _is_mistyped(error)):
+            raise self._put_too_large(call) if _is_too_large(error) else error from error
+        try:
+            held = yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True})
+        except ClientError:  # as where only writing is allowed
+            held = None
+        # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
+        outcome = refused(attempt, held, shows=shows)
+        if not isinstance(outcome, Rejected):
+            return outcome
+        raise self._too_large(held) if _is_too_large(error) else error from error
+
+    def _record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
+        """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
+        if outcome.entity is None or "Item" in native:
+            # A new entity would change what conditions say of it; and of an Item nobody tells which part is its key.
+            return Rejected(outcome.message, outcome.entity, settled=False)
+        attempt, call = self._compiled(outcome.message, native, guard_record)
+        try:
+            yield from self._send(call)
+        except ClientError as error:
+            found = yield from self._explain(error, attempt, call)
+            if isinstance(found, Rejected):  # the entity was deleted meanwhile
+                return Rejected(outcome.message, found.entity, settled=False)
+            return outcome if isinstance(found, Applied) else found
+        return outcome
+
+    def _too_large(self, item: Entity | None) -> EntityTooLarge:
+        sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
+        return EntityTooLarge(
+            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
+            f"further message that adds to it. {self._ledger.remedy}"
+        )
+
+    def _put_too_large(self, call: Call) -> EntityTooLarge:
+        return self._too_large(self._plain(call.kwargs["Item"]))
+
+    def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
+        response = yield Call("get_item", (), request)
+        item: Entity | None = response.get("Item")
+        return None if item is None else self._plain(item)
+
+    def _named(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        key = {"Key": typed(native["Key"])} if self._table and "Key" in native else {}
+        return {**self._table, **native, **key}
+
+    def _entity(self, attributes: Mapping[str, Any]) -> Entity:
+        item = self._plain(dict(attributes))
+        return self._without_ledger(item)
+
+    def _without_ledger(self, item: Entity) -> Entity:
+        self._look_at_ledger(item)
+        return without_ledger(self._ledger.terms, item)
+
+    def _plain(self, item: Entity) -> Entity:
+        return plain(item) if self._table else item
+
+    def _look_at_ledger(self, item: Entity) -> None:
+        names = [name for name in item if belongs(self._ledger.terms, name)]
+        self._watch.ledger(sum([_roughly(name, item[name]) for name in names]), sum(["@" in name for name in names]))
+
+    def _look_at_clock(self, response: Mapping[str, Any]) -> None:
+        now = self._clock()
+        if self._watch.wants_clock(now):
+            date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            if date:
+                self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+
+
+def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:
+    named = isinstance(getattr(table, "name", None), str)
+    if not named and not table_name:
+        raise ConfigurationError("A low-level client serves every table: say which one with table_name=.")
+    if named and table_name:
+        raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
+    check_ledger(ledger)
+    check_awaited(table, "update_item", awaited=awaited)
+
+
+def _roughly(name: str, value: Any) -> int:
+    """The bytes of an attribute; all marks of a set have about one length."""
+    if isinstance(value, AbstractSet):
+        members = cast("AbstractSet[Any]", value)
+        return len(name) + len(members) * size(next(iter(members)))
+    return len(name) + size(value)
+
+
+def _sizes(item: Entity, entity: Entity) -> str:
+    return f"it has {size(item)} now, {size(item) - size(entity)} of them its ledger's and {size(entity)} the caller's own"
+
+
+def _code(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def _is_too_large(error: ClientError) -> bool:
+    # The code is the same as for any bad request: only the text tells.
+    text = error.response.get("Error", {}).get("Message", "")
+    return _code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
+
+
+def _is_mistyped(error: ClientError) -> bool:
+    """May something else than the ledger stand in its place?"""
+    return _code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")

@@ -1,0 +1,87 @@
+"""Where a ledger's slots stand in an item: each is a top-level attribute. docs/format.md lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, cast
+
+from boto3.dynamodb.types import Binary
+
+from onewrite.dynamodb.values import raw
+from onewrite.entry import ABSENT, Lookup, Terms
+from onewrite.label import Slot, labelled_attribute, shows_plain_set
+from onewrite.ledger import SLOTS
+from onewrite.outcome import Entity
+
+ATTEMPT_SLOTS = 4
+
+
+def name_of(slot: Slot) -> str:
+    """The attribute in which a slot is."""
+    if not slot.key:
+        return slot.group
+    return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group}_{slot.key}"
+
+
+def attempts_name(attribute: str, slot: str) -> str:
+    return f"{attribute}_try_{slot}"
+
+
+@lru_cache(maxsize=256)
+def _ledger_names(attribute: str) -> re.Pattern[str]:
+    sets = rf"_(?:\d+(?:d|h|m|s|us)t?_r[0-{SLOTS - 1}]|all)"
+    return re.compile(rf"{re.escape(attribute)}(?:_ledger|{sets}|_try_r[0-{ATTEMPT_SLOTS - 1}]|@.*)", re.DOTALL)
+
+
+def belongs(terms: Terms, name: str) -> bool:
+    """Is this attribute one that the store's own ledger makes, or those before it?"""
+    return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
+
+
+def _is_made_by(attribute: str, name: str) -> bool:
+    return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
+
+
+def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
+    """The item without the store's own ledger, and without any other that has left its label in it."""
+    others, plain = set[str](), set[str]()
+    for name, value in item.items():
+        if (other := labelled_attribute(name, _text(value))) is not None:
+            others.add(other)
+            if shows_plain_set(_text(value)):
+                plain.add(other)
+    return {
+        name: value
+        for name, value in item.items()
+        if name not in plain and not belongs(terms, name) and not any(_is_made_by(other, name) for other in others)
+    }
+
+
+def _text(value: object) -> object:
+    """The text of a plain or a typed value."""
+    return cast("Mapping[str, object]", value).get("S") if isinstance(value, Mapping) else value
+
+
+def lookup(item: Mapping[str, Any]) -> Lookup:
+    """The ledger in an item, as the ledgers ask for it."""
+
+    def held(slot: Slot) -> object:
+        name = name_of(slot)
+        return _neutral(item[name]) if name in item else ABSENT
+
+    return held
+
+
+def _neutral(value: object) -> object:
+    match value:
+        case AbstractSet():
+            members = cast("AbstractSet[object]", value)
+            return frozenset([raw(member) if isinstance(member, Binary) else member for member in members])
+        case Decimal() if value == int(value):
+            return int(value)
+        case _:
+            return value

@@ -1,0 +1,205 @@
+"""What one message asks of an entity's ledger, in no engine's words, and what the ledger says about the message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, cast
+
+from onewrite.errors import InvalidMessage, LedgerMismatch
+from onewrite.label import Label, Slot, mismatch, other_kind
+from onewrite.message import Message, is_sortable
+from onewrite.outcome import Deferred, Duplicate, Entity, Stale
+
+Mark: TypeAlias = str | bytes
+Rule: TypeAlias = Literal["below", "absent", "next"]
+Refusal: TypeAlias = Duplicate | Stale | Deferred
+Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
+ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What all entries of one ledger have in common. In `no_set` may stand anything but a set."""
+
+    attribute: str
+    attributes: tuple[str, ...]  # its own, and those of the ledgers before it
+    plain_sets: frozenset[str]  # those among them that hold ids themselves
+    labels: tuple[Label, ...]
+    no_set: Slot | None
+    no_label: tuple[Slot, ...]  # a ledger of another kind under its default name: was it used before, or is it in use?
+    looks: tuple[Callable[[Message, float], Change], ...]  # those of the ledgers before it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sets:
+    """The sets of marks as one moment sees them: the one that gains a mark, those to look into, those to remove."""
+
+    present: Slot
+    live: tuple[Slot, ...]
+    dead: tuple[Slot, ...]
+    kind: type[Mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
+
+    sets: Sets
+    mark: Mark
+    aliases: tuple[Mark, ...] = ()
+
+    @property
+    def shape(self) -> object:
+        """Entries of one shape are spelt alike."""
+        return self.sets, len(self.aliases)
+
+    @property
+    def counts(self) -> bool:
+        return False
+
+    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
+        sets = [_marks(held(slot), self.sets.kind) for slot in self.sets.live]
+        spellings = (self.mark, *self.aliases)
+        return Duplicate(message, entity) if any(mark in marks for marks in sets for mark in spellings) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`)."""
+
+    slot: Slot
+    mark: int | str
+    rule: Rule
+    first: int = 0  # where a source begins, for "absent" and "next"
+
+    @property
+    def shape(self) -> object:
+        return self.rule, self.has_digits
+
+    @property
+    def counts(self) -> bool:
+        """Does each message wait for the one before it?"""
+        return self.rule != "below"
+
+    @property
+    def has_digits(self) -> bool:
+        """Is the mark a number written as text? Two of these compare as their numbers do only if they are equally long."""
+        return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
+
+    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
+        mark = held(self.slot)
+        if mark is ABSENT:
+            return self._judge_unknown_source(message, entity)
+        is_below = self._is_below(message, mark)
+        if mark == self.mark:
+            return Duplicate(message, entity)
+        if not is_below:
+            return Stale(message, cast("int | str", mark), entity)
+        if self.rule == "below" or not isinstance(mark, int) or mark + 1 == self.mark:
+            return None
+        return Deferred(message, mark + 1, entity)
+
+    def _is_below(self, message: Message, held: object) -> bool:
+        if isinstance(held, str) and isinstance(self.mark, str):
+            if len(held) != len(self.mark) and self.has_digits:
+                raise InvalidMessage(_DIGITS.format(mark=self.mark, source=message.source, held=held))
+            if is_sortable(self.mark) and not is_sortable(held):
+                raise LedgerMismatch(_UNSORTABLE.format(mark=self.mark, source=message.source, held=held))
+            return held < self.mark
+        if type(held) is int and isinstance(self.mark, int):
+            return held < self.mark
+        raise LedgerMismatch(
+            f"The mark of source {message.source!r} is {held!r}, and this message's sequence is {self.mark!r}: they do "
+            "not compare. Keep one type for each source, or give the ledger an attribute of its own."
+        )
+
+    def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
+        if self.rule != "next":
+            return None
+        if isinstance(self.mark, int) and self.mark < self.first:
+            return Stale(message, self.first - 1, entity)
+        return Deferred(message, self.first, entity)
+
+
+_DIGITS = (
+    "Sequence {mark!r} of source {source!r} cannot be compared with {held!r}, which the entity holds: text compares from the "
+    "left, so that numbers of different length are in the wrong order. Read the sequence as a number, as with "
+    "to_number(...) in json_body, or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
+)
+_UNSORTABLE = (
+    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {held!r}, which is not: they do not "
+    "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger an attribute of its own."
+)
+
+Change: TypeAlias = Remember | Advance
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only."""
+
+    terms: Terms
+    own: Change
+    also: tuple[Change, ...] = ()
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Entries of one shape are spelt alike, but for their values and the name of a source."""
+        return (self.terms, self.own.shape, *[change.shape for change in self.also])
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return (self.own, *self.also)
+
+    @property
+    def dead(self) -> tuple[Slot, ...]:
+        """The slots that this write removes."""
+        return tuple([slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead])
+
+    @property
+    def follows_gap(self) -> bool:
+        """Must a mark be there already? Then this message creates no entity."""
+        return isinstance(self.own, Advance) and self.own.rule == "next"
+
+    def judge(self, message: Message, held: Lookup, *, entity: Entity | None = None) -> Refusal | None:
+        """What the ledger says about the message, given what is stored; None if it lets it in."""
+        self.check(held)
+        refusals = [change.judge(message, held, entity) for change in self.changes]
+        return next((found for kind in _WEIGHTS for found in refusals if isinstance(found, kind)), None)
+
+    def check(self, held: Lookup) -> None:
+        """Raise `LedgerMismatch` where the entity has another ledger, or something else stands in its place."""
+        for label in self.terms.labels:
+            found = held(label.slot)
+            if found is not ABSENT and found not in label.accepts:
+                raise LedgerMismatch(mismatch(label, found))
+        for slot in self.terms.no_label:
+            if held(slot) is not ABSENT:
+                raise LedgerMismatch(other_kind(slot, held(slot)))
+        if self.terms.no_set is not None and _is_set(held(self.terms.no_set)):
+            raise LedgerMismatch(
+                f"{self.terms.attribute!r} holds a set, as a handler keeps it that remembers ids by itself, and this ledger does "
+                f'not look there. Give it also=SeenIds(retention=None, readable=True, attribute="{self.terms.attribute}") if '
+                "these are ids of messages, and else another attribute."
+            )
+
+
+_WEIGHTS = (Duplicate, Stale, Deferred)
+
+
+def _is_set(held: object) -> bool:
+    return isinstance(held, (frozenset, list))
+
+
+def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
+    if held is ABSENT:
+        return frozenset()
+    if isinstance(held, frozenset):
+        marks = cast("frozenset[Mark]", held)
+        if all(isinstance(mark, kind) for mark in marks):
+            return marks
+    raise LedgerMismatch(
+        f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', held)).__name__} with something else: another writer "
+        "uses its attribute. Give the ledger an attribute of its own, or repair the entity."
+    )

@@ -1,0 +1,320 @@
+"""What a guarded collection does, step by step, without a client: the flows that both classes run.
+
+A write that matches nothing needs a second look. It reads what a majority holds, from the primary, because "duplicate" lets
+the broker forget the message: a mark that a failover can take back is no reason for that. The write that matched nothing has
+by then waited for the majority itself, so the look sees whatever stood in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import bson
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from onewrite.entry import Entry
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.flow import Call, Flow, check_awaited
+from onewrite.ledger import Ledger, check_ledger
+from onewrite.message import Message
+from onewrite.mongodb.expression import Update, check_filter, identity
+from onewrite.mongodb.layout import Document, belongs, lookup, path_of, without_ledger
+from onewrite.mongodb.request import (
+    Guarded,
+    check_indexes,
+    check_options,
+    guard_insert,
+    guard_record,
+    guard_update,
+    in_transaction,
+    keeps_text,
+)
+from onewrite.mongodb.verdict import (
+    is_of_entity,
+    is_too_large,
+    may_be_ledger,
+    says_nothing_was_done,
+    unmatched,
+)
+from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.watch import Watch
+
+Writer = Literal["update_one", "find_one_and_update"]
+Durability = Literal["majority", "acknowledged"]
+
+# Each round after the second answers a concurrent delete.
+_ROUNDS = 6
+LARGEST_DOCUMENT = 16 * 1024 * 1024
+_LOOK_OPTIONS = ("session", "collation", "comment")
+
+
+class Flows:
+    """What both classes do, without a client."""
+
+    def __init__(
+        self,
+        collection: Any,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        fields: Sequence[str],
+        durability: Durability,
+        *,
+        awaited: bool,
+    ) -> None:
+        check_ledger(ledger)
+        check_awaited(collection, "update_one", awaited=awaited)
+        self.target = _durable(collection, durability)
+        self._ledger = ledger
+        self._clock = clock
+        self._fields = _checked(fields)
+        self._watch = Watch(ledger.skew)
+        # mongomock does not know it, and has neither collations nor time series.
+        self._has_options = hasattr(cast("type[object]", type(self.target)), "options")
+        self._has_index = False
+
+    def update(self, message: Message, query: Document, update: Update, native: Document, writer: Writer) -> Flow[Outcome]:
+        return self._write(message, guard_update(self._entry(message), self._fields, query, update, native), writer)
+
+    def record(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
+        entry = self._entry(message)
+        check_filter(entry.terms, query)
+        creates = "_id" in identity(query, self._fields) and not in_transaction(native)
+        return self._write(message, guard_record(entry, self._fields, query, {"upsert": creates, **native}), "update_one")
+
+    def insert(self, message: Message, document: Document, native: Document) -> Flow[Outcome]:
+        entry = self._entry(message)
+        guarded = guard_insert(entry, document, native)
+        yield from self._check_collection(entry, inserts=True)
+        entity = {"_id": document["_id"]}
+        for turn in range(1, _ROUNDS + 1):
+            raced: DuplicateKeyError | None = None
+            if not entry.follows_gap:  # such a message creates nothing
+                raced, reply = yield from self._create(guarded, entity, native)
+                if raced is None:
+                    return Applied(message, response=reply)
+            found = yield from self._look(entity, native)
+            if found is None and raced is not None and turn < _ROUNDS:
+                continue  # it was deleted meanwhile
+            if found is None and raced is not None:
+                raise raced
+            outcome = unmatched(entry, message, found)
+            if isinstance(outcome, Rejected) and raced is not None:
+                outcome = yield from self._confirmed(entry, message, entity, native)
+            return (yield from self._settled(outcome, entity, native))
+        raise AssertionError  # pragma: no cover  # the last turn returns or raises
+
+    def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
+        entry = self._entry(message)
+        check_filter(entry.terms, query)
+        for name in native:
+            if name not in _LOOK_OPTIONS:
+                raise InvalidUpdate(
+                    f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
+                )
+        yield from self._check_collection(entry)
+        found = yield from self._look(identity(query, self._fields), native)
+        outcome = unmatched(entry, message, found)
+        return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
+
+    def find(self, query: Document, native: Document) -> Flow[Entity | None]:
+        found = yield Call("find_one", (query,), dict(native))
+        return None if found is None else self._without_ledger(found)
+
+    def explain(self, message: Message, query: Document, update: Update, native: Document) -> dict[str, Any]:
+        guarded = guard_update(self._entry(message), self._fields, query, update, native)
+        return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
+
+    def without_ledger(self, document: Document) -> Entity:
+        return without_ledger(self._ledger.terms, document)
+
+    def _entry(self, message: Message) -> Entry:
+        return self._ledger.entry(message, self._clock())
+
+    def _write(self, message: Message, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
+        yield from self._check_collection(guarded.entry)
+        upsert, failure = guarded.upsert, None
+        for turn in range(1, _ROUNDS + 1):
+            failure = None
+            try:
+                reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
+            except (OperationFailure, DocumentTooLarge) as error:
+                # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
+                if not upsert or not says_nothing_was_done(error):
+                    raise (yield from self._diagnosed(error, guarded)) from error
+                failure = error
+            else:
+                if _landed(writer, reply, upsert=upsert):
+                    return self._applied(message, writer, reply)
+            found = yield from self._look_after(failure, guarded)
+            outcome = unmatched(guarded.entry, message, found)
+            if not isinstance(outcome, Rejected):
+                return outcome
+            if failure is not None and found is None and not _is_race(failure, guarded):
+                raise (yield from self._diagnosed(failure, guarded)) from failure
+            following = next_try(guarded, turn, failed=failure is not None, exists=found is not None)
+            if following is None:
+                return (yield from self._settled(outcome, guarded.entity, guarded.native))
+            upsert = following
+        if failure is not None:
+            raise failure
+        return Rejected(message)
+
+    def _applied(self, message: Message, writer: Writer, reply: Any) -> Applied:
+        if writer == "find_one_and_update":
+            return Applied(message, None if reply is None else self._without_ledger(reply))
+        now = self._clock()
+        if self._watch.wants_clock(now) and (time := reply.raw_result.get("operationTime")):
+            self._watch.clock(now, time.time)
+        return Applied(message, response=reply)
+
+    def _settled(self, outcome: Outcome, entity: Document, native: Document) -> Flow[Outcome]:
+        """Move the mark over a message that the caller's condition refused, where those behind it wait for that."""
+        message = outcome.message
+        entry = self._entry(message)
+        if not isinstance(outcome, Rejected) or not entry.own.counts:
+            return outcome
+        if outcome.entity is None:  # a new entity would change what conditions say of it
+            return Rejected(message, settled=False)
+        options = {name: native[name] for name in ("session", "comment") if name in native}
+        guarded = guard_record(entry, self._fields, entity, options)
+        reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
+        if _landed("update_one", reply, upsert=False):
+            return outcome
+        found = unmatched(entry, message, (yield from self._look(entity, native)))
+        return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
+
+    def _create(self, document: Document, entity: Document, native: Document) -> Flow[tuple[DuplicateKeyError | None, Any]]:
+        try:
+            reply = yield Call("insert_one", (document,), dict(native))
+        except DuplicateKeyError as error:
+            if is_of_entity(error, entity):
+                return error, None
+            raise
+        except (OperationFailure, DocumentTooLarge) as error:
+            if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+                raise self._too_large(document) from error
+            raise
+        return None, reply
+
+    def _confirmed(self, entry: Entry, message: Message, entity: Document, native: Document) -> Flow[Outcome]:
+        """Look again once what stood in the way is safe.
+
+        A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
+        that matches nothing waits for the same, and says so.
+        """
+        nothing: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
+        options = {name: native[name] for name in ("session", "comment") if name in native}
+        yield Call("update_one", (nothing, {"$unset": {path_of(entry.terms.labels[0].slot): ""}}), options)
+        return unmatched(entry, message, (yield from self._look(entity, native)))
+
+    def _look(self, entity: Document, native: Document) -> Flow[Document | None]:
+        options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
+        found: Document | None = yield Call("find_one", (entity,), options)
+        if found is not None:
+            self._look_at_ledger(found)
+        return found
+
+    def _look_after(self, failure: Exception | None, guarded: Guarded) -> Flow[Document | None]:
+        """Look, and where that fails too, let the write's own failure be the one that is seen."""
+        try:
+            return (yield from self._look(guarded.entity, guarded.native))
+        except PyMongoError:
+            if failure is None:
+                raise
+            raise failure from None
+
+    def _diagnosed(self, error: Exception, guarded: Guarded) -> Flow[Exception]:
+        """What the failure means for the ledger, or the failure itself."""
+        too_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
+        if in_transaction(guarded.native) or not (too_large or may_be_ledger(error)):
+            return error  # a transaction is aborted by now, and shows nothing any more
+        found = (yield from self._look(guarded.entity, guarded.native)) or {}
+        if too_large:
+            return self._too_large(found)
+        guarded.entry.judge(Message("unknown"), lookup(found))  # raises where something else stands in the ledger's place
+        return error
+
+    def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
+        """Once a store: can two entities be taken for one here, or one for two?"""
+        if self._has_options and (inserts or self._fields or keeps_text(entry)):
+            check_options((yield Call("options")), self._fields, inserts=inserts, text=keeps_text(entry))
+            self._has_options = False
+        if self._fields and not self._has_index:
+            check_indexes((yield Call("index_information")), self._fields)
+            self._has_index = True
+
+    def _without_ledger(self, document: Document) -> Entity:
+        self._look_at_ledger(document)
+        return self.without_ledger(document)
+
+    def _look_at_ledger(self, document: Document) -> None:
+        own = {name: value for name, value in document.items() if belongs(self._ledger.terms, name)}
+        sources = sum(
+            [
+                len(cast("Document", value))
+                for name, value in own.items()
+                if name.endswith("@") and isinstance(value, Mapping)
+            ]
+        )
+        self._watch.ledger(len(bson.encode(own)), sources)
+
+    def _too_large(self, document: Document) -> EntityTooLarge:
+        total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
+        return EntityTooLarge(
+            f"The entity would exceed MongoDB's {LARGEST_DOCUMENT} bytes. It has {total} bytes now, {total - own} of them its "
+            f"ledger's and {own} the caller's own. It is unchanged, and will refuse every further message that adds to it. "
+            f"{self._ledger.remedy}"
+        )
+
+
+def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool) -> bool | None:
+    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
+    if failed:
+        return False  # the entity is there: now the write matches it, or has a reason not to
+    if guarded.upsert and not (exists and guarded.conditional):
+        return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
+    if turn == 1 and guarded.entry.follows_gap:
+        return False  # the gap that kept the message out may have been filled before the look
+    return None
+
+
+def _is_race(failure: Exception, guarded: Guarded) -> bool:
+    """Did another create the entity first? It may be deleted again by now."""
+    return isinstance(failure, DuplicateKeyError) and is_of_entity(failure, guarded.entity)
+
+
+def _checked(fields: object) -> tuple[str, ...]:
+    if (
+        isinstance(fields, str)
+        or not isinstance(fields, Sequence)
+        or not all(isinstance(field, str) for field in cast("Sequence[object]", fields))
+    ):
+        raise ConfigurationError(
+            f'identity={fields!r}: give the names of the fields that name one entity, as in ("email",).'
+        )
+    return tuple(cast("Sequence[str]", fields))
+
+
+def _durable(collection: Any, durability: Durability) -> Any:
+    concern: WriteConcern = collection.write_concern
+    if concern.document.get("w") == 0:
+        raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
+    if durability == "acknowledged":
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+    if durability != "majority":
+        raise ConfigurationError(f'durability={durability!r}: give "majority", or "acknowledged" to risk a failover.')
+    return collection.with_options(
+        write_concern=WriteConcern("majority", j=True, wtimeout=concern.document.get("wtimeout")),
+        read_concern=ReadConcern("majority"),
+        read_preference=ReadPreference.PRIMARY,
+    )
+
+
+def _landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
+    """Did the write match or create? Not `did_upsert` or `modified_count`: mongomock has another idea of the first."""
+    if writer == "find_one_and_update":
+        return reply is not None or upsert  # with upsert, None is a new document's state before
+    return bool(reply.matched_count == 1 or reply.upserted_id is not None)

@@ -1,0 +1,80 @@
+"""Where a ledger's slots stand in a document: each group of them is a field. docs/format.md lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from onewrite.entry import ABSENT, Lookup, Terms
+from onewrite.errors import LedgerMismatch
+from onewrite.label import Slot, labelled_attribute, shows_plain_set
+from onewrite.outcome import Entity
+
+Document: TypeAlias = Mapping[str, Any]
+
+
+def path_of(slot: Slot) -> str:
+    return f"{slot.group}.{slot.key}" if slot.key else slot.group
+
+
+@lru_cache(maxsize=256)
+def _ledger_names(attribute: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(attribute)}(?:_ledger|_all|_\d+(?:d|h|m|s|us)t?|@)")
+
+
+def belongs(terms: Terms, name: str) -> bool:
+    """Is this field one that the store's own ledger makes, or those before it?"""
+    return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
+
+
+def _is_made_by(attribute: str, name: str) -> bool:
+    return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
+
+
+def without_ledger(terms: Terms, document: Document) -> Entity:
+    """The document without the store's own ledger, and without any other that has left its label in it."""
+    others, plain = set[str](), set[str]()
+    for name, value in document.items():
+        if (other := labelled_attribute(name, value)) is not None:
+            others.add(other)
+            if shows_plain_set(value):
+                plain.add(other)
+    return {
+        name: value
+        for name, value in document.items()
+        if name not in plain and not belongs(terms, name) and not any(_is_made_by(other, name) for other in others)
+    }
+
+
+def lookup(document: Document) -> Lookup:
+    """The ledger in a document, as the ledgers ask for it."""
+
+    def held(slot: Slot) -> object:
+        found: object = document.get(slot.group, ABSENT)
+        if found is not ABSENT and slot.key:
+            if not isinstance(found, Mapping):
+                raise LedgerMismatch(
+                    f"{slot.group!r} holds a {type(found).__name__} where the ledger keeps a document: another writer uses it. "
+                    "Give the ledger an attribute of its own, or repair the entity."
+                )
+            found = cast("Document", found).get(slot.key, ABSENT)
+        return _neutral(found)
+
+    return held
+
+
+def _neutral(value: object) -> object:
+    match value:
+        case list():
+            try:
+                return frozenset(cast("list[object]", value))
+            except TypeError:  # documents or arrays in it: no marks
+                return cast("object", value)
+        case float() if value.is_integer():  # as a shell writes numbers
+            return int(value)
+        case int() if not isinstance(value, bool):
+            return int(value)  # Int64 is an int of its own
+        case _:
+            return value

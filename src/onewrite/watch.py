@@ -1,0 +1,56 @@
+"""What an operator should know of a store and nobody asks: said in the log `onewrite`, once a store and not once a message."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+_log = logging.getLogger("onewrite")
+
+LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
+MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
+_PAUSE = 3600.0  # seconds between two looks at the server's clock
+
+
+class Watch:
+    """Looks at what passes by anyway: the time in an answer, the ledger in an entity. It asks for nothing."""
+
+    def __init__(self, skew: timedelta | None) -> None:
+        self._skew = skew
+        self._looked: float | None = None
+        self._said: set[str] = set()
+
+    def wants_clock(self, now: float) -> bool:
+        """Is it time to compare the clocks again? A ledger that knows no time never asks."""
+        if self._skew is None or (self._looked is not None and abs(now - self._looked) < _PAUSE):
+            return False
+        self._looked = now
+        return True
+
+    def clock(self, now: float, server: float) -> None:
+        if self._skew is not None and abs(now - server) > self._skew.total_seconds():
+            self._say(
+                "clock",
+                f"This process's clock is {abs(now - server):.0f} seconds {'ahead of' if now > server else 'behind'} the database's, "
+                f"and the ledger bears {self._skew.total_seconds():.0f}: messages may be forgotten too early, for all writers of "
+                "the entity. Set the clock right.",
+            )
+
+    def ledger(self, size: int, sources: int) -> None:
+        if size > LARGE_LEDGER:
+            self._say(
+                "size",
+                f"The ledger of an entity has {size} bytes, which DynamoDB bills in every write of it and MongoDB reads and "
+                "rewrites: give SeenIds a shorter retention, or one entity fewer messages. Said once for this store.",
+            )
+        if sources > MANY_SOURCES:
+            self._say(
+                "sources",
+                f"An entity holds the marks of {sources} sources, none of which is ever removed: let fewer sources feed one "
+                "entity, or use SeenIds. Said once for this store.",
+            )
+
+    def _say(self, about: str, text: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            _log.warning(text)
