@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.label import Label, Slot, mismatch, other_kind
@@ -41,6 +41,28 @@ class Sets:
     kind: type[Mark]
 
 
+class RememberShape(NamedTuple):
+    sets: Sets
+    aliases: int
+
+
+class AdvanceShape(NamedTuple):
+    rule: Rule
+    has_digits: bool
+
+
+class Shape(NamedTuple):
+    """What entries have in common that are spelt alike, but for their values and the name of a source: `own` is the first."""
+
+    terms: Terms
+    changes: tuple[RememberShape | AdvanceShape, ...]
+
+    @property
+    def dead(self) -> tuple[Slot, ...]:
+        """The slots that a write removes."""
+        return tuple([slot for change in self.changes if isinstance(change, RememberShape) for slot in change.sets.dead])
+
+
 @dataclass(frozen=True, slots=True)
 class Remember:
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
@@ -50,9 +72,8 @@ class Remember:
     aliases: tuple[Mark, ...] = ()
 
     @property
-    def shape(self) -> object:
-        """Entries of one shape are spelt alike."""
-        return self.sets, len(self.aliases)
+    def shape(self) -> RememberShape:
+        return RememberShape(self.sets, len(self.aliases))
 
     @property
     def counts(self) -> bool:
@@ -74,8 +95,8 @@ class Advance:
     first: int = 0  # where a source begins, for "absent" and "next"
 
     @property
-    def shape(self) -> object:
-        return self.rule, self.has_digits
+    def shape(self) -> AdvanceShape:
+        return AdvanceShape(self.rule, self.has_digits)
 
     @property
     def counts(self) -> bool:
@@ -144,18 +165,14 @@ class Entry:
     also: tuple[Change, ...] = ()
 
     @property
-    def shape(self) -> tuple[object, ...]:
-        """Entries of one shape are spelt alike, but for their values and the name of a source."""
-        return (self.terms, self.own.shape, *[change.shape for change in self.also])
+    def shape(self) -> Shape:
+        if self.also:
+            return Shape(self.terms, tuple([change.shape for change in self.changes]))
+        return Shape(self.terms, (self.own.shape,))
 
     @property
     def changes(self) -> tuple[Change, ...]:
         return (self.own, *self.also)
-
-    @property
-    def dead(self) -> tuple[Slot, ...]:
-        """The slots that this write removes."""
-        return tuple([slot for change in self.changes if isinstance(change, Remember) for slot in change.sets.dead])
 
     @property
     def follows_gap(self) -> bool:

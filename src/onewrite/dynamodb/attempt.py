@@ -29,14 +29,11 @@ class Attempt:
     message: Message
     entry: Entry
     token: bytes
+    now: float
     ring: Ring  # where the tokens of attempts are
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        return (self.ring, *self.entry.shape)
 
 
 def new_attempt(message: Message, entry: Entry, name: str, now: float) -> Attempt:
     """`name` is any text that no other call has."""
     token = blake2b(name.encode(), digest_size=_TOKEN_BYTES).digest()
-    return Attempt(message, entry, token, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS))
+    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS))

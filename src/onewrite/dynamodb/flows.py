@@ -66,13 +66,17 @@ class Flows:
     def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
         attempt, call = self._compiled(message, native, guard)
         try:
-            response = yield from self._send(call)
+            try:
+                response = yield call
+            except ClientError as error:
+                response = yield from self._insist(error, call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 return (yield from self._record_refusal(outcome, native))
             return outcome
-        self._look_at_clock(response)
+        if self._watch.wants_clock(attempt.now):
+            self._look_at_clock(attempt.now, response)
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes), response=response)
 
@@ -106,16 +110,17 @@ class Flows:
         attempt = new_attempt(message, self._ledger.entry(message, now), self._attempts(), now)
         return attempt, guard(attempt, {**self._table, **native}, self._spell)
 
-    def _send(self, call: Call) -> Flow[Mapping[str, Any]]:
-        """Send, and send again what met a transaction."""
+    def _insist(self, error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
+        """Send again what met a transaction, and raise anything else."""
         for wait in _CONFLICT_WAITS:
+            if _code(error) != "TransactionConflictException":
+                break
+            yield Wait(wait)
             try:
                 return cast("Mapping[str, Any]", (yield call))
-            except ClientError as error:
-                if _code(error) != "TransactionConflictException":
-                    raise
-            yield Wait(wait)
-        return cast("Mapping[str, Any]", (yield call))
+            except ClientError as again:
+                error = again
+        raise error
 
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
@@ -144,7 +149,10 @@ class Flows:
             return Rejected(outcome.message, outcome.entity, settled=False)
         attempt, call = self._compiled(outcome.message, native, guard_record)
         try:
-            yield from self._send(call)
+            try:
+                yield call
+            except ClientError as error:
+                yield from self._insist(error, call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
             if isinstance(found, Rejected):  # the entity was deleted meanwhile
@@ -186,12 +194,10 @@ class Flows:
         names = [name for name in item if belongs(self._ledger.terms, name)]
         self._watch.ledger(sum([_roughly(name, item[name]) for name in names]), sum(["@" in name for name in names]))
 
-    def _look_at_clock(self, response: Mapping[str, Any]) -> None:
-        now = self._clock()
-        if self._watch.wants_clock(now):
-            date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            if date:
-                self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+    def _look_at_clock(self, now: float, response: Mapping[str, Any]) -> None:
+        date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date:
+            self._watch.clock(now, parsedate_to_datetime(date).timestamp())
 
 
 def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:

@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, belongs, name_of
+from onewrite.dynamodb.layout import attempts_name, belongs, name_of
 from onewrite.dynamodb.values import Members, Spell, is_typed, sendable
-from onewrite.entry import Advance, Change, Entry, Mark, Remember
+from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape, Shape, Terms
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
-from onewrite.ring import slots
+from onewrite.label import Label
+from onewrite.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)  # no reserved word has an underscore in it
@@ -35,19 +36,18 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sen
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attempt, native, spell)
-    values = {**values, **_values(attempt)}
+    names = {**names, **form.names, **_names(attempt.entry)}
     kwargs = {
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
-        "ExpressionAttributeNames": {**names, **form.names, **_names(attempt.entry)},
-        "ExpressionAttributeValues": {name: spell(name, value) for name, value in values.items()},
+        "ExpressionAttributeValues": {**values, **form.values, **_spelt(_values(attempt), spell)},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if not kwargs["ExpressionAttributeNames"]:  # DynamoDB refuses an empty map
-        del kwargs["ExpressionAttributeNames"]
+    if names:  # DynamoDB refuses an empty map
+        kwargs["ExpressionAttributeNames"] = names
     if "Key" in native:  # else the driver says what is missing
-        kwargs["Key"] = {name: spell(name, value) for name, value in _mapping(native, "Key").items()}
+        kwargs["Key"] = _spelt(_mapping(native, "Key"), spell)
     return Call("update_item", (), kwargs)
 
 
@@ -56,21 +56,25 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendab
     item = _mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
-    _check_roots(attempt.entry, {}, item)
+    _check_roots(attempt.entry.terms, {}, item)
     _check_plain(item, spell)
     native, names, values, form = _read(attempt, native, spell)
-    keys, ours = _possible_keys(item), _values(attempt)
-    item, values = {**item, **_stored(attempt, ours)}, {**values, **_only(form.used, ours)}
+    keys, ours = _possible_keys(item), {**form.values, **_spelt(_values(attempt), spell)}
+    values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {name: spell(name, value) for name, value in item.items()},
+        "Item": {**_spelt(item, spell), **_stored(attempt, ours)},
         "ConditionExpression": _absent(keys, form.condition),
         "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if values:  # as above
-        kwargs["ExpressionAttributeValues"] = {name: spell(name, value) for name, value in values.items()}
+        kwargs["ExpressionAttributeValues"] = values
     return Call("put_item", (), kwargs)
+
+
+def _spelt(values: Mapping[str, Any], spell: Spell) -> dict[str, Any]:
+    return {name: spell(name, value) for name, value in values.items()}
 
 
 def guard_record(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
@@ -114,28 +118,27 @@ class _Words:
         return placeholder
 
 
-def _conditions(attempt: Attempt, words: _Words) -> list[str]:
+def _conditions(shape: Shape, words: _Words) -> list[str]:
     """What the ledger asks of the entity, each part to be joined by AND."""
-    entry = attempt.entry
     parts: list[str] = []
-    for n, label in enumerate(entry.terms.labels):
+    for n, label in enumerate(shape.terms.labels):
         name = words(name_of(label.slot))
-        equal = [f"{name}={value}" for value in _label_values(n, len(label.accepts))]
+        equal = [f"{name}={value}" for value in _label_values(n, label)]
         parts.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
-    parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in entry.terms.no_label])
-    if entry.terms.no_set is not None:
-        parts.append(f"NOT attribute_type({words(name_of(entry.terms.no_set))},:ow_ss)")
-    for n, change in enumerate(entry.changes):
-        parts.extend(_lacks(change, n, words) if isinstance(change, Remember) else [_is_past(change, n)])
+    parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in shape.terms.no_label])
+    if shape.terms.no_set is not None:
+        parts.append(f"NOT attribute_type({words(name_of(shape.terms.no_set))},:ow_ss)")
+    for n, change in enumerate(shape.changes):
+        parts.extend(_lacks(change, n, words) if isinstance(change, RememberShape) else [_is_past(change, n)])
     return parts
 
 
-def _lacks(change: Remember, n: int, words: _Words) -> list[str]:
-    marks = [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(len(change.aliases))]]
+def _lacks(change: RememberShape, n: int, words: _Words) -> list[str]:
+    marks = [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(change.aliases)]]
     return [f"NOT contains({words(name_of(slot))},{mark})" for slot in change.sets.live for mark in marks]
 
 
-def _is_past(change: Advance, n: int) -> str:
+def _is_past(change: AdvanceShape, n: int) -> str:
     mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
     if change.rule == "absent":
         return absent
@@ -147,70 +150,74 @@ def _is_past(change: Advance, n: int) -> str:
     return f"({absent} OR {below})"
 
 
-def _clauses(attempt: Attempt, words: _Words) -> dict[str, str]:
+def _clauses(shape: Shape, ring: Ring, words: _Words) -> dict[str, str]:
     """What the ledger adds to the clauses of the update."""
-    entry, own = attempt.entry, attempt.entry.own
-    sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(entry.terms.labels)]
+    own = shape.changes[0]
+    sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(shape.terms.labels)]
     adds: list[str] = []
-    removes = [words(name_of(slot)) for slot in entry.dead]
-    if isinstance(own, Remember):
+    removes = [words(name_of(slot)) for slot in shape.dead]
+    if isinstance(own, RememberShape):
         adds.append(f"{words(name_of(own.sets.present))} :ow_s")
     else:
         sets.append("#ow_m0=:ow_m0")
-    tries = {slot: words(attempts_name(entry.terms.attribute, slot)) for slot in slots(ATTEMPT_SLOTS)}
-    adds.append(f"{tries[attempt.ring.present]} :ow_a")
-    removes.extend([tries[slot] for slot in attempt.ring.dead])
+    attribute = shape.terms.attribute
+    adds.append(f"{words(attempts_name(attribute, ring.present))} :ow_a")
+    removes.extend([words(attempts_name(attribute, slot)) for slot in ring.dead])
     return {"SET": ",".join(sets), "ADD": ",".join(adds), "REMOVE": ",".join(removes)}
 
 
-def _label_values(n: int, accepted: int) -> list[str]:
-    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, accepted)]]
+def _label_values(n: int, label: Label) -> list[str]:
+    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, len(label.accepts))]]
+
+
+def _constants(terms: Terms) -> dict[str, str]:
+    """The values that are the same for all messages."""
+    values = {} if terms.no_set is None else {":ow_ss": "SS"}
+    for n, label in enumerate(terms.labels):
+        values.update(zip(_label_values(n, label), label.accepts, strict=True))
+    return values
 
 
 def _names(entry: Entry) -> dict[str, str]:
     """The names of marks, which are those of sources."""
+    if isinstance(entry.own, Remember) and not entry.also:
+        return {}
     changes = enumerate(entry.changes)
     return {f"#ow_m{n}": name_of(change.slot) for n, change in changes if isinstance(change, Advance)}
 
 
 def _values(attempt: Attempt) -> dict[str, Any]:
+    """The values of this message."""
     entry = attempt.entry
     values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
-    for n, label in enumerate(entry.terms.labels):
-        values.update(zip(_label_values(n, len(label.accepts)), label.accepts, strict=True))
-    if entry.terms.no_set is not None:
-        values[":ow_ss"] = "SS"
     if isinstance(entry.own, Remember):
         values[":ow_s"] = Members((entry.own.mark,))
     for n, change in enumerate(entry.changes):
-        values.update(_change_values(change, n))
+        values[f":ow_m{n}"] = change.mark
+        if isinstance(change, Remember):
+            values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
+        else:
+            values.update(_mark_values(change, n))
     return values
 
 
-def _change_values(change: Change, n: int) -> dict[str, Any]:
-    values: dict[str, Mark | int] = {f":ow_m{n}": change.mark}
-    if isinstance(change, Remember):
-        values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
-        return values
-    if isinstance(change.mark, int) and abs(change.mark) >= _BEYOND:
-        raise InvalidMessage(
-            f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
-        )
-    if change.has_digits:
-        values |= {f":ow_n{n}": len(cast("str", change.mark)), ":ow_z": "0"}
-    if change.rule == "absent":
-        return values
-    return {**values, ":ow_p": int(change.mark) - 1} if change.rule == "next" else values
+def _mark_values(change: Advance, n: int) -> dict[str, str | int]:
+    mark = change.mark
+    if isinstance(mark, str):
+        return {f":ow_n{n}": len(mark), ":ow_z": "0"} if change.has_digits else {}
+    if abs(mark) >= _BEYOND:
+        raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
+    return {":ow_p": mark - 1} if change.rule == "next" else {}
 
 
 def _stored(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """What a new entity's ledger looks like."""
+    """What a new entity's ledger looks like, its values being those of the request."""
     entry, own = attempt.entry, attempt.entry.own
-    held = {name_of(label.slot): label.text for label in entry.terms.labels}
+    held = {name_of(label.slot): ours[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
     held[attempts_name(entry.terms.attribute, attempt.ring.present)] = ours[":ow_a"]
     if isinstance(own, Remember):
         return {**held, name_of(own.sets.present): ours[":ow_s"]}
-    return {**held, name_of(own.slot): own.mark}
+    return {**held, name_of(own.slot): ours[":ow_m0"]}
 
 
 # --- the caller's part -------------------------------------------------------------------------------------------------
@@ -219,34 +226,30 @@ _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any]
 
 
 def _read(attempt: Attempt, native: Mapping[str, Any], spell: Spell) -> _Read:
-    """The caller's call, its names and values, and its expressions with the ledger's folded in."""
+    """The caller's call, its names and its spelt values, and its expressions with the ledger's folded in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = _written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
     _check_plain(values, spell)
     _check_plain(_mapping(native, "Key"), spell)
-    expressions = (native.get("UpdateExpression"), native.get("ConditionExpression"))
-    placeholders = (tuple(names.items()), tuple(values))
+    written = _Written(
+        tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
+    )
     try:
-        form = _form(_Spelt(attempt), tuple(native), expressions, placeholders)
+        form = _form(attempt.entry.shape, attempt.ring, spell, written)
     except TypeError:  # something that is no text, and fits no cache
-        form = _form.__wrapped__(_Spelt(attempt), tuple(native), expressions, placeholders)
-    return native, names, values, form
+        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, spell, written)
+    return native, names, _spelt(values, spell), form
 
 
-class _Spelt:
-    """An attempt, equal to any other that is spelt alike."""
+class _Written(NamedTuple):
+    """The part of a native call that is nearly always made of literals."""
 
-    __slots__ = ("attempt", "shape")
-
-    def __init__(self, attempt: Attempt) -> None:
-        self.attempt, self.shape = attempt, attempt.shape
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Spelt) and self.shape == other.shape
-
-    def __hash__(self) -> int:
-        return hash(self.shape)
+    arguments: tuple[str, ...]
+    update: str | None
+    condition: str | None
+    names: tuple[tuple[str, str], ...]
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,36 +259,30 @@ class _Form:
     update: str
     condition: str
     names: Mapping[str, str]
+    values: Mapping[str, Any]
     used: frozenset[str]
 
 
-@lru_cache(maxsize=1024)  # a native call is nearly always made of literals
-def _form(
-    spelt: _Spelt,
-    arguments: tuple[str, ...],
-    expressions: tuple[str | None, str | None],
-    placeholders: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
-) -> _Form:
+@lru_cache(maxsize=1024)
+def _form(shape: Shape, ring: Ring, spell: Spell, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
-    attempt, words = spelt.attempt, _Words()
-    names, values = dict(placeholders[0]), placeholders[1]
-    _check_arguments(arguments)
-    _check_types(expressions, names)
-    _check_placeholders([*names, *values])
-    update, condition = expressions
-    theirs = None if update is None else read_update(update)
+    words, names = _Words(), dict(written.names)
+    _check_arguments(written.arguments)
+    _check_types(written, names)
+    _check_placeholders([*names, *written.values])
+    theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
-        _check_roots(attempt.entry, names, theirs.roots)
-    conditions = " AND ".join(_conditions(attempt, words))
+        _check_roots(shape.terms, names, theirs.roots)
+    conditions = " AND ".join(_conditions(shape, words))
     used = frozenset(_OURS.findall(conditions))
-    merged = merge_update(theirs, _clauses(attempt, words))
-    if condition is not None:
-        read = read_condition(condition)
-        _check_roots(attempt.entry, names, read.roots)
+    merged = merge_update(theirs, _clauses(shape, ring, words))
+    if written.condition is not None:
+        read = read_condition(written.condition)
+        _check_roots(shape.terms, names, read.roots)
         conditions = f"{conditions} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", conditions)
-    return _Form(merged, conditions, words.names, used)
+    return _Form(merged, conditions, words.names, _spelt(_constants(shape.terms), spell), used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
@@ -294,8 +291,9 @@ def _check_arguments(arguments: tuple[str, ...]) -> None:
             raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
 
 
-def _check_types(expressions: tuple[object, object], names: Mapping[str, object]) -> None:
-    for what, text in zip(("UpdateExpression", "ConditionExpression"), expressions, strict=True):
+def _check_types(written: _Written, names: Mapping[str, object]) -> None:
+    expressions: dict[str, object] = {"UpdateExpression": written.update, "ConditionExpression": written.condition}
+    for what, text in expressions.items():
         if text is not None and not isinstance(text, str):
             raise _mistyped(what, text, "text")
     for placeholder, name in names.items():
@@ -343,18 +341,18 @@ def _check_plain(values: Mapping[str, Any], spell: Spell) -> None:
     if spell is sendable:
         return
     for name, value in values.items():
-        if is_typed(value):
+        if type(value) is dict and is_typed(cast("object", value)):
             raise InvalidUpdate(
                 f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a "
                 "map. Give it the value alone."
             )
 
 
-def _check_roots(entry: Entry, names: Mapping[str, str], roots: Iterable[str]) -> None:
+def _check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
     _check_placeholders(roots)
     for root in roots:
         name = names.get(root, root)
-        if belongs(entry.terms, name):
+        if belongs(terms, name):
             raise InvalidUpdate(
                 f"This call touches {name!r}, which belongs to the ledger: leave it out, or give the ledger another attribute."
             )

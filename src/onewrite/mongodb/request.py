@@ -171,7 +171,7 @@ def _fold(entry: Entry, update: Document) -> dict[str, Any]:
     if isinstance(entry.own, Remember):
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
         ours["$push"] = {path: entry.own.mark}
-        if dead := entry.dead:
+        if dead := entry.shape.dead:
             ours["$unset"] = {path_of(slot): "" for slot in dead}
     else:
         ours["$set"] = {**ours["$set"], path: entry.own.mark}
@@ -194,7 +194,7 @@ def _stage(entry: Entry) -> dict[str, Any]:
         changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
     else:
         changed[path] = {"$literal": entry.own.mark}
-    return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.dead}}
+    return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.shape.dead}}
 
 
 def _initial(entry: Entry) -> dict[str, Any]:

@@ -268,10 +268,10 @@ def _with_counted_attempts(handler: Handler, prefix: str) -> Handler:
 
     def call(message: Any) -> Any:
         # Not imported here: who tests on MongoDB may lack boto3, and then nobody has imported it.
-        table = sys.modules.get("onewrite.dynamodb.table")
-        if table is not None:
+        flows = sys.modules.get("onewrite.dynamodb.flows")
+        if flows is not None:
             numbers = count()
-            table.minting.set(lambda: f"{prefix}{next(numbers)}")
+            flows.minting.set(lambda: f"{prefix}{next(numbers)}")
         return handler(message)
 
     return call
