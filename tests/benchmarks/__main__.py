@@ -74,7 +74,9 @@ def _number(value: float, row: Row) -> str:
             return f"{value:.3f} x"
         case "us":
             return f"{value:.1f} us"
-        case "requests":
+        case "units":
+            return f"{value:.1f}"
+        case "requests" | "bytes":
             return f"{value:.0f}"
 
 

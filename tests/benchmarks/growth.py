@@ -1,7 +1,8 @@
-"""Does a message cost more the more messages its entity has had?"""
+"""What a message costs, by how many messages its entity has had: within the retention, and before."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import bson
 from pymongo import MongoClient
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds
@@ -35,7 +37,13 @@ _START = 1_700_000_000.0
 _OPLOG_POINTS = (10, 5_000)
 
 
+# How many messages an entity gets within the retention of its ledger.
+_RATES = (10, 100, 1_000)
+_USUAL = timedelta(days=14)
+
+
 def rows(plan: Plan) -> Iterator[Row]:
+    yield from _by_rate()
     yield from _dynamodb(plan)
     yield from _oplog(plan)
 
@@ -46,7 +54,8 @@ class Stream:
     It has a client of its own, since a client tells the units of all its calls.
     """
 
-    def __init__(self, client: DynamoDBClient, ledger: Any, key: str) -> None:
+    def __init__(self, client: DynamoDBClient, ledger: Any, key: str, between: float = _BETWEEN) -> None:
+        self._between = between
         self._guarded = GuardedTable(client, ledger, table_name=TABLE, clock=lambda: self._now)
         self._client, self._key = client, key
         self._ids = random.Random(key)
@@ -62,7 +71,7 @@ class Stream:
 
     def send(self, _: int) -> object:
         self._sent += 1
-        self._now += _BETWEEN
+        self._now += self._between
         message = Message(str(uuid.UUID(int=self._ids.getrandbits(128), version=4)), sequence=self._sent)
         return self._guarded.update_item(message, Key={"id": self._key}, ReturnConsumedCapacity="TOTAL", **DYNAMODB_UPDATE)
 
@@ -71,6 +80,39 @@ class Stream:
 
     def _note(self, parsed: Any, **_: Any) -> None:
         self.units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
+
+
+def _by_rate() -> Iterator[Row]:
+    """A steady stream, measured over the second retention and a half, when as much is forgotten as is added."""
+    kinds: dict[str, Any] = {
+        "SeenIds": SeenIds(_USUAL),
+        "SeenIds(readable)": SeenIds(_USUAL, readable=True),
+        "HighWaterMark": HighWaterMark(),
+    }
+    with Dynoxide() as server, orders(server):
+        for (name, ledger), rate in itertools.product(kinds.items(), _RATES):
+            stream = Stream(server.client(), ledger, f"{name} {rate}", _USUAL.total_seconds() / rate)
+            stream.fill(rate)
+            for turn in range(rate * 3 // 2):
+                expect(Applied, stream.send(turn))
+            units = sorted(stream.units)
+            what = f"{name}: write units a message"
+            yield Row(what, f"{rate:,} messages a retention", sum(units) / len(units), units[0], units[-1], "units")
+            stream.close()
+    with Mongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
+        for (name, ledger), rate in itertools.product(kinds.items(), _RATES):
+            yield _document_bytes(client["shop"].rates, name, ledger, rate)
+
+
+def _document_bytes(collection: Any, name: str, ledger: Any, rate: int) -> Row:
+    key, ids, times = f"{name} {rate}", message_ids(rate * 5 // 2, 1), itertools.count(1)
+    between = _USUAL.total_seconds() / rate
+    guarded = GuardedCollection(collection, ledger, clock=lambda: _START + next(times) * between, durability="acknowledged")
+    for turn, one in enumerate(ids):
+        expect(Applied, guarded.update_one(Message(one, sequence=turn), {"_id": key}, MONGODB_UPDATE, upsert=True))
+    found = collection.find_one({"_id": key})
+    own = len(bson.encode(found)) - len(bson.encode(guarded.without_ledger(found)))
+    return Row(f"{name}: bytes of ledger in a document", f"{rate:,} messages a retention", own, own, own, "bytes")
 
 
 def _dynamodb(plan: Plan) -> Iterator[Row]:

@@ -30,7 +30,7 @@ _MEDIANS = 5
 
 LEDGERS = {
     "SeenIds": SeenIds(),
-    "SeenIds(digest)": SeenIds(digest=True),
+    "SeenIds(readable)": SeenIds(readable=True),
     "SeenIds(None)": SeenIds(retention=None),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
@@ -51,7 +51,7 @@ class StubCollection:
     """Answers as a pymongo Collection does."""
 
     write_concern = WriteConcern()
-    reply = SimpleNamespace(matched_count=1, upserted_id=None)
+    reply = SimpleNamespace(matched_count=1, upserted_id=None, raw_result={})
 
     def with_options(self, **_: Any) -> StubCollection:
         return self

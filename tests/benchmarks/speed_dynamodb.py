@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
@@ -23,9 +24,9 @@ BUSINESS: dict[str, Any] = {
     "ExpressionAttributeValues": {":status": "SHIPPED", ":one": 1},
 }
 MARK_BY_HAND: dict[str, Any] = {
-    "UpdateExpression": "SET #status=:status, #mark=:sequence, #attempt=:attempt ADD shipments :one",
+    "UpdateExpression": "SET #status=:status, #mark=:sequence ADD shipments :one",
     "ConditionExpression": "attribute_not_exists(#mark) OR #mark < :sequence",
-    "ExpressionAttributeNames": {"#status": "status", "#mark": "mark", "#attempt": "attempt"},
+    "ExpressionAttributeNames": {"#status": "status", "#mark": "mark"},
     "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
 }
 SET_BY_HAND: dict[str, Any] = {
@@ -38,11 +39,9 @@ SET_BY_HAND: dict[str, Any] = {
 
 def rows(plan: Plan) -> Iterator[Row]:
     with Dynoxide() as server, orders(server) as client:
-        resource, lean = server.resource(), server.client(parameter_validation=False)
-        yield from fought(plan, [*_marks(plan, client, lean, resource.Table(TABLE))])
-        yield from fought(plan, [*_ids(plan, client, lean, resource.Table(TABLE))])
+        resource = server.resource()
+        yield from fought(plan, [*_marks(plan, client, resource.Table(TABLE)), *_ids(plan, client, resource.Table(TABLE))])
         resource.meta.client.close()
-        lean.close()
 
 
 @contextmanager
@@ -59,65 +58,92 @@ def orders(server: Dynoxide) -> Iterator[DynamoDBClient]:
     client.close()
 
 
-def _marks(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Duel]:
-    def by_hand(key: Callable[[int], str]) -> Contender:
-        return lambda turn: table.update_item(
-            Key={"id": key(turn)},
-            ExpressionAttributeValues={
-                ":status": "SHIPPED",
-                ":one": 1,
-                ":sequence": turn + 1,
-                ":attempt": secrets.token_urlsafe(6),
-            },
-            **MARK_BY_HAND,
-        )
+def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
+    messages = numbered(plan)
 
-    def by_hand_on_client(key: Callable[[int], str]) -> Contender:
+    def short(key: Callable[[int], str]) -> Contender:
         return lambda turn: client.update_item(
             TableName=TABLE,
             Key={"id": {"S": key(turn)}},
-            ExpressionAttributeValues={
-                ":status": {"S": "SHIPPED"},
-                ":one": {"N": "1"},
-                ":sequence": {"N": str(turn + 1)},
-                ":attempt": {"S": secrets.token_urlsafe(6)},
-            },
+            ExpressionAttributeValues={**_TYPED, ":sequence": {"N": str(turn + 1)}},
             **MARK_BY_HAND,
         )
 
     def unguarded(key: Callable[[int], str]) -> Contender:
         return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
 
-    on_client, on_lean, on_table = _guarded(HighWaterMark(), numbered(plan), client, lean, table)
-    yield Duel("HighWaterMark, client", "by hand, Table", on_client, by_hand, 0.92)
-    yield Duel("HighWaterMark, client", "unguarded, Table", on_client, unguarded, 1.0)
-    yield Duel("HighWaterMark, client without validation", "by hand, Table", on_lean, by_hand, 0.92)
-    yield Duel("HighWaterMark, client without validation", "unguarded, Table", on_lean, unguarded, 1.0)
-    yield Duel("HighWaterMark, Table", "by hand, Table", on_table, by_hand, 1.08)
-    yield Duel("by hand, client", "by hand, Table", by_hand_on_client, by_hand)
+    def values(turn: int) -> dict[str, Any]:
+        return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
+
+    on_client, on_table = _guarded(HighWaterMark(), messages, client, table)
+    same_on_client, same_on_table = _same(HighWaterMark(), client, table, values)
+    yield Duel("HighWaterMark, client", "the same request by hand, client", on_client, same_on_client, 1.03)
+    yield Duel("HighWaterMark, Table", "the same request by hand, Table", on_table, same_on_table, 1.05)
+    yield Duel("HighWaterMark, client", "a mark and nothing else by hand, client", on_client, short)
+    yield Duel("HighWaterMark, client", "unguarded, Table", on_client, unguarded)
 
 
-def _ids(plan: Plan, client: Any, lean: Any, table: Any) -> Iterator[Duel]:
+def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
     ids = message_ids(plan.warmup + plan.rounds, plan.seed)
 
-    def by_hand(key: Callable[[int], str]) -> Contender:
-        return lambda turn: table.update_item(
-            Key={"id": key(turn)},
-            ExpressionAttributeValues={":status": "SHIPPED", ":one": 1, ":id": ids[turn], ":ids": {ids[turn]}},
+    def short(key: Callable[[int], str]) -> Contender:
+        return lambda turn: client.update_item(
+            TableName=TABLE,
+            Key={"id": {"S": key(turn)}},
+            ExpressionAttributeValues={**_TYPED, ":id": {"S": ids[turn]}, ":ids": {"SS": [ids[turn]]}},
             **SET_BY_HAND,
         )
 
-    on_client, on_lean, on_table = _guarded(SeenIds(), [Message(each) for each in ids], client, lean, table)
-    yield Duel("SeenIds, client", "one set for ever by hand, Table", on_client, by_hand, 1.0)
-    yield Duel("SeenIds, client without validation", "one set for ever by hand, Table", on_lean, by_hand)
-    yield Duel("SeenIds, Table", "one set for ever by hand, Table", on_table, by_hand, 1.08)
+    def values(turn: int) -> dict[str, Any]:
+        mark = blake2b(f"0:36:{ids[turn]}".encode(), digest_size=10).digest()
+        return {":ow_m0": mark, ":ow_s": {mark}, ":ow_a": {secrets.token_bytes(3)}}
+
+    on_client, on_table = _guarded(SeenIds(), [Message(each) for each in ids], client, table)
+    same_on_client, same_on_table = _same(SeenIds(), client, table, values)
+    yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
+    yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
+    yield Duel("SeenIds, client", "one set for ever and nothing else by hand, client", on_client, short)
 
 
-def _guarded(ledger: Ledger, messages: list[Message], client: Any, lean: Any, table: Any) -> tuple[Entrant, ...]:
-    """On a client, on one without validation, on a Table. The messages are there already, as the handler's caller has them."""
+_TYPED = {":status": {"S": "SHIPPED"}, ":one": {"N": "1"}}
+
+
+def _guarded(ledger: Ledger, messages: list[Message], client: Any, table: Any) -> tuple[Entrant, Entrant]:
+    """On a client and on a Table. The messages are there already, as the handler's caller has them."""
 
     def entrant(guarded: GuardedTable) -> Entrant:
         return lambda key: lambda turn: guarded.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
 
-    on_clients = [entrant(GuardedTable(each, ledger, table_name=TABLE)) for each in (client, lean)]
-    return (*on_clients, entrant(GuardedTable(table, ledger)))
+    return entrant(GuardedTable(client, ledger, table_name=TABLE)), entrant(GuardedTable(table, ledger))
+
+
+def _same(ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]) -> tuple[Entrant, Entrant]:
+    """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
+    request = GuardedTable(table, ledger).explain(Message("any", sequence=1), Key={"id": "any"}, **BUSINESS)
+    fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
+    typed = {name: _typed(value) for name, value in fixed.items()}
+
+    def on_client(key: Callable[[int], str]) -> Contender:
+        return lambda turn: client.update_item(
+            **{
+                **request,
+                "TableName": TABLE,
+                "Key": {"id": {"S": key(turn)}},
+                "ExpressionAttributeValues": {**typed, **{name: _typed(value) for name, value in values(turn).items()}},
+            }
+        )
+
+    def on_table(key: Callable[[int], str]) -> Contender:
+        return lambda turn: table.update_item(
+            **{**request, "Key": {"id": key(turn)}, "ExpressionAttributeValues": {**fixed, **values(turn)}}
+        )
+
+    return on_client, on_table
+
+
+def _typed(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, int):
+        return {"N": str(value)}
+    return {"B": value} if isinstance(value, bytes) else {"BS": [*value]}

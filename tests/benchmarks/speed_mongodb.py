@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 from pymongo import MongoClient, WriteConcern
@@ -32,17 +33,25 @@ def _marks(plan: Plan, collection: Any) -> Iterator[Duel]:
         return lambda turn: durable.update_one(
             {
                 "_id": key(turn),
-                "$or": [
-                    {"events.one": {"$exists": False}},
-                    {"events.one": {"$lt": turn + 1}, "events.one.0": {"$exists": False}},
+                "events_ledger": {"$in": [None, "ow1 marks"]},
+                "messageIDs_ledger": {"$exists": False},
+                "$and": [
+                    {
+                        "$or": [
+                            {"events@.%": {"$exists": False}},
+                            {"events@.%": {"$lt": turn + 1}, "events@.%.0": {"$exists": False}},
+                        ]
+                    }
                 ],
             },
-            {"$set": {"status": "SHIPPED", "events.one": turn + 1}, "$inc": {"shipments": 1}},
+            {
+                "$set": {"status": "SHIPPED", "events_ledger": "ow1 marks", "events@.%": turn + 1},
+                "$inc": {"shipments": 1},
+            },
         )
 
-    yield Duel(
-        "HighWaterMark, mongod", "the same by hand", _guarded(collection, HighWaterMark(), numbered(plan)), by_hand, 1.03
-    )
+    guarded = _guarded(collection, HighWaterMark(), numbered(plan))
+    yield Duel("HighWaterMark, mongod", "the same by hand", guarded, by_hand, 1.03)
 
 
 def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
@@ -55,23 +64,32 @@ def _ids(plan: Plan, collection: Any) -> Iterator[Duel]:
         )
 
     def by_hand(key: Callable[[int], str]) -> Contender:
-        return lambda turn: durable.update_one(
-            {
-                "_id": key(turn),
-                "seen.r4": {"$ne": f"700:{ids[turn]}".encode()},
-                "seen.r0": {"$ne": f"701:{ids[turn]}".encode()},
-                "seen.r1": {"$ne": f"701:{ids[turn]}".encode()},
-            },
-            {
-                **BUSINESS,
-                "$push": {"seen.r1": f"701:{ids[turn]}".encode()},
-                "$unset": {"seen.r2": "", "seen.r3": "", "seen.r5": ""},
-            },
-        )
+        return lambda turn: durable.update_one(*_seen(key(turn), ids[turn]))
 
     guarded = _guarded(collection, SeenIds(), [Message(each) for each in ids])
     yield Duel("SeenIds, mongod", "the same by hand", guarded, by_hand, 1.03)
     yield Duel("SeenIds, mongod", "one array for ever by hand", guarded, one_array)
+
+
+def _seen(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    mark = blake2b(f"0:36:{message_id}".encode(), digest_size=10).digest()
+    return (
+        {
+            "_id": key,
+            "messageIDs_ledger": {"$in": [None, "ow1 14d"]},
+            "events_ledger": {"$exists": False},
+            "messageIDs": {"$not": {"$type": "array"}},
+            "messageIDs_14d.r4": {"$ne": mark},
+            "messageIDs_14d.r0": {"$ne": mark},
+            "messageIDs_14d.r1": {"$ne": mark},
+        },
+        {
+            "$set": {"status": "SHIPPED", "messageIDs_ledger": "ow1 14d"},
+            "$inc": {"shipments": 1},
+            "$push": {"messageIDs_14d.r1": mark},
+            "$unset": {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""},
+        },
+    )
 
 
 def _guarded(collection: Any, ledger: Ledger, messages: list[Message]) -> Entrant:

@@ -72,39 +72,44 @@ class Flows:
         self._fields = _checked(fields)
         self._watch = Watch(ledger.skew)
         # mongomock does not know it, and has neither collations nor time series.
-        self._has_options = hasattr(cast("type[object]", type(self.target)), "options")
+        knows_options = hasattr(cast("type[object]", type(self.target)), "options")
+        self._options: Document | None = None if knows_options else {}
         self._has_index = False
 
     def update(self, message: Message, query: Document, update: Update, native: Document, writer: Writer) -> Flow[Outcome]:
-        return self._write(message, guard_update(self._entry(message), self._fields, query, update, native), writer)
+        now = self._clock()
+        guarded = guard_update(self._ledger.entry(message, now), self._fields, query, update, native)
+        return self._write(message, now, guarded, writer)
 
     def record(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
-        entry = self._entry(message)
+        now = self._clock()
+        entry = self._ledger.entry(message, now)
         check_filter(entry.terms, query)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
-        return self._write(message, guard_record(entry, self._fields, query, {"upsert": creates, **native}), "update_one")
+        guarded = guard_record(entry, self._fields, query, {"upsert": creates, **native})
+        return self._write(message, now, guarded, "update_one")
 
     def insert(self, message: Message, document: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
         guarded = guard_insert(entry, document, native)
         yield from self._check_collection(entry, inserts=True)
         entity = {"_id": document["_id"]}
-        for turn in range(1, _ROUNDS + 1):
-            raced: DuplicateKeyError | None = None
+        raced: DuplicateKeyError | None = None
+        found: Document | None = None
+        for _ in range(_ROUNDS):
             if not entry.follows_gap:  # such a message creates nothing
                 raced, reply = yield from self._create(guarded, entity, native)
                 if raced is None:
                     return Applied(message, response=reply)
             found = yield from self._look(entity, native)
-            if found is None and raced is not None and turn < _ROUNDS:
-                continue  # it was deleted meanwhile
-            if found is None and raced is not None:
-                raise raced
-            outcome = unmatched(entry, message, found)
-            if isinstance(outcome, Rejected) and raced is not None:
-                outcome = yield from self._confirmed(entry, message, entity, native)
-            return (yield from self._settled(outcome, entity, native))
-        raise AssertionError  # pragma: no cover  # the last turn returns or raises
+            if found is not None or raced is None:
+                break  # else it was deleted meanwhile
+        if found is None and raced is not None:
+            raise raced
+        outcome = unmatched(entry, message, found)
+        if isinstance(outcome, Rejected) and raced is not None:
+            outcome = yield from self._confirmed(entry, message, entity, native)
+        return (yield from self._settled(outcome, entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
@@ -133,7 +138,7 @@ class Flows:
     def _entry(self, message: Message) -> Entry:
         return self._ledger.entry(message, self._clock())
 
-    def _write(self, message: Message, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
+    def _write(self, message: Message, now: float, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
         yield from self._check_collection(guarded.entry)
         upsert, failure = guarded.upsert, None
         for turn in range(1, _ROUNDS + 1):
@@ -147,7 +152,7 @@ class Flows:
                 failure = error
             else:
                 if _landed(writer, reply, upsert=upsert):
-                    return self._applied(message, writer, reply)
+                    return self._applied(message, now, writer, reply)
             found = yield from self._look_after(failure, guarded)
             outcome = unmatched(guarded.entry, message, found)
             if not isinstance(outcome, Rejected):
@@ -156,24 +161,22 @@ class Flows:
                 raise (yield from self._diagnosed(failure, guarded)) from failure
             following = next_try(guarded, turn, failed=failure is not None, exists=found is not None)
             if following is None:
-                return (yield from self._settled(outcome, guarded.entity, guarded.native))
+                return (yield from self._settled(outcome, guarded.entry, guarded.entity, guarded.native))
             upsert = following
         if failure is not None:
             raise failure
         return Rejected(message)
 
-    def _applied(self, message: Message, writer: Writer, reply: Any) -> Applied:
+    def _applied(self, message: Message, now: float, writer: Writer, reply: Any) -> Applied:
         if writer == "find_one_and_update":
             return Applied(message, None if reply is None else self._without_ledger(reply))
-        now = self._clock()
         if self._watch.wants_clock(now) and (time := reply.raw_result.get("operationTime")):
             self._watch.clock(now, time.time)
         return Applied(message, response=reply)
 
-    def _settled(self, outcome: Outcome, entity: Document, native: Document) -> Flow[Outcome]:
+    def _settled(self, outcome: Outcome, entry: Entry, entity: Document, native: Document) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused, where those behind it wait for that."""
         message = outcome.message
-        entry = self._entry(message)
         if not isinstance(outcome, Rejected) or not entry.own.counts:
             return outcome
         if outcome.entity is None:  # a new entity would change what conditions say of it
@@ -239,9 +242,11 @@ class Flows:
 
     def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Once a store: can two entities be taken for one here, or one for two?"""
-        if self._has_options and (inserts or self._fields or keeps_text(entry)):
-            check_options((yield Call("options")), self._fields, inserts=inserts, text=keeps_text(entry))
-            self._has_options = False
+        text = keeps_text(entry)
+        if inserts or self._fields or text:
+            if self._options is None:
+                self._options = cast("Document", (yield Call("options")))
+            check_options(self._options, self._fields, inserts=inserts, text=text)
         if self._fields and not self._has_index:
             check_indexes((yield Call("index_information")), self._fields)
             self._has_index = True
