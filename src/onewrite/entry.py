@@ -123,17 +123,16 @@ class Advance:
 
     def _is_below(self, message: Message, held: object) -> bool:
         if isinstance(held, str) and isinstance(self.mark, str):
-            if len(held) != len(self.mark) and self.has_digits:
+            if self.has_digits and held < "0":
+                raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, held=held))
+            if self.has_digits and len(held) != len(self.mark):
                 raise InvalidMessage(_DIGITS.format(mark=self.mark, source=message.source, held=held))
             if is_sortable(self.mark) and not is_sortable(held):
                 raise LedgerMismatch(_UNSORTABLE.format(mark=self.mark, source=message.source, held=held))
             return held < self.mark
         if type(held) is int and isinstance(self.mark, int):
             return held < self.mark
-        raise LedgerMismatch(
-            f"The mark of source {message.source!r} is {held!r}, and this message's sequence is {self.mark!r}: they do "
-            "not compare. Keep one type for each source, or give the ledger an attribute of its own."
-        )
+        raise LedgerMismatch(_DIFFERENT.format(mark=self.mark, source=message.source, held=held))
 
     def _judge_unknown_source(self, message: Message, entity: Entity | None) -> Refusal | None:
         if self.rule != "next":
@@ -147,6 +146,10 @@ _DIGITS = (
     "Sequence {mark!r} of source {source!r} cannot be compared with {held!r}, which the entity holds: text compares from the "
     "left, so that numbers of different length are in the wrong order. Read the sequence as a number, as with "
     "to_number(...) in json_body, or make it onewrite.sortable(n). The mark in the entity has to be rewritten alike."
+)
+_DIFFERENT = (
+    "The mark of source {source!r} is {held!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
+    "spelling for each source, or give the ledger an attribute of its own."
 )
 _UNSORTABLE = (
     "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {held!r}, which is not: they do not "
@@ -194,7 +197,7 @@ class Entry:
         for slot in self.terms.no_label:
             if held(slot) is not ABSENT:
                 raise LedgerMismatch(other_kind(slot, held(slot)))
-        if self.terms.no_set is not None and _is_set(held(self.terms.no_set)):
+        if self.terms.no_set is not None and _is_set_of_text(held(self.terms.no_set)):
             raise LedgerMismatch(
                 f"{self.terms.attribute!r} holds a set, as a handler keeps it that remembers ids by itself, and this ledger does "
                 f'not look there. Give it also=SeenIds(retention=None, readable=True, attribute="{self.terms.attribute}") if '
@@ -205,8 +208,8 @@ class Entry:
 _WEIGHTS = (Duplicate, Stale, Deferred)
 
 
-def _is_set(held: object) -> bool:
-    return isinstance(held, (frozenset, list))
+def _is_set_of_text(held: object) -> bool:
+    return isinstance(held, frozenset) and any(isinstance(member, str) for member in cast("frozenset[object]", held))
 
 
 def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:

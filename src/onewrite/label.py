@@ -21,6 +21,7 @@ class Label(NamedTuple):
     slot: Slot
     text: str
     accepts: tuple[str, ...]
+    kept: str  # how this store would keep, or has kept, the ledger of this attribute
 
 
 def label_slot(attribute: str) -> Slot:
@@ -47,22 +48,28 @@ def mismatch(label: Label, found: object) -> str:
         return f"{label.slot.group!r} holds {found!r}, which no ledger put there: give the ledger another attribute."
     kept = str(found).removeprefix(f"{FORMAT} ")
     if kept.startswith("> "):
-        return (
-            f"The ledger of this entity has moved from {attribute!r} to {kept[2:]!r}, and this store does not look there. "
-            "Deploy the new ledger to every writer, or name it in also=."
-        )
+        return _moved(attribute, kept)
     return (
-        f"The ledger of this entity is kept as {kept!r}, and this store keeps {label.accepts[0].removeprefix(f'{FORMAT} ')!r}: "
+        f"The ledger of this entity is kept as {kept!r}, and this store keeps {label.kept.removeprefix(f'{FORMAT} ')!r}: "
         f"it would not see the messages that are there. Name the ledger that was used before in also=, as in "
         f"SeenIds(..., also={_constructor(kept, attribute)}), and keep it there while such entities may get a message."
     )
 
 
+def _moved(attribute: str, kept: str) -> str:
+    return (
+        f"The ledger of this entity has moved from {attribute!r} to {kept[2:]!r}, and this store does not look there. Deploy the new "
+        "ledger to every writer, or name it in also=."
+    )
+
+
 def other_kind(slot: Slot, found: object) -> str:
-    attribute = slot.group.removesuffix(_SUFFIX)
+    attribute, kept = slot.group.removesuffix(_SUFFIX), str(found).removeprefix(f"{FORMAT} ")
+    if kept.startswith("> "):
+        return _moved(attribute, kept)
     return (
         f"This entity has a ledger of another kind in {attribute!r}, and this store does not look there. If that one was used "
-        f"before, name it in also={_constructor(str(found).removeprefix(f'{FORMAT} '), attribute)}. If both are in use, as by two "
+        f"before, name it in also={_constructor(kept, attribute)}. If both are in use, as by two "
         "services, give each an attribute of its own."
     )
 

@@ -26,6 +26,7 @@ SLOTS = 6
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
 # 80 bits: with 10,000 marks in an entity, a fresh message is taken for one of them once in 10^20.
 _HASH_BYTES = 10
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 _LATEST_CLOCK = 1e10  # the year 2286: what shows more counts no seconds
 _DEFAULTS = ("messageIDs", "events")
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
@@ -75,8 +76,11 @@ class SeenIds:
             raise ConfigurationError(
                 f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
             )
-        if self.retention is not None and self.retention < timedelta(seconds=1):
-            raise ConfigurationError(f"SeenIds(retention={self.retention!r}): an id is kept for a second at least.")
+        if self.retention is not None and not _SHORTEST <= self.retention <= _LONGEST:
+            raise ConfigurationError(
+                f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
+                "to never forget."
+            )
         object.__setattr__(self, "terms", _terms(self))
         kept = self.retention or LONGEST_SQS_RETENTION
         object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
@@ -106,8 +110,8 @@ class SeenIds:
     def look(self, message: Message, now: float) -> Remember:
         """What must not be there, where another ledger has taken this one's place."""
         if self.readable:
-            # A set that was kept by hand, or by an earlier ledger, has the ids alone.
-            aliases = (message.id,) if _text(message) != message.id else ()
+            # A set that was kept by hand has the ids alone.
+            aliases = (message.id,) if self.retention is None and _text(message) != message.id else ()
             return Remember(self._sets(now), _text(message), aliases)
         return Remember(self._sets(now), _hash(message))
 
@@ -174,6 +178,11 @@ class InSequence:
     def __post_init__(self) -> None:
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
+        if any(each.layout == self.layout and each.attribute != self.attribute for each in _before(self.also)):
+            raise ConfigurationError(
+                f"InSequence(attribute={self.attribute!r}) would wait for message {self.first} of a source whose mark stands in another "
+                "attribute: keep the attribute of the ledger before, whose marks it continues."
+            )
         object.__setattr__(self, "terms", _terms(self))
 
     @property
@@ -297,11 +306,9 @@ def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[s
 
     It is accepted at the new one as well, so that a deployment can be taken back.
     """
-    if attribute != own:
-        away = f"{FORMAT} > {own}"
-        return Label(label_slot(attribute), away, (away, *texts))
-    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != own])
-    return Label(label_slot(attribute), texts[0], (*texts, *moved))
+    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
+    text = texts[0] if attribute == own else f"{FORMAT} > {own}"
+    return Label(label_slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
 
 
 def _before(also: object) -> list[Ledger]:
@@ -333,11 +340,11 @@ def _check(message: object, now: float) -> None:
         )
 
 
-_FORBIDDEN = frozenset("$\0.")
+_FORBIDDEN = frozenset("$\0.@")
 
 
 def _check_attribute(attribute: object) -> None:
     if not isinstance(attribute, str) or not attribute or attribute == "_id" or _FORBIDDEN & set(attribute):
         raise ConfigurationError(
-            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without a dot or a dollar."
+            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without any of . $ @ in it."
         )

@@ -46,8 +46,10 @@ class Message:
     def child(self, name: str) -> str:
         """A key derived from the id, to hand downstream: the same on every delivery, another for every name."""
         # The lengths keep ("ab", "c") and ("a", "bc") apart.
-        parents = "".join([f"{len(each)}:{each}" for each in (self.id, *self.parts)])
-        return str(uuid5(_CHILDREN, f"{parents}{name}"))
+        if not self.parts:
+            return str(uuid5(_CHILDREN, f"{len(self.id)}:{self.id}{name}"))
+        part = uuid5(_CHILDREN, "".join([f"{len(each)}:{each}" for each in (self.id, *self.parts)]))
+        return str(uuid5(part, name))
 
     def part(self, name: str) -> Message:
         """The same message for another write of it to the same entity, which the ledger would else take for a duplicate."""

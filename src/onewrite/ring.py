@@ -34,7 +34,7 @@ from typing import NamedTuple
 _LIVE = 3  # generations that the window of a reader can touch
 _STRIDES = {
     6: 6_524_557_312,  # 1.519 in 32-bit fixed point; picked from 60 at random for keeping the fewest leftovers
-    4: 5_583_457_485,  # 1.3: two long steps never follow each other, which with four slots would meet the first again
+    5: 5_583_457_485,  # 1.3: the fourth generation, being three or four slots on, never meets the first again
 }
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.contract.stores import OPENERS, Engines, MakeShop
+from tests.contract.stores import OPENERS, Engines, MakeIn, MakeShop, Place
 from tests.support.engines import dynoxide_binary, mongod_binary, require
+
+_places = (Place(f"p{n}") for n in itertools.count())
 
 
 @pytest.fixture(scope="session")
@@ -15,21 +18,28 @@ def engines() -> Iterator[Engines]:
         yield Engines(stack)
 
 
-@pytest.fixture(params=list(OPENERS))
+@pytest.fixture(scope="module", params=list(OPENERS))
 def store(request: pytest.FixtureRequest) -> str:
-    """The name of a store; a stand-in that is wrong about a case is marked with the reason."""
-    name: str = request.param
-    for mark in request.node.iter_markers("wrong_on"):
-        if name.startswith(mark.args[0]):
-            request.applymarker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
-    return name
+    """The name of a store."""
+    return str(request.param)
 
 
-@pytest.fixture
-def make_shop(store: str, engines: Engines) -> Iterator[MakeShop]:
+@pytest.fixture(scope="module")
+def opened(store: str, engines: Engines) -> Iterator[MakeIn]:
+    """Opened once for a file: to make a client takes longer than most tests."""
     if store.startswith("dynoxide"):
         require(dynoxide_binary)
     if store.startswith("mongod"):
         require(mongod_binary)
     with OPENERS[store](engines) as make:
         yield make
+
+
+@pytest.fixture
+def make_shop(request: pytest.FixtureRequest, store: str, opened: MakeIn) -> MakeShop:
+    """Shops of this test's own; a stand-in that is wrong about a case is marked with the reason."""
+    for mark in request.node.iter_markers("wrong_on"):
+        if store.startswith(mark.args[0]):
+            request.applymarker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
+    place = next(_places)
+    return lambda ledger: opened(ledger, place)

@@ -53,10 +53,12 @@ class Shop(Protocol):
         self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True
     ) -> Outcome: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
+    def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
     def record(self, message: Message, order: str) -> Outcome: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
+    def seen_in_part(self, message: Message, order: str) -> Outcome: ...
     def explain(self, message: Message, order: str) -> dict[str, Any]: ...
     def get(self, order: str) -> dict[str, Any] | None: ...
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]: ...
@@ -67,9 +69,17 @@ class Shop(Protocol):
 Done = Callable[[Any], Any]
 
 
+class Place:
+    """Where one test is alone in a store that all share: its orders have its name in front, and its time is its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.clock = Clock()
+
+
 class DynamoShop:
-    def __init__(self, name: str, guarded: Any, table: Any, clock: Clock, done: Done) -> None:
-        self.name, self.clock = name, clock
+    def __init__(self, name: str, guarded: Any, table: Any, done: Done, place: Place) -> None:
+        self.name, self.clock, self._place = name, place.clock, place.name
         self._guarded, self._table, self._done = guarded, table, done
 
     def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
@@ -80,43 +90,50 @@ class DynamoShop:
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         return self._update(message, order, amount, ReturnValues="ALL_NEW")
 
+    def add_measured(self, message: Message, order: str) -> Outcome:
+        return self._update(message, order, 1, ReturnConsumedCapacity="TOTAL")
+
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.put_item(message, Item={"orderId": order, "n": n, "lines": [1], "new": True}))
+        return self._done(self._guarded.put_item(message, Item={**self._key(order), "n": n, "lines": [1], "new": True}))
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         names, values = {"#f": field}, {":v": 1}
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-        return self._done(
-            self._guarded.update_item(message, Key={"orderId": order}, UpdateExpression="SET #f = :v", **native)
-        )
+        return self._done(self._guarded.update_item(message, Key=self._key(order), UpdateExpression="SET #f = :v", **native))
 
     def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, Key={"orderId": order}))
+        return self._done(self._guarded.record(message, Key=self._key(order)))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key={"orderId": order}))
+        return self._done(self._guarded.seen(message, Key=self._key(order)))
+
+    def seen_in_part(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, Key=self._key(order), ProjectionExpression="n"))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, Key={"orderId": order}, UpdateExpression="REMOVE n")
+        return self._guarded.explain(message, Key=self._key(order), UpdateExpression="REMOVE n")
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.get_item(Key={"orderId": order}, ConsistentRead=True))
+        return self._done(self._guarded.get_item(Key=self._key(order), ConsistentRead=True))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._table.get_item(Key={"orderId": order}, ConsistentRead=True).get("Item")
+        return self._table.get_item(Key=self._key(order), ConsistentRead=True).get("Item")
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._table.put_item(Item={"orderId": order, **fields})
+        self._table.put_item(Item={**self._key(order), **fields})
+
+    def _key(self, order: str) -> dict[str, str]:
+        return {"orderId": f"{self._place}-{order}"}
 
     def _update(self, message: Message, order: str, amount: int, **native: Any) -> Outcome:
         values = {":amount": amount}
         return self._done(
             self._guarded.update_item(
                 message,
-                Key={"orderId": order},
+                Key=self._key(order),
                 UpdateExpression="ADD n :amount",
                 ExpressionAttributeValues=values,
                 **native,
@@ -125,47 +142,57 @@ class DynamoShop:
 
 
 class MongoShop:
-    def __init__(self, name: str, guarded: Any, collection: Any, clock: Clock, done: Done) -> None:
-        self.name, self.clock = name, clock
+    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place) -> None:
+        self.name, self.clock, self._place = name, place.clock, place.name
         self._guarded, self._collection, self._done = guarded, collection, done
 
     def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
-        query = {"_id": order} | ({"closed": {"$exists": False}} if if_open else {})
+        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
         return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
-        return self._done(self._guarded.find_one_and_update(message, {"_id": order}, {"$inc": {"n": amount}}, **native))
+        return self._done(self._guarded.find_one_and_update(message, self._key(order), {"$inc": {"n": amount}}, **native))
+
+    def add_measured(self, message: Message, order: str) -> Outcome:
+        return self.add(message, order)
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.insert_one(message, {"_id": order, "n": n}))
+        return self._done(self._guarded.insert_one(message, {**self._key(order), "n": n}))
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
-        return self._done(self._guarded.update_one(message, {"_id": order}, {"$set": {field: 1}}))
+        return self._done(self._guarded.update_one(message, self._key(order), {"$set": {field: 1}}))
 
     def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, {"_id": order}))
+        return self._done(self._guarded.record(message, self._key(order)))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, {"_id": order}))
+        return self._done(self._guarded.seen(message, self._key(order)))
+
+    def seen_in_part(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.seen(message, self._key(order), projection={"n": 1}))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, {"_id": order}, {"$unset": {"n": ""}})
+        return self._guarded.explain(message, self._key(order), {"$unset": {"n": ""}})
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.find_one({"_id": order}))
+        return self._done(self._guarded.find_one(self._key(order)))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._collection.find_one({"_id": order})
+        return self._collection.find_one(self._key(order))
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._collection.insert_one({"_id": order, **fields})
+        self._collection.insert_one({**self._key(order), **fields})
+
+    def _key(self, order: str) -> dict[str, str]:
+        return {"_id": f"{self._place}-{order}"}
 
 
 MakeShop = Callable[[Ledger], Shop]
+MakeIn = Callable[[Ledger, Place], Shop]
 
 
 class Engines:
@@ -186,25 +213,24 @@ def _same(value: Any) -> Any:
 
 
 @contextmanager
-def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeShop]:
+def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **AWS)
 
-        def make(ledger: Ledger) -> Shop:
-            clock = Clock()
+        def make(ledger: Ledger, place: Place) -> Shop:
             guarded = (
-                GuardedTable(client, ledger, table_name="orders", clock=clock)
+                GuardedTable(client, ledger, table_name="orders", clock=place.clock)
                 if plain_client
-                else GuardedTable(table, ledger, clock=clock)
+                else GuardedTable(table, ledger, clock=place.clock)
             )
-            return DynamoShop("moto", guarded, table, clock, _same)
+            return DynamoShop("moto", guarded, table, _same, place)
 
         yield make
         client.close()
 
 
 @contextmanager
-def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeShop]:
+def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeIn]:
     server: Dynoxide = engines.get("dynoxide", Dynoxide)
     name = f"orders-{uuid.uuid4().hex}"
     resource = server.resource()
@@ -231,44 +257,43 @@ def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeShop]:
             stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
             done = _awaited(runner)
 
-        def make(ledger: Ledger) -> Shop:
-            clock = Clock()
+        def make(ledger: Ledger, place: Place) -> Shop:
             guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
-            return DynamoShop("dynoxide", guard(target, ledger, table_name=table_name, clock=clock), table, clock, done)
+            return DynamoShop(
+                "dynoxide", guard(target, ledger, table_name=table_name, clock=place.clock), table, done, place
+            )
 
         yield make
 
 
 @contextmanager
-def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeShop]:
+def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
 
-        def make(ledger: Ledger) -> Shop:
-            clock = Clock()
+        def make(ledger: Ledger, place: Place) -> Shop:
             if asynchronous:
-                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, clock=clock)
+                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, clock=place.clock)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=clock)
-            return MongoShop("mongomock", guarded, collection, clock, _awaited(runner) if asynchronous else _same)
+                guarded = GuardedCollection(collection, ledger, clock=place.clock)
+            return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
 
         yield make
 
 
 @contextmanager
-def _mongod(engines: Engines, *, asynchronous: bool) -> Iterator[MakeShop]:
+def _mongod(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     server: Mongod = engines.get("mongod", Mongod)
     name = f"orders-{uuid.uuid4().hex}"
     with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
         collection = client["shop"][name]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
 
-        def make(ledger: Ledger) -> Shop:
-            clock = Clock()
+        def make(ledger: Ledger, place: Place) -> Shop:
             if opened is not None:
-                guarded: Any = AsyncGuardedCollection(opened["shop"][name], ledger, clock=clock)
+                guarded: Any = AsyncGuardedCollection(opened["shop"][name], ledger, clock=place.clock)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=clock)
-            return MongoShop("mongod", guarded, collection, clock, _same if opened is None else _awaited(runner))
+                guarded = GuardedCollection(collection, ledger, clock=place.clock)
+            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
 
         yield make
         if opened is not None:

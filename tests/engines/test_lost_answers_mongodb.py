@@ -13,21 +13,16 @@ from pymongo import MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, PyMongoError
 
-from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, Duplicate, HighWaterMark, Message, Outcome, SeenIds
 from onewrite.mongodb import GuardedCollection
+from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.proxy import Fault, MongoProxy
 
-AnyLedger = SeenIds | HighWaterMark | InSequence
 Deliver = Callable[[GuardedCollection], Outcome]
 Guard = Callable[[AnyLedger, bool], GuardedCollection]
 
 M1 = Message("m-1", source="s", sequence=1)
-ledgers = pytest.mark.parametrize(
-    "ledger",
-    [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()],
-    ids=["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"],
-)
 lost = pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
 
 UPDATES: dict[str, Deliver] = {

@@ -31,16 +31,13 @@ from onewrite import (
 )
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers import Mongod
+from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.engines import mongod_binary, require
 
 Documents = Collection[dict[str, Any]]
 Client = MongoClient[dict[str, Any]]
-AnyLedger = SeenIds | HighWaterMark | InSequence
 M1, M2, M3 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2, 3))
-LEDGERS: list[AnyLedger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence()]
-LEDGER_NAMES = ["SeenIds", "digest", "classic", "HighWaterMark", "InSequence"]
-ledgers = pytest.mark.parametrize("ledger", LEDGERS, ids=LEDGER_NAMES)
 
 
 def inc(guarded: GuardedCollection, message: Message, entity: str = "e", **native: Any) -> Outcome:
@@ -168,9 +165,26 @@ def test_writes_ask_for_a_majority_and_the_journal_and_looks_for_what_a_majority
     inc(guarded, M1, upsert=True)
     guarded.find_one_and_update(M2, {"_id": "e"}, increment(M2))
     guarded.insert_one(M1, {"_id": "new"})
-    writes = [command for command in commands.sent if "find" not in command]
+    writes = [command for command in commands.sent if {"update", "insert", "findAndModify"} & set(command)]
     assert [command["writeConcern"] for command in writes] == [{"w": "majority", "j": True, "wtimeout": 9000}] * 4
     assert [command["readConcern"] for command in commands.sent if "find" in command] == [{"level": "majority"}]
+
+
+def test_a_store_asks_for_the_options_and_the_indexes_of_its_collection_once(watched: Documents, commands: Commands) -> None:
+    watched.create_index("email", unique=True, sparse=True)
+    hashed = GuardedCollection(watched, SeenIds())
+    readable = GuardedCollection(watched, SeenIds(readable=True))
+    named = GuardedCollection(watched, SeenIds(), identity=("email",))
+    commands.sent.clear()
+    for message in (M1, M1, M2):
+        inc(hashed, message, upsert=True)
+    assert not {"listCollections", "listIndexes"} & {next(iter(command)) for command in commands.sent}
+    for message in (M1, M2, M3):
+        inc(readable, message, "readable", upsert=True)
+        named.update_one(message, {"email": "a@b"}, increment(message), upsert=True)
+        named.insert_one(message, {"_id": message.id})
+    asked = Counter(next(iter(command)) for command in commands.sent)
+    assert (asked["listCollections"], asked["listIndexes"]) == (2, 1)
 
 
 def test_acknowledged_durability_keeps_the_collections_write_concern(watched: Documents, commands: Commands) -> None:
@@ -310,7 +324,7 @@ def test_a_session_without_a_transaction_changes_nothing(mongo: Client, collecti
 # ---------------------------------------------------------------- the oplog
 
 
-@pytest.mark.parametrize("ledger", LEDGERS[:4], ids=LEDGER_NAMES[:4])
+@uncounted_ledgers
 def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
     mongo: Client, collection: Documents, ledger: AnyLedger
 ) -> None:
@@ -367,7 +381,7 @@ def test_variables_comments_and_hints_pass_through(watched: Documents, order: Do
 NO_CASE = Collation(locale="en", strength=2)
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(digest=True), HighWaterMark(), InSequence()], ids=str)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()], ids=str)
 @pytest.mark.parametrize("collation", [NO_CASE, {"locale": "en", "strength": 2}], ids=["object", "document"])
 def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
     order: Documents, ledger: AnyLedger, collation: Any
@@ -382,20 +396,9 @@ def test_a_collation_is_the_callers_and_does_not_blur_the_ledger(
 
 
 def test_text_in_a_ledger_takes_no_collation_but_the_simple_one(order: Documents) -> None:
-    classic = GuardedCollection(order, SeenIds(retention=None))
+    readable = GuardedCollection(order, SeenIds(readable=True))
     with pytest.raises(InvalidUpdate, match="collation"):
-        inc(classic, M1, collation=NO_CASE)
-    assert isinstance(inc(classic, M1, collation=Collation(locale="simple")), Applied)
+        inc(readable, M1, collation=NO_CASE)
+    assert isinstance(inc(readable, M1, collation=Collation(locale="simple")), Applied)
     with pytest.raises(InvalidUpdate, match="collation"):
         inc(GuardedCollection(order, HighWaterMark()), Message("m", sequence="0001"), collation=NO_CASE)
-
-
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(digest=True)], ids=str)
-def test_in_a_collection_that_knows_no_case_ids_that_differ_in_case_stay_apart(
-    mongo: Client, collection: Documents, ledger: SeenIds
-) -> None:
-    documents = mongo.test.create_collection(f"{collection.name}-no-case", collation=NO_CASE)
-    guarded = GuardedCollection(documents, ledger)
-    outcomes = [inc(guarded, Message(text), upsert=True) for text in ("abc", "ABC", "abc", "ABC")]
-    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Duplicate, Duplicate]
-    assert mongo_state(documents) == (2, ["abc", "ABC"])

@@ -32,7 +32,7 @@ class Work:
 
 WORKS = {
     "seen": Work("added", SeenIds()),
-    "seen digest": Work("added", SeenIds(digest=True)),
+    "seen readable": Work("added", SeenIds(readable=True)),
     "seen for ever": Work("added", SeenIds(retention=None)),
     "sequence": Work("added", InSequence()),
     "mark in order": Work("added", HighWaterMark(), reorder=False),

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
@@ -23,9 +23,11 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 LEDGERS: list[Ledger] = [
     SeenIds(),
-    SeenIds(digest=True),
+    SeenIds(readable=True),
     SeenIds(retention=None),
+    SeenIds(attribute="ids-seen", also=SeenIds(retention=None, attribute="old", readable=True)),
     HighWaterMark(),
+    HighWaterMark(also=SeenIds()),
     InSequence(first=7),
 ]
 ledgers = st.sampled_from(LEDGERS)
@@ -36,7 +38,7 @@ KNOWN_ERRORS = (ClientError, OperationFailure)
 
 # --- DynamoDB: what a caller may write --------------------------------------------------------------------------------
 
-# Attributes of every kind, and among them some that are called like a clause.
+# Attributes of every kind, and among them some that are called like a clause, or almost like a ledger.
 numbers = st.integers(-3, 3)
 DYNAMO_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "n": numbers,
@@ -47,6 +49,8 @@ DYNAMO_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "xs": st.lists(numbers, max_size=3),
     "map": st.fixed_dictionaries({}, optional={"n": numbers, "set": numbers}),
     "remove": numbers,
+    "messageIDs": numbers,
+    "events": numbers,
 }
 items = st.fixed_dictionaries({"map": DYNAMO_FIELDS.pop("map")}, optional=DYNAMO_FIELDS)
 # Reserved words go by a placeholder, as they must natively.
@@ -58,7 +62,7 @@ def cased(word: str) -> st.SearchStrategy[str]:
     return st.sampled_from([word, word.lower(), word.title()])
 
 
-number_paths = st.sampled_from(["n", "m", "#total", "#r", "#map.n", "xs[0]"])
+number_paths = st.sampled_from(["n", "m", "#total", "#r", "#map.n", "xs[0]", "messageIDs", "events"])
 number_values = st.sampled_from([":one", ":two"])
 
 
@@ -91,9 +95,9 @@ def actions(draw: st.DrawFn, word: str, path: str) -> str:
 
 
 FITTING = {
-    "SET": ["n", "m", "#total", "#t", "tags", "xs", "#map.#r", "#r"],
-    "REMOVE": ["n", "m", "#total", "#t", "tags", "xs", "#map.#r", "#r"],
-    "ADD": ["n", "m", "#total", "#r", "tags"],
+    "SET": ["n", "m", "#total", "#t", "tags", "xs", "#map.#r", "#r", "messageIDs", "events"],
+    "REMOVE": ["n", "m", "#total", "#t", "tags", "xs", "#map.#r", "#r", "messageIDs"],
+    "ADD": ["n", "m", "#total", "#r", "tags", "events"],
     "DELETE": ["tags"],
 }
 
@@ -245,9 +249,11 @@ MONGO_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "text": st.sampled_from(["", "a", "$n"]),
     "lines": st.lists(numbers, max_size=3),
     "map": st.fixed_dictionaries({}, optional={"n": numbers}),
+    "messageIDs": numbers,
+    "events": values,
 }
 documents = st.fixed_dictionaries({}, optional=MONGO_FIELDS)
-mongo_paths = ["n", "m", "text", "lines", "map", "new", "deep.er"]
+mongo_paths = ["n", "m", "text", "lines", "map", "new", "deep.er", "events"]
 
 
 @st.composite
@@ -282,7 +288,7 @@ def pipelines(draw: st.DrawFn) -> list[Document]:
 simple_filters = st.one_of(
     st.builds(
         lambda path, operator, value: {path: {operator: value}},
-        st.sampled_from(["n", "m", "map.n", "lines"]),
+        st.sampled_from(["n", "m", "map.n", "lines", "messageIDs", "events"]),
         st.sampled_from(["$gt", "$lte", "$ne", "$eq"]),
         numbers,
     ),
@@ -310,6 +316,8 @@ def collection() -> Iterator[Any]:
 
 @settings(max_examples=300)
 @given(ledgers, st.none() | documents, filters, operator_updates() | pipelines(), st.booleans(), st.booleans())
+@example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, {"$set": {"n": 1}}, False, False)
+@example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, [{"$set": {"n": 1}}], True, True)
 def test_a_guarded_update_one_means_what_the_native_one_means(
     collection: Any, ledger: Ledger, document: Document | None, query: Document, update: Any, upsert: bool, earlier: bool
 ) -> None:

@@ -62,7 +62,7 @@ class _Proxy:
         """Every operation that arrived, in order, also those that were not forwarded."""
         self.hit: list[Fault] = []
         """The faults that took place, in order, without PASS."""
-        self.after_write: Callable[[], None] | None = None
+        self.after_write: Callable[[], object] | None = None
         """Called once, when a faulty write was done and its client does not know yet."""
         self._queue: deque[Fault] = deque()
         self._random: random.Random | None = None

@@ -50,6 +50,12 @@ def every_outcome_has_these(outcome: Outcome) -> None:
     assert_type(outcome.settled, bool)
 
 
+def two_outcomes_have_more(applied: Applied, message: Message) -> None:
+    assert_type(applied.response, Any)
+    assert_type(Rejected(message, settled=False).settled, bool)
+    Duplicate(message, settled=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 def an_outcome_is_no_yes_or_no(outcome: Outcome) -> None:
     assert_type(outcome.__bool__(), NoReturn)
 
@@ -59,6 +65,8 @@ def a_message_is_what_it_is_made_of(message: Message) -> None:
     assert_type(message.source, str)
     assert_type(message.sequence, int | str | None)
     assert_type(message.child("charge"), str)
+    assert_type(message.part("stock"), Message)
+    assert_type(message.parts, tuple[str, ...])
     assert_type(sortable(7), str)
     Message("m1", source="s", sequence="0007", body={"any": "thing"}, attributes={"a": 1})
     Message(b"m1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -68,13 +76,22 @@ def a_message_is_what_it_is_made_of(message: Message) -> None:
 
 def the_three_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds(retention=14)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    SeenIds(digest=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    SeenIds(also=[SeenIds()])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    HighWaterMark(also="events")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
-        SeenIds(retention=None, attribute="ids", digest=True),
-        SeenIds(timedelta(days=1)),
-        HighWaterMark(attribute="marks"),
-        InSequence(first=0, attribute="marks"),
+        SeenIds(retention=None, attribute="ids", readable=True),
+        SeenIds(timedelta(days=1), also=SeenIds()),
+        SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
+        HighWaterMark(attribute="marks", also=HighWaterMark()),
+        InSequence(first=0, attribute="marks", also=(SeenIds(), HighWaterMark())),
     )
+
+
+def a_class_is_no_ledger() -> None:
+    SeenIds(also=SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[[], str], message: Message) -> None:
@@ -88,6 +105,7 @@ def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[
     assert_type(orders.explain(message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
     GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, "SeenIds")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    GuardedTable(client, SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     orders.update_item("m1", Key={"id": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -113,12 +131,14 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
     assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
+    GuardedCollection(collection, InSequence(), identity=("email",))
+    GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
 
 
 async def an_async_guarded_collection(collection: Any, message: Message) -> None:
-    stock = AsyncGuardedCollection(collection, SeenIds())
+    stock = AsyncGuardedCollection(collection, SeenIds(), identity=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(await stock.insert_one(message, {"_id": 1}), Outcome)

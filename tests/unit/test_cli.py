@@ -77,6 +77,15 @@ def test_without_a_stand_in_one_line_names_the_remedy(
     _assert_one_line_with_the_remedy(capsys, name)
 
 
+def test_a_missing_bson_is_a_missing_pymongo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def lacking(*_: Any) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'bson'", name="bson")
+
+    monkeypatch.setattr("onewrite.cli.app.run", lacking)
+    assert main(["demo"]) == 2
+    _assert_one_line_with_the_remedy(capsys, "pymongo")
+
+
 def test_a_missing_module_of_somebody_else_is_not_blamed_on_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_the_user(*_: Any) -> NoReturn:
         raise ModuleNotFoundError("No module named 'shop'", name="shop")

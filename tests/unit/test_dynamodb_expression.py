@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from onewrite import InvalidUpdate
@@ -107,14 +109,55 @@ def test_a_character_that_no_expression_has_is_refused_and_named(sign: str) -> N
         ),
         ("a=b AND a=c", "(a=b AND a=c)", "a b c"),
         # what is wrong inside is left for DynamoDB to say
-        ("(a = :v", "((a = :v)", "a :v"),
-        ("a = :v)", "(a = :v))", "a :v"),
-        (")", "())", ""),
         ("a", "(a)", "a"),
+        ("= OR a", "(= OR a)", "a"),
     ],
 )
 def test_a_condition_is_made_safe_beside_an_and(text: str, safe: str, roots: str) -> None:
     assert read_condition(text) == Condition(safe, tuple(roots.split()))
+
+
+UNBALANCED = [
+    ("(a = :v", "leaves a '(' open"),
+    ("a = :v)", "closes a ')' that it does not open"),
+    (")", "closes a ')' that it does not open"),
+    ("a = :v) OR (b = :v", "closes a ')' that it does not open"),
+    ("a[0 = :v", "leaves a '[' open"),
+    ("(a[0) = :v]", "closes a ')' that it does not open"),
+    ("size(a]) > :v", "closes a ']' that it does not open"),
+    ("((a = :v)", "leaves a '(' open"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), UNBALANCED)
+def test_a_condition_that_reaches_out_of_its_own_parentheses_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidUpdate, match=re.escape(said)) as raised:
+        read_condition(text)
+    assert repr(text) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SET a = (:v", "leaves a '(' open"),
+        ("SET a = :v)", "closes a ')' that it does not open"),
+        ("SET a = f(:v REMOVE b)", "leaves a '(' open"),  # each clause is on its own
+        ("SET a = (:v REMOVE b", "leaves a '(' open"),
+        ("REMOVE a[0 ADD c :c", "leaves a '[' open"),
+        ("REMOVE a[0)", "closes a ')' that it does not open"),
+        ("SET a = f(b] REMOVE c", "closes a ']' that it does not open"),
+    ],
+)
+def test_an_update_that_leaves_parentheses_open_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidUpdate, match=re.escape(said)) as raised:
+        read_update(text)
+    assert str(raised.value).startswith(f"UpdateExpression {text!r}")
+
+
+@pytest.mark.parametrize("text", ["SET ,a = :v", "SET a = :v,", "REMOVE a,", "SET a = :v REMOVE ,b"])
+def test_a_clause_that_begins_or_ends_with_a_comma_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUpdate, match=r"The (SET|REMOVE) clause of UpdateExpression .* begins or ends with a comma"):
+        read_update(text)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Set as AbstractSet
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -14,30 +16,37 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
-from onewrite.dynamodb.request import guard_put, guard_update, slot_of
-from onewrite.dynamodb.values import Members
-from onewrite.ledger import Ledger, Remember, Ring
+from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
+from onewrite.dynamodb.attempt import new_attempt
+from onewrite.dynamodb.layout import belongs, name_of
+from onewrite.dynamodb.request import guard_put, guard_record, guard_update
+from onewrite.dynamodb.values import Members, sendable, typed_value
+from onewrite.label import Slot
+from onewrite.ledger import Ledger
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+TOKEN = bytes.fromhex("b84df7")  # of the name "try"
 MARK = HighWaterMark()
 KEY = {"Key": {"orderId": "o-1"}}
+LABELLED = "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0) AND attribute_not_exists(events_ledger)"
 SET_CONDITION = (
-    "(attribute_not_exists(messageIDs_r1) OR attribute_type(messageIDs_r1,:ow_t)) "
-    "AND NOT contains(messageIDs_r4,:ow_0) AND NOT contains(messageIDs_r0,:ow_1) AND NOT contains(messageIDs_r1,:ow_1)"
+    f"{LABELLED} AND NOT attribute_type(#ow_0,:ow_ss) AND NOT contains(messageIDs_14d_r4,:ow_m0) "
+    "AND NOT contains(messageIDs_14d_r0,:ow_m0) AND NOT contains(messageIDs_14d_r1,:ow_m0)"
 )
-FOR_EVER = "(attribute_not_exists(#ow_0) OR attribute_type(#ow_0,:ow_t)) AND NOT contains(#ow_0,:ow_0)"
+SET_VALUES = {":ow_l0": "ow1 14d", ":ow_ss": "SS", ":ow_m0": HASH}
+MARK_LABELLED = "(attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
-    entry = ledger.entry(message, NOW)
-    return guard_update(ledger.attribute, entry, "try", {**KEY, **native}).kwargs
+    attempt = new_attempt(message, ledger.entry(message, NOW), "try", NOW)
+    return guard_update(attempt, {**KEY, **native}).kwargs
 
 
 def put(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
-    entry = ledger.entry(message, NOW)
-    return guard_put(ledger.attribute, entry, "try", {"Item": {"orderId": "o-1"}, **native}).kwargs
+    attempt = new_attempt(message, ledger.entry(message, NOW), "try", NOW)
+    return guard_put(attempt, {"Item": {"orderId": "o-1"}, **native}).kwargs
 
 
 def listed(value: Any) -> Any:
@@ -61,98 +70,204 @@ def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_t
     )
     assert listed(request) == {
         **KEY,
-        "UpdateExpression": "SET #s = :s REMOVE old, messageIDs_r2,messageIDs_r3,messageIDs_r5 ADD n :one, messageIDs_r1 :ow_m",
+        "UpdateExpression": (
+            "SET #s = :s, messageIDs_ledger=:ow_l0 "
+            "REMOVE old, messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r0 "
+            "ADD n :one, messageIDs_14d_r1 :ow_s,messageIDs_try_r2 :ow_a"
+        ),
         "ConditionExpression": f"{SET_CONDITION} AND (attribute_exists(orderId))",
-        "ExpressionAttributeNames": {"#s": "status"},
-        "ExpressionAttributeValues": {
-            ":s": "SHIPPED",
-            ":one": 1,
-            ":ow_0": "698:m5",
-            ":ow_1": "699:m5",
-            ":ow_t": "SS",
-            ":ow_m": ["699:m5", "~try"],
-        },
+        "ExpressionAttributeNames": {"#s": "status", "#ow_0": "messageIDs"},
+        "ExpressionAttributeValues": {":s": "SHIPPED", ":one": 1, **SET_VALUES, ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValues": "ALL_NEW",
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
-@pytest.mark.parametrize("attribute", ["ids-seen", "1st", "größe", "a b", "_ids", "a.b"])
-def test_an_attribute_that_no_expression_can_name_gets_placeholders(attribute: str) -> None:
-    request = update(SeenIds(attribute=attribute), ExpressionAttributeNames={"#s": "status"})
-    names = {f"#ow_{n}": f"{attribute}_r{slot}" for n, slot in enumerate([4, 0, 1, 2, 3, 5])}
-    assert request["ExpressionAttributeNames"] == {"#s": "status", **names}
-    assert request["UpdateExpression"] == "REMOVE #ow_3,#ow_4,#ow_5 ADD #ow_2 :ow_m"
-    assert request["ConditionExpression"] == (
-        "(attribute_not_exists(#ow_2) OR attribute_type(#ow_2,:ow_t)) "
-        "AND NOT contains(#ow_0,:ow_0) AND NOT contains(#ow_1,:ow_1) AND NOT contains(#ow_2,:ow_1)"
-    )
+@pytest.mark.parametrize("attribute", ["ids-seen", "1st", "größe", "a b", "_ids"])
+@pytest.mark.parametrize("ledger", [SeenIds, HighWaterMark], ids=["set", "mark"])
+@pytest.mark.parametrize("later", [0, 900, 1800, 2700])  # the ring of attempts turns within these
+def test_an_attribute_that_no_expression_can_name_gets_placeholders_and_none_is_left_over(
+    attribute: str, ledger: Any, later: int
+) -> None:
+    now = NOW + later
+    attempt = new_attempt(M5, ledger(attribute=attribute).entry(M5, now), "try", now)
+    request = guard_update(attempt, {**KEY, "UpdateExpression": "REMOVE #x", "ExpressionAttributeNames": {"#x": "x"}}).kwargs
+    names = request["ExpressionAttributeNames"]
+    text = f"{request['UpdateExpression']} {request['ConditionExpression']}"
+    assert set(re.findall(r"#\w+", text)) == set(names)
+    assert attribute not in text
+    plain = guard_update(
+        new_attempt(M5, ledger(attribute="ids").entry(M5, now), "try", now), {**KEY, "UpdateExpression": "REMOVE x"}
+    ).kwargs
+    assert [spelt_out(request, part).replace(attribute, "ids") for part in EXPRESSIONS] == [
+        spelt_out(plain, part) for part in EXPRESSIONS
+    ]
+
+
+EXPRESSIONS = ("UpdateExpression", "ConditionExpression")
+
+
+def spelt_out(request: dict[str, Any], part: str) -> str:
+    """An expression with the names that its placeholders stand for."""
+    names = request["ExpressionAttributeNames"]
+    return re.sub(r"#\w+", lambda found: names[found[0]], request[part])
 
 
 def test_where_nobody_needs_a_placeholder_no_names_are_sent() -> None:
-    assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a")
-    assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a", ExpressionAttributeNames={})
+    seen = SeenIds(attribute="seen_ids")
+    assert "ExpressionAttributeNames" not in update(seen, UpdateExpression="REMOVE a")
+    assert "ExpressionAttributeNames" not in update(seen, UpdateExpression="REMOVE a", ExpressionAttributeNames={})
 
 
-def test_digests_are_kept_in_sets_of_bytes() -> None:
-    values = listed(update(SeenIds(digest=True)))["ExpressionAttributeValues"]
-    assert values[":ow_t"] == "BS"
-    assert values[":ow_m"] == [values[":ow_1"], b"~try"]
-    assert values[":ow_1"].startswith(b"699:")
+def test_readable_ids_are_kept_in_sets_of_text() -> None:
+    request = listed(update(SeenIds(readable=True)))
+    assert "ADD messageIDs_14dt_r1 :ow_s" in request["UpdateExpression"]
+    assert request["ExpressionAttributeValues"] == {
+        ":ow_l0": "ow1 14d text",
+        ":ow_ss": "SS",
+        ":ow_m0": "@s/m5",
+        ":ow_s": ["@s/m5"],
+        ":ow_a": [TOKEN],
+    }
 
 
-def test_a_set_that_is_kept_for_ever_has_its_attempt_beside_it() -> None:
+def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
     assert listed(update(SeenIds(retention=None), UpdateExpression="SET a = :a")) == {
         **KEY,
-        "UpdateExpression": "SET a = :a, #ow_a=:ow_a ADD #ow_0 :ow_m",
-        "ConditionExpression": FOR_EVER,
-        "ExpressionAttributeNames": {"#ow_0": "messageIDs", "#ow_a": "messageIDs.attempt"},
-        "ExpressionAttributeValues": {":ow_0": "m5", ":ow_t": "SS", ":ow_m": ["m5"], ":ow_a": "try"},
+        "UpdateExpression": (
+            "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r0 ADD messageIDs_all :ow_s,messageIDs_try_r2 :ow_a"
+        ),
+        "ConditionExpression": f"{LABELLED} AND NOT attribute_type(#ow_0,:ow_ss) AND NOT contains(messageIDs_all,:ow_m0)",
+        "ExpressionAttributeNames": {"#ow_0": "messageIDs"},
+        "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
+    request = listed(update(SeenIds(retention=None, readable=True), Message("m5")))
+    assert spelt_out(request, "UpdateExpression") == (
+        "SET messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r0 ADD messageIDs :ow_s,messageIDs_try_r2 :ow_a"
+    )
+    assert spelt_out(request, "ConditionExpression") == f"{LABELLED} AND NOT contains(messageIDs,:ow_m0)"
+    assert request["ExpressionAttributeValues"] == {
+        ":ow_l0": "ow1 all text",
+        ":ow_m0": "m5",
+        ":ow_s": ["m5"],
+        ":ow_a": [TOKEN],
     }
 
 
 @pytest.mark.parametrize(
     ("ledger", "condition", "values"),
     [
-        (HighWaterMark(), "(attribute_not_exists(#ow_0) OR #ow_0<:ow_m)", {}),
-        (InSequence(), "#ow_0=:ow_p", {":ow_p": 4}),
-        (InSequence(5), "attribute_not_exists(#ow_0)", {}),
+        (HighWaterMark(), "(attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0)", {}),
+        (InSequence(), "#ow_m0=:ow_p", {":ow_p": 4}),
+        (InSequence(5), "attribute_not_exists(#ow_m0)", {}),
     ],
 )
-def test_a_mark_is_moved_where_it_may_be(ledger: Ledger, condition: str, values: dict[str, Any]) -> None:
-    assert update(ledger, UpdateExpression="REMOVE a", ConditionExpression="(b = c)") == {
+@pytest.mark.parametrize(("source", "name"), [("s", "events@s"), ("", "events@%"), ("a.b%", "events@a%2Eb%25")])
+def test_a_mark_is_moved_where_it_may_be(
+    ledger: Ledger, condition: str, values: dict[str, Any], source: str, name: str
+) -> None:
+    message = Message("m5", source=source, sequence=5)
+    assert listed(update(ledger, message, UpdateExpression="REMOVE a", ConditionExpression="(b = c)")) == {
         **KEY,
-        "UpdateExpression": "SET #ow_0=:ow_m,#ow_a=:ow_a REMOVE a",
-        "ConditionExpression": f"{condition} AND (b = c)",
-        "ExpressionAttributeNames": {"#ow_0": "events.@s", "#ow_a": "events.~s"},
-        "ExpressionAttributeValues": {**values, ":ow_m": 5, ":ow_a": "try"},
+        "UpdateExpression": ("SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE a, events_try_r0 ADD events_try_r2 :ow_a"),
+        "ConditionExpression": f"{MARK_LABELLED} AND {condition} AND (b = c)",
+        "ExpressionAttributeNames": {"#ow_m0": name},
+        "ExpressionAttributeValues": {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
 @pytest.mark.parametrize(
-    ("ledger", "condition"),
+    ("sequence", "condition", "values"),
     [
-        (HighWaterMark(), "(attribute_not_exists(events_mark) OR events_mark<:ow_m)"),
-        (InSequence(), "events_mark=:ow_p"),
-        (InSequence(5), "attribute_not_exists(events_mark)"),
+        ("$a", "#ow_m0<:ow_m0", {}),
+        (sortable(5), "#ow_m0<:ow_m0", {}),
+        # Only a mark of as many digits compares as its number does.
+        ("0050", "(size(#ow_m0)=:ow_n0 AND #ow_m0>=:ow_z AND #ow_m0<:ow_m0)", {":ow_n0": 4, ":ow_z": "0"}),
     ],
 )
-def test_the_mark_of_who_names_no_source_needs_no_placeholder(ledger: Ledger, condition: str) -> None:
-    request = update(ledger, Message("m5", sequence=5), UpdateExpression="SET a = :a")
-    assert request["UpdateExpression"] == "SET a = :a, events_mark=:ow_m,events_mark_attempt=:ow_a"
-    assert request["ConditionExpression"] == condition
-    assert "ExpressionAttributeNames" not in request
-    created = put(ledger, Message("m5", sequence=5))
-    assert created["Item"] == {"orderId": "o-1", "events_mark": 5, "events_mark_attempt": "try"}
-    assert created["ExpressionAttributeNames"] == {"#ow_k0": "orderId"}
+def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, values: dict[str, Any]) -> None:
+    request = update(message=Message("m5", source="s", sequence=sequence))
+    assert request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR {condition})"
+    sent = listed(request["ExpressionAttributeValues"])
+    assert sent == {":ow_l0": "ow1 marks", ":ow_m0": sequence, **values, ":ow_a": [TOKEN]}
 
 
-def test_an_attribute_that_no_expression_can_name_gets_placeholders_for_its_mark_too() -> None:
-    request = update(HighWaterMark("the marks"), Message("m5", sequence=5))
-    assert request["UpdateExpression"] == "SET #ow_0=:ow_m,#ow_a=:ow_a"
-    assert request["ExpressionAttributeNames"] == {"#ow_0": "the marks_mark", "#ow_a": "the marks_mark_attempt"}
+# --- after another ledger ---------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
+    request = listed(update(SeenIds(timedelta(days=30), also=SeenIds()), UpdateExpression="REMOVE a"))
+    assert request["UpdateExpression"] == (
+        "SET messageIDs_ledger=:ow_l0 REMOVE a, messageIDs_30d_r1,messageIDs_30d_r3,messageIDs_30d_r4,"
+        "messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r0 "
+        "ADD messageIDs_30d_r2 :ow_s,messageIDs_try_r2 :ow_a"
+    )
+    assert request["ConditionExpression"] == (
+        "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
+        "AND attribute_not_exists(events_ledger) AND NOT attribute_type(#ow_0,:ow_ss) "
+        "AND NOT contains(messageIDs_30d_r5,:ow_m0) AND NOT contains(messageIDs_30d_r0,:ow_m0) "
+        "AND NOT contains(messageIDs_30d_r2,:ow_m0) "
+        "AND NOT contains(messageIDs_14d_r4,:ow_m1) AND NOT contains(messageIDs_14d_r0,:ow_m1) "
+        "AND NOT contains(messageIDs_14d_r1,:ow_m1)"
+    )
+    assert request["ExpressionAttributeValues"] == {
+        ":ow_l0": "ow1 30d",
+        ":ow_l0_1": "ow1 14d",
+        ":ow_ss": "SS",
+        ":ow_m0": HASH,
+        ":ow_m1": HASH,
+        ":ow_s": [HASH],
+        ":ow_a": [TOKEN],
+    }
+
+
+def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
+    by_hand = SeenIds(retention=None, readable=True)
+    request = listed(update(SeenIds(attribute="ids", also=by_hand)))
+    assert spelt_out(request, "ConditionExpression") == (
+        "(attribute_not_exists(ids_ledger) OR ids_ledger=:ow_l0 OR ids_ledger=:ow_l0_1) "
+        "AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l1 OR messageIDs_ledger=:ow_l1_1) "
+        "AND NOT attribute_type(ids,:ow_ss) AND NOT contains(ids_14d_r4,:ow_m0) AND NOT contains(ids_14d_r0,:ow_m0) "
+        "AND NOT contains(ids_14d_r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
+    )
+    assert request["UpdateExpression"].startswith("SET ids_ledger=:ow_l0,messageIDs_ledger=:ow_l1 REMOVE ids_14d_r2,")
+    values = request["ExpressionAttributeValues"]
+    assert (values[":ow_m1"], values[":ow_m1_0"]) == ("@s/m5", "m5")
+    assert [values[name] for name in (":ow_l0", ":ow_l0_1", ":ow_l1", ":ow_l1_1")] == [
+        "ow1 14d",
+        "ow1 > messageIDs",
+        "ow1 > ids",
+        "ow1 all text",
+    ]
+
+
+def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
+    request = listed(update(SeenIds(also=InSequence()), UpdateExpression="REMOVE a"))
+    assert request["ConditionExpression"].endswith(" AND (attribute_not_exists(#ow_m1) OR #ow_m1<:ow_m1)")
+    assert request["ExpressionAttributeNames"] == {"#ow_0": "messageIDs", "#ow_m1": "events@s"}
+    assert "#ow_m1" not in request["UpdateExpression"]
+    assert request["ExpressionAttributeValues"][":ow_m1"] == 5
+
+
+def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
+    created = listed(put(SeenIds(also=HighWaterMark())))
+    assert created["Item"] == {
+        "orderId": "o-1",
+        "messageIDs_ledger": "ow1 14d",
+        "events_ledger": "ow1 > messageIDs",
+        "messageIDs_try_r2": [TOKEN],
+        "messageIDs_14d_r1": [HASH],
+    }
+    used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
+    assert {*created["ExpressionAttributeNames"], *created["ExpressionAttributeValues"]} == used
+
+
+# --- new items --------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> None:
@@ -169,11 +284,18 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
         "tags": {"a"},
     }
     request = put(Item=item, ConditionExpression="attribute_not_exists(x)", ExpressionAttributeNames={"#y": "y"})
-    assert request == {
-        "Item": {**item, "events.@s": 5, "events.~s": "try"},
+    assert listed(request) == {
+        "Item": {
+            **item,
+            "tags": ["a"],
+            "events_ledger": "ow1 marks",
+            "events@s": 5,
+            "events_try_r2": [TOKEN],
+        },
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
-            "attribute_not_exists(#ow_k3) AND (attribute_not_exists(#ow_0) OR #ow_0<:ow_m) AND (attribute_not_exists(x))"
+            f"attribute_not_exists(#ow_k3) AND {MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) "
+            "AND (attribute_not_exists(x))"
         ),
         "ExpressionAttributeNames": {
             "#y": "y",
@@ -181,37 +303,67 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
             "#ow_k1": "n",
             "#ow_k2": "price",
             "#ow_k3": "raw",
-            "#ow_0": "events.@s",
+            "#ow_m0": "events@s",
         },
-        "ExpressionAttributeValues": {":ow_m": 5},
+        "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
-def test_a_new_items_first_message_needs_no_values() -> None:
-    assert "ExpressionAttributeValues" not in put(InSequence(5))
-    assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {":a": 1}
+def test_a_new_items_first_message_sends_no_value_that_its_condition_does_not_use() -> None:
+    assert put(InSequence(5))["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks"}
+    assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {
+        ":a": 1,
+        ":ow_l0": "ow1 marks",
+    }
 
 
 def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
     request = listed(put(SeenIds()))
-    assert request["Item"] == {"orderId": "o-1", "messageIDs_r1": ["699:m5", "~try"]}
+    assert request["Item"] == {
+        "orderId": "o-1",
+        "messageIDs_ledger": "ow1 14d",
+        "messageIDs_14d_r1": [HASH],
+        "messageIDs_try_r2": [TOKEN],
+    }
     assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
-    assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId"}
-    assert request["ExpressionAttributeValues"] == {":ow_0": "698:m5", ":ow_1": "699:m5", ":ow_t": "SS"}
-
-
-def test_a_new_item_whose_set_is_kept_for_ever_has_its_attempt_beside_it() -> None:
-    request = listed(put(SeenIds(retention=None)))
-    assert request["Item"] == {"orderId": "o-1", "messageIDs": ["m5"], "messageIDs.attempt": "try"}
     assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_0": "messageIDs"}
-    assert request["ExpressionAttributeValues"] == {":ow_0": "m5", ":ow_t": "SS"}
+    assert request["ExpressionAttributeValues"] == SET_VALUES
+
+
+def test_a_new_item_in_an_attribute_that_no_expression_can_name_sends_no_name_that_its_condition_does_not_use() -> None:
+    request = put(SeenIds(attribute="ids-seen"))
+    assert set(re.findall(r"#\w+", request["ConditionExpression"])) == set(request["ExpressionAttributeNames"])
 
 
 def test_the_call_says_what_it_is() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
-    assert guard_update("events", entry, "try", KEY).method == "update_item"
-    assert guard_put("events", entry, "try", {"Item": {"a": 1}}).method == "put_item"
+    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
+    assert guard_update(attempt, KEY).method == "update_item"
+    assert guard_put(attempt, {"Item": {"a": 1}}).method == "put_item"
+
+
+def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
+    attempt = new_attempt(M5, InSequence().entry(M5, NOW), "try", NOW)
+    native = {
+        "TableName": "orders",
+        "Key": {"shop": "a", "size": 1},
+        "UpdateExpression": "SET #a = :a",
+        "ConditionExpression": "#a < :a",
+        "ExpressionAttributeNames": {"#a": "a"},
+        "ExpressionAttributeValues": {":a": 1},
+        "ReturnValues": "ALL_NEW",
+    }
+    call = guard_record(attempt, native)
+    assert call.method == "update_item"
+    assert listed(call.kwargs) == {
+        "TableName": "orders",
+        "Key": {"shop": "a", "size": 1},
+        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE events_try_r0 ADD events_try_r2 :ow_a",
+        "ConditionExpression": f"{MARK_LABELLED} AND #ow_m0=:ow_p AND (attribute_exists(#k0) AND attribute_exists(#k1))",
+        "ExpressionAttributeNames": {"#k0": "shop", "#k1": "size", "#ow_m0": "events@s"},
+        "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
 
 
 def test_the_callers_own_call_is_left_as_it_was() -> None:
@@ -225,7 +377,8 @@ def test_the_same_call_makes_the_same_bytes_whatever_the_hash_seed() -> None:
 import json
 from onewrite import *
 from onewrite.dynamodb import GuardedTable
-ledgers = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence(), InSequence(5)]
+by_hand = SeenIds(None, readable=True)
+ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(attribute="ids", also=by_hand)]
 native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
 for ledger in ledgers:
     table = GuardedTable(object(), ledger, table_name="orders", clock=lambda: 1.79e9, attempts=lambda: "try")
@@ -250,13 +403,6 @@ def test_the_request_of_a_fresh_message_is_one_text_for_all_messages_of_a_ledger
     assert len(texts) == 1
 
 
-def test_three_slots_of_one_lap_are_asked_for_one_mark() -> None:
-    entry = Remember(("7:m",), Ring("r1", 0, (("r0", 0), ("r1", 0), ("r3", 0)), ("r2",), (7,)))
-    request = guard_update("messageIDs", entry, "try", KEY).kwargs
-    assert request["ConditionExpression"].count(":ow_0") == 3
-    assert listed(request)["ExpressionAttributeValues"] == {":ow_0": "7:m", ":ow_t": "SS", ":ow_m": ["7:m", "~try"]}
-
-
 def test_a_set_in_one_order_is_still_a_set() -> None:
     members = Members(["b", "a"])
     assert isinstance(members, AbstractSet)
@@ -269,21 +415,21 @@ def test_a_set_in_one_order_is_still_a_set() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 TOUCHES: list[dict[str, Any]] = [
-    {"UpdateExpression": "SET events = :v"},
-    {"UpdateExpression": "SET a = :v REMOVE events"},
-    {"UpdateExpression": "SET a = events"},
-    {"UpdateExpression": "SET events.a = :v"},
-    {"UpdateExpression": "SET a = if_not_exists(events.a, :v)"},
-    {"UpdateExpression": "SET a = list_append(b, events[0])"},
-    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "events"}},
-    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events.@s"}},
-    {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "events.@t"}},
-    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events.attempt"}},
-    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(events)"},
-    {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(events) > :n)"},
-    {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "events.@s"}},
-    {"ConditionExpression": "a BETWEEN events AND :v"},
-    {"ConditionExpression": "a IN (:v, events.b)"},
+    {"UpdateExpression": "SET events_ledger = :v"},
+    {"UpdateExpression": "SET a = :v REMOVE events_try_r0"},
+    {"UpdateExpression": "SET a = events_all"},
+    {"UpdateExpression": "SET events_14d_r0.a = :v"},
+    {"UpdateExpression": "SET a = if_not_exists(events_ledger.a, :v)"},
+    {"UpdateExpression": "SET a = list_append(b, events_36ht_r5[0])"},
+    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "events@"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events@s"}},
+    {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "events@t"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events@a\nb"}},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(events_ledger)"},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(events_all) > :n)"},
+    {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "events@s"}},
+    {"ConditionExpression": "a BETWEEN events_try_r3 AND :v"},
+    {"ConditionExpression": "a IN (:v, events_90s_r0.b)"},
 ]
 
 
@@ -296,7 +442,7 @@ def test_a_call_that_touches_the_ledger_is_refused(native: dict[str, Any]) -> No
             put(**native)
 
 
-@pytest.mark.parametrize("name", ["events", "events.@s", "events."])
+@pytest.mark.parametrize("name", ["events_ledger", "events@s", "events@", "events_try_r0"])
 def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
         put(Item={"orderId": "o-1", name: 1})
@@ -305,13 +451,17 @@ def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "native",
     [
-        {"UpdateExpression": "SET a.events = :v"},
+        {"UpdateExpression": "SET events = :v"},
+        {"UpdateExpression": "SET events.x = :v"},
+        {"UpdateExpression": "SET events_note = :v"},
+        {"UpdateExpression": "SET a.events_ledger = :v"},
         {"UpdateExpression": "SET eventsx = :v"},
         {"UpdateExpression": "SET event = :v"},
-        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "eventsx.a"}},
-        {"UpdateExpression": "SET #events = :events", "ExpressionAttributeNames": {"#events": "a"}},
-        {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "events"}},
-        {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.events, :events)"},
+        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "events.x"}},
+        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "eventsx@a"}},
+        {"UpdateExpression": "SET #events_ledger = :events", "ExpressionAttributeNames": {"#events_ledger": "a"}},
+        {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "events_ledger"}},
+        {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.events_all, :events_all)"},
     ],
     ids=str,
 )
@@ -319,10 +469,44 @@ def test_a_call_that_only_looks_like_touching_the_ledger_is_not_refused(native: 
     assert native["UpdateExpression"].partition(" ")[2] in update(**native)["UpdateExpression"]
 
 
-def test_a_ledgers_attributes_are_its_own_those_that_begin_with_it_and_a_dot_and_a_few_more() -> None:
-    theirs = ("a", "a.", "a.b", "a.b.c", "a.r0", "a_r0", "a_r5", "a_mark", "a_mark_attempt")
-    others = ("ab", "b.a", "", "a_", "a_r", "a_r6", "a_r00", "a_x", "ar0", "b_r0", "a_attempt", "a_mark_", "amark")
-    assert [name for name in (*theirs, *others) if slot_of("a", name) is not None] == [*theirs]
+@pytest.mark.parametrize("name", ["events", "events.x", "messageIDs_note"])
+def test_a_new_item_may_have_business_attributes_that_are_called_almost_like_a_ledger(name: str) -> None:
+    for ledger in (SeenIds(), HighWaterMark()):
+        assert put(ledger, Item={"orderId": "o-1", name: 1})["Item"][name] == 1
+
+
+def test_a_ledgers_attributes_are_those_that_it_makes_and_no_others() -> None:
+    sets = ("a_14d_r0", "a_14dt_r5", "a_36h_r1", "a_90m_r2", "a_1s_r3", "a_1500000us_r4", "a_all")
+    theirs = (*sets, "a_ledger", "a_try_r0", "a_try_r3", "a@", "a@s", "a@s.t", "a@%", "a@a\nb")
+    lookalikes = ("a_14d_r6", "a_14d_r00", "a_14d", "a_14w_r0", "a_d_r0", "a_all_r0", "a_try_r4", "a_ledger_", "a_ledgers")
+    others = (*lookalikes, "a", "ab", "a.b", "a_", "a_r0", "b_all", "", "xa_all", "a_14d_r0\n")
+    terms = SeenIds(attribute="a").terms
+    assert [name for name in (*theirs, *others) if belongs(terms, name)] == [*theirs]
+
+
+def test_the_attribute_itself_belongs_to_a_ledger_that_keeps_readable_ids_for_ever_and_to_what_follows_it() -> None:
+    by_hand = SeenIds(retention=None, readable=True, attribute="a")
+    assert [belongs(ledger.terms, "a") for ledger in (by_hand, SeenIds(attribute="b", also=by_hand))] == [True, True]
+    assert not belongs(SeenIds(retention=None, attribute="a").terms, "a")
+
+
+def test_an_attribute_is_matched_letter_by_letter() -> None:
+    terms = SeenIds(attribute="a+(b").terms
+    assert [name for name in ("a+(b_all", "aa(b_all", "a+(b") if belongs(terms, name)] == ["a+(b_all"]
+
+
+def test_a_ledger_owns_the_attributes_of_those_before_it() -> None:
+    terms = SeenIds(attribute="new", also=HighWaterMark(also=SeenIds(attribute="old"))).terms
+    assert [name for name in ("new_all", "old_all", "events@s", "other_all") if belongs(terms, name)] == [
+        "new_all",
+        "old_all",
+        "events@s",
+    ]
+
+
+def test_a_slot_is_an_attribute_of_its_own() -> None:
+    slots = (Slot("a"), Slot("a_14d", "r0"), Slot("a@", "s"), Slot("a@", "%"))
+    assert [name_of(slot) for slot in slots] == ["a", "a_14d_r0", "a@s", "a@%"]
 
 
 @pytest.mark.parametrize(
@@ -331,10 +515,10 @@ def test_a_ledgers_attributes_are_its_own_those_that_begin_with_it_and_a_dot_and
         {"ExpressionAttributeNames": {"#ow_": "a"}},
         {"ExpressionAttributeNames": {"#ow_x": "a"}},
         {"ExpressionAttributeValues": {":ow_0": 1}},
-        {"UpdateExpression": "SET a = :ow_m"},
+        {"UpdateExpression": "SET a = :ow_m0"},
         {"UpdateExpression": "SET #ow_0 = :v"},
         {"UpdateExpression": "REMOVE a", "ConditionExpression": "#ow_0 = :v"},
-        {"ConditionExpression": "attribute_type(a, :ow_t)"},
+        {"ConditionExpression": "attribute_type(a, :ow_ss)"},
     ],
     ids=str,
 )
@@ -376,33 +560,32 @@ BOTO3: list[tuple[Any, str, dict[str, str], dict[str, Any]]] = [
 @pytest.mark.parametrize(("condition", "text", "names", "values"), BOTO3, ids=[text for _, text, _, _ in BOTO3])
 def test_a_condition_may_be_boto3s_own(condition: Any, text: str, names: dict[str, str], values: dict[str, Any]) -> None:
     said: dict[str, Any] = {"ExpressionAttributeNames": {"#s": "status"}, "ExpressionAttributeValues": {":s": "SHIPPED"}}
-    request = update(UpdateExpression="SET #s = :s", ConditionExpression=condition, **said)
-    assert request["ConditionExpression"] == f"(attribute_not_exists(#ow_0) OR #ow_0<:ow_m) AND {text}"
-    assert request["ExpressionAttributeNames"] == {
-        **said["ExpressionAttributeNames"],
-        **names,
-        "#ow_0": "events.@s",
-        "#ow_a": "events.~s",
-    }
+    request = listed(update(UpdateExpression="SET #s = :s", ConditionExpression=condition, **said))
+    assert (
+        request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND {text}"
+    )
+    assert request["ExpressionAttributeNames"] == {**said["ExpressionAttributeNames"], **names, "#ow_m0": "events@s"}
     assert request["ExpressionAttributeValues"] == {
         **said["ExpressionAttributeValues"],
         **values,
-        ":ow_m": 5,
-        ":ow_a": "try",
+        ":ow_l0": "ow1 marks",
+        ":ow_m0": 5,
+        ":ow_a": [TOKEN],
     }
     created = put(ConditionExpression=condition)
     assert created["ConditionExpression"].endswith(text)
     assert names.items() <= created["ExpressionAttributeNames"].items()
-    assert created["ExpressionAttributeValues"] == {**values, ":ow_m": 5}
+    assert created["ExpressionAttributeValues"] == {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5}
 
 
 def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
-    assert "ExpressionAttributeValues" not in put(InSequence(5), ConditionExpression=Attr("a").not_exists())
+    created = put(InSequence(5), ConditionExpression=Attr("a").not_exists())
+    assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks"}
 
 
-@pytest.mark.parametrize("path", ["events", "events.@s", "events[0]"])
+@pytest.mark.parametrize("path", ["events_all", "events_all.@s", "events_all[0]"])
 def test_a_condition_of_boto3s_own_may_not_touch_the_ledger(path: str) -> None:
-    with pytest.raises(InvalidUpdate, match="'events', which belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match="'events_all', which belongs to the ledger"):
         update(ConditionExpression=Attr(path).exists())
 
 
@@ -435,7 +618,53 @@ def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any]
 
 
 def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
-    assert "Key" not in guard_update("events", MARK.entry(M5, NOW), "try", {"UpdateExpression": "REMOVE a"}).kwargs
+    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
+    assert "Key" not in guard_update(attempt, {"UpdateExpression": "REMOVE a"}).kwargs
+
+
+@pytest.mark.parametrize(
+    ("guard", "native", "name"),
+    [
+        (guard_update, {"Key": {"orderId": {"S": "o-1"}}}, "orderId"),
+        (guard_update, {**KEY, "ExpressionAttributeValues": {":a": 1, ":v": {"N": "1"}}}, ":v"),
+        (guard_put, {"Item": {"orderId": "o-1", "tags": {"SS": ["a"]}}}, "tags"),
+        (guard_put, {"Item": {"orderId": "o-1"}, "ExpressionAttributeValues": {":v": {"BOOL": True}}}, ":v"),
+    ],
+)
+def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard: Any, native: Any, name: str) -> None:
+    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
+    with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
+        guard(attempt, native, typed_value)
+    assert guard(attempt, native).kwargs  # a Table takes it for the map that it is
+
+
+def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
+    attempt = new_attempt(M5, InSequence().entry(M5, NOW), "try", NOW)
+    native = {**KEY, "UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": {"b": 1}}}
+    request = guard_update(attempt, native, typed_value).kwargs
+    assert request["Key"] == {"orderId": {"S": "o-1"}}
+    assert request["ExpressionAttributeValues"] == {
+        ":a": {"M": {"b": {"N": "1"}}},
+        ":ow_l0": {"S": "ow1 marks"},
+        ":ow_m0": {"N": "5"},
+        ":ow_p": {"N": "4"},
+        ":ow_a": {"BS": [TOKEN]},
+    }
+    created = guard_put(attempt, {"Item": {"orderId": "o-1", "a": [1]}}, typed_value).kwargs
+    assert created["Item"] == {
+        "orderId": {"S": "o-1"},
+        "a": {"L": [{"N": "1"}]},
+        "events_ledger": {"S": "ow1 marks"},
+        "events@s": {"N": "5"},
+        "events_try_r2": {"BS": [TOKEN]},
+    }
+
+
+def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
+    attempt = new_attempt(M5, SeenIds().entry(M5, NOW), "try", NOW)
+    native = {**KEY, "UpdateExpression": "REMOVE just_here"}
+    for spell, label in ((sendable, "ow1 14d"), (typed_value, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
+        assert guard_update(attempt, native, spell).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 
 EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]
@@ -463,8 +692,8 @@ def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) 
     longest = sign * (10**38 - 1)
     request = call(ledger, Message("m", sequence=longest))
     assert longest in [
-        request.get("ExpressionAttributeValues", {}).get(":ow_m"),
-        request.get("Item", {}).get("events_mark"),
+        request.get("ExpressionAttributeValues", {}).get(":ow_m0"),
+        request.get("Item", {}).get("events@%"),
     ]
     with pytest.raises(InvalidMessage, match=r"38 digits.*sortable"):
         call(ledger, Message("m", sequence=longest + sign))
@@ -479,6 +708,18 @@ def test_the_limits_hold_for_the_whole_expression_and_not_only_for_the_callers_p
     update(SeenIds(), ConditionExpression=f"({'a' * (4096 - ours)})")
     with pytest.raises(InvalidUpdate, match="ConditionExpression has 4097 bytes with the ledger's part"):
         update(SeenIds(), ConditionExpression=f"({'a' * (4097 - ours)})")
+
+
+def test_an_item_that_is_missing_or_empty_is_refused() -> None:
+    with pytest.raises(InvalidUpdate, match="put_item needs the Item to create"):
+        put(Item={})
+    with pytest.raises(InvalidUpdate, match="put_item needs the Item to create"):
+        put(Item=None)
+
+
+def test_an_update_brings_no_item() -> None:
+    with pytest.raises(InvalidUpdate, match="update_item takes no Item"):
+        update(Item={"orderId": "o-1"})
 
 
 def test_an_item_too_wide_to_be_put_is_told_another_way_to_be_created() -> None:

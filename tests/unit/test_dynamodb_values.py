@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
-from onewrite.dynamodb.values import Members, plain, raw, size, typed
+from onewrite import InvalidUpdate
+from onewrite.dynamodb.values import Members, plain, raw, sendable, size, typed, typed_value
 
 VALUES: list[Any] = [
     "",
@@ -57,6 +58,67 @@ def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     assert typed({"a": Members((2, 1))}) == {"a": {"NS": ["2", "1"]}}
 
 
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        ({"b", "a"}, Members(("a", "b"))),
+        (frozenset({2, 1}), Members((1, 2))),
+        ([{"b", "a"}], [Members(("a", "b"))]),
+        (({"b": {2, 1}},), [{"b": Members((1, 2))}]),
+        ({"a": [1, None]}, {"a": [1, None]}),
+        (1.5, 1.5),  # boto3 says what is wrong with it
+    ],
+    ids=repr,
+)
+def test_a_callers_sets_are_sent_in_one_order_at_any_depth(value: Any, sent: Any) -> None:
+    assert repr(sendable(":v", value)) == repr(sent)
+
+
+def test_a_set_in_one_order_is_sent_as_it_is() -> None:
+    members = Members(("b", "a"))
+    assert sendable(":v", members) is members
+
+
+@pytest.mark.parametrize("value", [set(), [set()], {"a": (frozenset(),)}], ids=repr)
+@pytest.mark.parametrize("spell", [sendable, typed_value])
+def test_an_empty_set_is_refused_by_the_name_of_the_value(spell: Any, value: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r"(:v|a) is an empty set, which DynamoDB does not store: REMOVE the attribute"):
+        spell(":v", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"S": "x"},
+        {"N": "1"},
+        {"B": b"x"},
+        {"B": bytearray(b"x")},
+        {"SS": ["x"]},
+        {"NS": ("1",)},
+        {"BS": {b"x"}},
+        {"M": {}},
+        {"L": []},
+        {"BOOL": False},
+        {"NULL": True},
+    ],
+    ids=repr,
+)
+def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r":v is .*, a typed value: a guarded client takes plain ones"):
+        typed_value(":v", value)
+    assert sendable(":v", value)  # a Table takes it for the map that it is
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x", ["S"], {}, {"S": 1}, {"N": 1}, {"B": "x"}, {"X": "x"}, {"S": "x", "N": "1"}, {"NULL": None}, {1: "x"}],
+    ids=repr,
+)
+def test_what_only_looks_a_little_like_it_is_a_plain_value(value: Any) -> None:
+    assert typed_value(":v", value) == TypeSerializer().serialize(value)
+    assert typed_value(":v", {"a": {"S": "x"}}) == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
+
+
 def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:
     members = Members(("b", "a"))
     assert copy.deepcopy({"a": [members]})["a"][0] is members
@@ -93,6 +155,8 @@ def test_bytes_come_back_as_bytes() -> None:
         (Decimal(5), 2),
         (1234, 4),
         ({1, 22}, 2 + 3),
+        ({"a": {"ab"}}, 3 + 1 + 1 + 2),
+        (object(), 1),
     ],
     ids=repr,
 )

@@ -14,33 +14,45 @@ from onewrite import (
     Duplicate,
     HighWaterMark,
     InSequence,
+    InvalidMessage,
     LedgerMismatch,
     Message,
     Rejected,
     SeenIds,
     Stale,
+    sortable,
 )
-from onewrite.dynamodb.request import guard_put, guard_update
-from onewrite.dynamodb.verdict import Attempt, refused, stored, without_ledger
+from onewrite.dynamodb.attempt import new_attempt
+from onewrite.dynamodb.layout import lookup, without_ledger
+from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.verdict import refused
+from onewrite.entry import ABSENT
+from onewrite.label import Slot
 from onewrite.ledger import Ledger
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+TOKEN = bytes.fromhex("b84df7")  # of the name "try"
+OTHER = b"\0\1\2"
 ENTITY = {"orderId": "o-1", "n": 1}
-NATIVE = {"Key": {"orderId": "o-1"}}
+BY_HAND = SeenIds(retention=None, readable=True)
 
 
-def verdict(ledger: Ledger, item: dict[str, Any] | None, **native: Any) -> object:
-    entry = ledger.entry(M5, NOW)
-    call = guard_update(ledger.attribute, entry, "try", {**NATIVE, **native})
-    return refused(ledger.attribute, Attempt(call, entry, "try"), M5, item)
+def verdict(ledger: Ledger, item: dict[str, Any] | None, message: Message = M5, *, shows: bool = False) -> object:
+    return refused(new_attempt(message, ledger.entry(message, NOW), "try", NOW), item, shows=shows)
+
+
+def binaries(*members: bytes) -> set[Binary]:
+    """A set of bytes as boto3 returns it."""
+    return {Binary(member) for member in members}
 
 
 # --- whose refusal it was ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "ledger", [SeenIds(), SeenIds(retention=None), SeenIds(digest=True), HighWaterMark(), InSequence(5)]
+    "ledger", [SeenIds(), SeenIds(retention=None), SeenIds(readable=True), BY_HAND, HighWaterMark(), InSequence(5)]
 )
 def test_a_refusal_that_the_ledger_does_not_explain_is_the_callers_own(ledger: Ledger) -> None:
     assert verdict(ledger, ENTITY) == Rejected(M5, ENTITY)
@@ -51,145 +63,248 @@ def test_a_refusal_that_the_ledger_does_not_explain_is_the_callers_own(ledger: L
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs_r1": {"699:m5", "~other"}}),
-        (SeenIds(), {"messageIDs_r0": {"699:m5"}}),
-        (SeenIds(), {"messageIDs_r4": {"698:m5"}}),
-        (SeenIds(retention=None), {"messageIDs": {"m5"}, "messageIDs.attempt": "other"}),
-        (SeenIds(retention=None), {"messageIDs": {"m5"}}),
-        (HighWaterMark(), {"events.@s": Decimal(5), "events.~s": "other"}),
-        (InSequence(), {"events.@s": Decimal(5), "events.~s": "other"}),
+        (SeenIds(), {"messageIDs_14d_r1": binaries(HASH, b"another")}),
+        (SeenIds(), {"messageIDs_14d_r0": binaries(HASH)}),
+        (SeenIds(), {"messageIDs_14d_r4": binaries(HASH)}),
+        (SeenIds(readable=True), {"messageIDs_14dt_r4": {"@s/m5", "m4"}}),
+        (SeenIds(retention=None), {"messageIDs_all": binaries(HASH)}),
+        (BY_HAND, {"messageIDs": {"@s/m5"}}),
+        (HighWaterMark(), {"events@s": Decimal(5)}),
+        (InSequence(), {"events@s": Decimal(5)}),
+        (SeenIds(attribute="ids", also=BY_HAND), {"messageIDs": {"m5"}}),
+        (SeenIds(attribute="ids", also=BY_HAND), {"messageIDs": {"@s/m5"}}),
+        (SeenIds(also=HighWaterMark()), {"events@s": Decimal(5)}),
     ],
 )
 def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: dict[str, Any]) -> None:
+    attempts = {f"{ledger.attribute}_try_r2": binaries(OTHER)}
+    assert verdict(ledger, {**ENTITY, **held, **attempts}) == Duplicate(M5, ENTITY)
     assert verdict(ledger, {**ENTITY, **held}) == Duplicate(M5, ENTITY)
 
 
 @pytest.mark.parametrize(
-    "held", [{"messageIDs_r1": {"699:m6"}}, {"messageIDs_r2": {"699:m5"}}, {"messageIDs_r1": {"693:m5"}}]
+    "held",
+    [
+        {"messageIDs_14d_r1": binaries(b"another")},
+        {"messageIDs_14d_r2": binaries(HASH)},
+        {"messageIDs_all": binaries(HASH)},
+        {"messageIDs_14dt_r1": {"@s/m5", "m5"}},
+    ],
 )
-def test_marks_of_other_messages_and_of_other_times_are_no_duplicates(held: dict[str, Any]) -> None:
+def test_marks_of_other_messages_and_in_other_places_are_no_duplicates(held: dict[str, Any]) -> None:
     assert verdict(SeenIds(), {**ENTITY, **held}) == Rejected(M5, ENTITY)
 
 
-def test_a_digest_is_found_as_boto3_returns_bytes() -> None:
-    entry = SeenIds(digest=True).entry(M5, NOW)
-    assert isinstance(entry.mark, bytes)
-    item = {**ENTITY, "messageIDs_r1": {Binary(entry.mark), Binary(b"~other")}}
-    assert verdict(SeenIds(digest=True), item) == Duplicate(M5, ENTITY)
+def test_the_same_id_of_another_source_or_in_another_part_is_another_message() -> None:
+    item = {**ENTITY, "messageIDs_14d_r1": binaries(HASH)}
+    for other in (Message("m5"), Message("m5", source="t"), M5.part("stock")):
+        assert verdict(SeenIds(), item, other) == Rejected(other, ENTITY)
 
 
 def test_a_mark_that_is_past_the_message_makes_it_stale() -> None:
-    assert verdict(HighWaterMark(), {**ENTITY, "events.@s": Decimal(7), "events.~s": "other"}) == Stale(M5, 7, ENTITY)
-    assert verdict(InSequence(), {**ENTITY, "events.@s": Decimal(7), "events.~s": "other"}) == Stale(M5, 7, ENTITY)
+    assert verdict(HighWaterMark(), {**ENTITY, "events@s": Decimal(7)}) == Stale(M5, 7, ENTITY)
+    assert verdict(InSequence(), {**ENTITY, "events@s": Decimal(7)}) == Stale(M5, 7, ENTITY)
+    assert verdict(SeenIds(also=InSequence()), {**ENTITY, "events@s": Decimal(7)}) == Stale(M5, 7, ENTITY)
 
 
 def test_a_gap_defers_the_message() -> None:
-    assert verdict(InSequence(), {**ENTITY, "events.@s": Decimal(3), "events.~s": "other"}) == Deferred(M5, 4, ENTITY)
+    assert verdict(InSequence(), {**ENTITY, "events@s": Decimal(3)}) == Deferred(M5, 4, ENTITY)
     assert verdict(InSequence(), None) == Deferred(M5, 1, None)
 
 
+def test_a_message_before_the_first_of_its_source_is_stale() -> None:
+    assert verdict(InSequence(first=7), None) == Stale(M5, 6, None)
+
+
+def test_a_duplicate_of_one_ledger_weighs_more_than_what_another_says() -> None:
+    item = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), "events@s": Decimal(7)}
+    assert verdict(SeenIds(also=HighWaterMark()), item) == Duplicate(M5, ENTITY)
+    both = {**ENTITY, "events@s": Decimal(3), "old@s": Decimal(9)}
+    assert verdict(InSequence(also=HighWaterMark("old")), both) == Stale(M5, 9, ENTITY)
+
+
 def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
-    outcome = verdict(HighWaterMark(), {"events.@s": Decimal(7), "events.~s": "other"})
+    outcome = verdict(HighWaterMark(), {"events@s": Decimal(7)})
     assert isinstance(outcome, Stale)
     assert type(outcome.mark) is int
 
 
 # --- a lost answer ----------------------------------------------------------------------------------------------------
 
+LANDED: list[tuple[Ledger, dict[str, Any]]] = [
+    (SeenIds(), {"messageIDs_14d_r1": binaries(HASH), "messageIDs_try_r2": binaries(TOKEN, OTHER)}),
+    (SeenIds(retention=None), {"messageIDs_all": binaries(HASH), "messageIDs_try_r2": binaries(TOKEN)}),
+    (HighWaterMark(), {"events@s": Decimal(5), "events_try_r2": binaries(TOKEN)}),
+    # Meanwhile others have written on top of it.
+    (HighWaterMark(), {"events@s": Decimal(9), "events_try_r2": binaries(TOKEN, OTHER)}),
+    (InSequence(), {"events@s": Decimal(6), "events_try_r2": binaries(TOKEN, OTHER)}),
+]
 
-@pytest.mark.parametrize(
-    ("ledger", "held"),
-    [
-        (SeenIds(), {"messageIDs_r1": {"699:m5", "~try", "~other", "699:m4"}}),
-        (SeenIds(retention=None), {"messageIDs": {"m5", "m4"}, "messageIDs.attempt": "try"}),
-        (HighWaterMark(), {"events.@s": Decimal(5), "events.~s": "try"}),
-        (InSequence(), {"events.@s": Decimal(5), "events.~s": "try"}),
-    ],
-)
-def test_a_mark_beside_this_calls_own_token_is_its_own(ledger: Ledger, held: dict[str, Any]) -> None:
+
+@pytest.mark.parametrize(("ledger", "held"), LANDED)
+def test_what_holds_this_calls_own_token_was_written_by_an_earlier_try_of_it(ledger: Ledger, held: dict[str, Any]) -> None:
     item = {**ENTITY, **held}
     assert verdict(ledger, item) == Applied(M5, None, retried=True)
-    assert verdict(ledger, item, ReturnValues="ALL_NEW") == Applied(M5, ENTITY, retried=True)
-    assert verdict(ledger, item, ReturnValues="UPDATED_NEW") == Applied(M5, None, retried=True)
-
-
-def test_the_token_is_found_as_boto3_returns_bytes() -> None:
-    entry = SeenIds(digest=True).entry(M5, NOW)
-    assert isinstance(entry.mark, bytes)
-    item = {"messageIDs_r1": {Binary(entry.mark), Binary(b"~try")}}
-    assert verdict(SeenIds(digest=True), item) == Applied(M5, None, retried=True)
-
-
-def test_a_put_whose_answer_was_lost_is_applied_too() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
-    attempt = Attempt(guard_put("events", entry, "try", {"Item": ENTITY}), entry, "try")
-    held = {**ENTITY, "events.@s": Decimal(5), "events.~s": "try"}
-    assert refused("events", attempt, M5, held) == Applied(M5, None, retried=True)
+    assert verdict(ledger, item, shows=True) == Applied(M5, ENTITY, retried=True)
 
 
 @pytest.mark.parametrize(
-    ("ledger", "held", "expected"),
+    "held",
     [
-        # The token of a call that is not this one's, or that stands where this call would not have put it.
-        (SeenIds(), {"messageIDs_r1": {"699:m5", "try", "699:try"}}, Duplicate(M5, ENTITY)),
-        (SeenIds(), {"messageIDs_r0": {"699:m5", "~try"}}, Duplicate(M5, ENTITY)),
-        (SeenIds(retention=None), {"messageIDs": {"m5", "try", "~try"}}, Duplicate(M5, ENTITY)),
-        # A token alone proves nothing: the mark decides.
-        (SeenIds(), {"messageIDs_r1": {"699:m4", "~try"}}, Rejected(M5, ENTITY)),
-        (SeenIds(retention=None), {"messageIDs": {"m4"}, "messageIDs.attempt": "try"}, Rejected(M5, ENTITY)),
-        (HighWaterMark(), {"events.@s": Decimal(4), "events.~s": "try"}, Rejected(M5, ENTITY)),
-        (HighWaterMark(), {"events.@s": Decimal(6), "events.~s": "try"}, Stale(M5, 6, ENTITY)),
-        (InSequence(), {"events.@s": Decimal(3), "events.~s": "try"}, Deferred(M5, 4, ENTITY)),
+        {"messageIDs_try_r2": binaries(OTHER)},
+        {"messageIDs_try_r1": binaries(TOKEN)},  # tokens of another time
+        {"events_try_r2": binaries(TOKEN)},  # and of another ledger
+        {"messageIDs_14d_r0": binaries(TOKEN)},
     ],
 )
-def test_anothers_token_or_a_token_elsewhere_is_no_lost_answer(
-    ledger: Ledger, held: dict[str, Any], expected: object
-) -> None:
-    assert verdict(ledger, {**ENTITY, **held}) == expected
+def test_anothers_token_or_a_token_elsewhere_is_no_lost_answer(held: dict[str, Any]) -> None:
+    item = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), **held}
+    outcome = verdict(SeenIds(), item)
+    assert isinstance(outcome, Duplicate)
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 
-def test_an_entity_is_an_item_without_its_ledger() -> None:
-    item = {"a": 1, "events": 2, "events.@s": 3, "events.": 4, "eventsx": 5, "x.events": 6}
-    assert without_ledger("events", item) == {"a": 1, "eventsx": 5, "x.events": 6}
-
-
 def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
     item = {
-        "n": 1,
         "a": {"x"},
-        "a_r0": {Binary(b"y"), "z"},
-        "a.r0": {"of nobody"},
-        "a_r9": {"the entity's own"},
-        "a.@s": Decimal(5),
-        "a.@t": "text",
-        "a.@b.c": Decimal("5E3"),
-        "ab": {"x"},
+        "a_14d_r0": {Binary(b"y")},
+        "a@s": Decimal(5),
+        "a@%": "text",
+        "a@b%2Ec": Decimal("5E3"),
+        "a_ledger": "ow1 14d",
     }
-    assert stored("a", item) == {
-        "": frozenset({"x"}),
-        "r0": frozenset({b"y", "z"}),
-        "@s": 5,
-        "@t": "text",
-        "@b.c": 5000,
-    }
+    held = lookup(item)
+    assert held(Slot("a")) == frozenset({"x"})
+    assert held(Slot("a_14d", "r0")) == frozenset({b"y"})
+    assert [held(Slot("a@", key)) for key in ("s", "%", "b%2Ec")] == [5, "text", 5000]
+    assert held(Slot("a_ledger")) == "ow1 14d"
+    assert held(Slot("a_14d", "r1")) is ABSENT
 
 
-@pytest.mark.parametrize("value", ["5", None, [], [5], [5, "try"], {"a": 1}, True, Decimal("5.5")], ids=repr)
-def test_what_is_no_ledger_is_refused(value: object) -> None:
-    with pytest.raises(LedgerMismatch):
-        verdict(HighWaterMark(), {"events.@s": value})
+@pytest.mark.parametrize("value", ["5", None, [], [5], {"a": 1}, True, Decimal("5.5"), {Decimal(5)}], ids=repr)
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence(), SeenIds(also=HighWaterMark())])
+def test_what_is_no_mark_is_a_mismatch(ledger: Ledger, value: object) -> None:
+    with pytest.raises(LedgerMismatch, match="do not compare"):
+        verdict(ledger, {"events@s": value})
 
 
-@pytest.mark.parametrize("value", [5, "699:m5", ["699:m5"], None, {Decimal(5)}], ids=repr)
-def test_a_slot_that_holds_something_else_is_refused_and_no_duplicate(value: object) -> None:
-    with pytest.raises(LedgerMismatch):
-        verdict(SeenIds(), {"messageIDs_r1": value})
+@pytest.mark.parametrize("value", [5, "m5", ["m5"], None, {Decimal(5)}, {"m5"}, {"a": 1}], ids=repr)
+@pytest.mark.parametrize("slot", ["messageIDs_14d_r4", "messageIDs_14d_r1"])
+def test_a_set_that_holds_something_else_is_a_mismatch_though_another_has_the_mark(slot: str, value: object) -> None:
+    with pytest.raises(LedgerMismatch, match="set of bytes"):
+        verdict(SeenIds(), {"messageIDs_14d_r0": binaries(HASH), slot: value})
 
 
-@pytest.mark.parametrize("value", [5, None])
-def test_a_present_slot_that_holds_something_else_is_refused_though_an_older_one_holds_the_mark(value: object) -> None:
-    with pytest.raises(LedgerMismatch):
-        verdict(SeenIds(), {"messageIDs_r4": {"698:m5"}, "messageIDs_r1": value})
+def test_hashes_where_readable_ids_should_be_are_a_mismatch() -> None:
+    with pytest.raises(LedgerMismatch, match="set of str"):
+        verdict(BY_HAND, {"messageIDs": binaries(HASH)})
+
+
+@pytest.mark.parametrize("value", [Decimal(5), "try", None, True, ["try"], {"a": 1}, {"try"}, {Decimal(1)}], ids=repr)
+def test_something_else_where_the_tokens_should_be_proves_nothing(value: object) -> None:
+    item = {**ENTITY, "messageIDs_try_r2": value}
+    assert verdict(SeenIds(), item) == Rejected(M5, ENTITY)
+    assert verdict(SeenIds(), {**item, "messageIDs_14d_r1": binaries(HASH)}) == Duplicate(M5, ENTITY)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held", "said"),
+    [
+        (SeenIds(), {"messageIDs_ledger": "ow1 30d"}, r"kept as '30d', and this store keeps '14d'.*also=SeenIds\(timedelta"),
+        (SeenIds(), {"messageIDs_ledger": "ow1 all text"}, r"also=SeenIds\(None, 'messageIDs', readable=True\)"),
+        (SeenIds(), {"messageIDs_ledger": "ow1 > ids"}, "has moved from 'messageIDs' to 'ids'"),
+        (SeenIds(), {"messageIDs_ledger": "note"}, "'messageIDs_ledger' holds 'note', which no ledger put there"),
+        (SeenIds(), {"messageIDs_ledger": Decimal(5)}, "'messageIDs_ledger' holds 5"),
+        (SeenIds(), {"events_ledger": "ow1 marks"}, r"another kind in 'events'.*also=HighWaterMark\(attribute='events'\)"),
+        (HighWaterMark(), {"messageIDs_ledger": "ow1 14d"}, "another kind in 'messageIDs'"),
+        (SeenIds(), {"messageIDs": {"m1"}}, "holds a set, as a handler keeps it that remembers ids by itself"),
+    ],
+)
+def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
+    with pytest.raises(LedgerMismatch, match=said):
+        verdict(ledger, {**ENTITY, **held})
+
+
+@pytest.mark.parametrize("value", ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x")], ids=repr)
+def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(value: object) -> None:
+    item = {**ENTITY, "messageIDs": value}
+    assert verdict(SeenIds(), {**item, "messageIDs_14d_r1": binaries(HASH)}) == Duplicate(M5, item)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held"),
+    [
+        (SeenIds(also=HighWaterMark()), {"messageIDs_ledger": "ow1 14d", "events_ledger": "ow1 marks"}),
+        (SeenIds(also=HighWaterMark()), {"messageIDs_ledger": "ow1 > events", "events_ledger": "ow1 > messageIDs"}),
+        (SeenIds(also=SeenIds(None)), {"messageIDs_ledger": "ow1 all"}),
+        (SeenIds(attribute="ids"), {"events_ledger": "ow1 marks", "messageIDs_ledger": "ow1 14d"}),
+    ],
+)
+def test_an_entity_with_a_ledger_that_is_known_is_none(ledger: Ledger, held: dict[str, Any]) -> None:
+    assert isinstance(verdict(ledger, {**ENTITY, **held}), Rejected)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "mark", "error"),
+    [
+        ("10", "9", InvalidMessage),
+        ("9", "10", InvalidMessage),
+        (sortable(9), "5", LedgerMismatch),
+        ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
+        ("5555", "-001", LedgerMismatch),
+    ],
+)
+def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
+    sequence: str, mark: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        verdict(HighWaterMark(), {"events@s": mark}, Message("m", source="s", sequence=sequence))
+
+
+# --- the entity without its ledger ------------------------------------------------------------------------------------
+
+BUSINESS: dict[str, Any] = {
+    "orderId": "o-1",
+    "events": ["placed"],
+    "events.x": 1,
+    "events_note": "x",
+    "messageIDs": Decimal(1),
+    "messageIDs_note": "x",
+    "messageIDs_r0": {"x"},
+    "note_ledger": "ow2 14d",
+    "map": {"messageIDs_all": {"x"}},
+}
+OWN: dict[str, Any] = {
+    "messageIDs_ledger": "ow1 14d",
+    "messageIDs_14d_r0": binaries(HASH),
+    "messageIDs_30dt_r5": {"m1"},
+    "messageIDs_all": binaries(HASH),
+    "messageIDs_try_r3": binaries(TOKEN),
+}
+SECOND: dict[str, Any] = {
+    "other_ledger": "ow1 marks",
+    "other@s": Decimal(5),
+    "other@%": "text",
+    "other_try_r0": binaries(TOKEN),
+}
+PLAIN_SECOND = {"ids_ledger": "ow1 all text", "ids": {"m1"}, "ids_try_r0": binaries(TOKEN)}
+
+
+@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+def test_an_entity_is_an_item_without_its_ledger_and_without_any_other_that_left_its_label(spelt: Any) -> None:
+    business, every = spelt(BUSINESS), spelt({**OWN, **BUSINESS, **SECOND, **PLAIN_SECOND})
+    assert without_ledger(SeenIds().terms, every) == business
+
+
+@pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
+def test_what_looks_like_another_ledger_and_has_no_label_is_the_callers_own(spelt: Any) -> None:
+    unlabelled = {name: value for name, value in {**SECOND, **PLAIN_SECOND}.items() if not name.endswith("_ledger")}
+    item = spelt({**BUSINESS, **unlabelled, "other_ledger": Decimal(1)})
+    assert without_ledger(SeenIds().terms, item) == item
+
+
+def test_a_set_that_was_kept_by_hand_is_part_of_the_ledger_that_looks_into_it() -> None:
+    item = {**ENTITY, "messageIDs": {"m1"}, "ids_14d_r0": binaries(HASH)}
+    assert without_ledger(SeenIds(attribute="ids", also=BY_HAND).terms, item) == ENTITY

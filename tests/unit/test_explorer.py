@@ -96,7 +96,7 @@ def test_a_read_before_the_write_is_found_with_four_steps() -> None:
     assert on_mongodb(build, concurrency=1).ok
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(digest=True), InSequence()], ids=repr)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(readable=True), InSequence()], ids=repr)
 def test_a_ledger_for_any_order_passes_in_any_order(ledger: Any) -> None:
     report = on_mongodb(guarded_by(ledger))
     report.assert_effectively_once()
@@ -789,7 +789,7 @@ def test_a_world_that_changes_stops_it_too() -> None:
 
 
 def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.table")
+    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.flows")
     on_mongodb(guarded_by(SeenIds()), MESSAGES[:1]).assert_effectively_once()
 
 

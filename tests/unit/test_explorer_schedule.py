@@ -17,6 +17,7 @@ from onewrite.testing.token import decode, encode
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
 WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",))
 ELSEWHERE = Request("s", "update_one", {}, (("t", "b"),), writes=True, tables=("t",))
+ON_NOTHING = Request("s", "update_one", {}, (), writes=True, tables=("t",))
 ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=("t",))
 
 
@@ -119,8 +120,8 @@ def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once(
 
 @pytest.mark.parametrize(
     ("request_", "faults"),
-    [(None, ""), (READ, "BL"), (WRITE, "BAL"), (ON_DYNAMODB, "BALR")],
-    ids=["none", "read", "write", "sdk"],
+    [(None, ""), (READ, "BL"), (WRITE, "BAL"), (ON_NOTHING, "BL"), (ON_DYNAMODB, "BALR")],
+    ids=["none", "read", "write", "write of nothing", "sdk"],
 )
 def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | None, faults: str) -> None:
     assert "".join(faults_for(request_)) == faults

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.flow import Call, Flow, Wait, arun, run
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.flow import Call, Flow, Meter, Wait, arun, check_awaited, meter, run
+from onewrite.ledger import SeenIds
 
 
 class Lost(Exception):
@@ -228,6 +230,79 @@ def test_an_asynchronous_loop_refuses_a_blocking_client() -> None:
         match="Client is not asynchronous, and has sent the request: guard it with the class without Async",
     ):
         asyncio.run(arun(two_calls([]), Client("first")))
+
+
+def made_by(module: str, *, asynchronous: bool) -> Any:
+    """A client as that library would make it."""
+    return type("Client", (AsyncClient if asynchronous else Client,), {"__module__": module})()
+
+
+@pytest.mark.parametrize(
+    ("module", "asynchronous", "fits"),
+    [
+        ("boto3.resources.factory", False, {False}),
+        ("botocore.client", False, {False}),
+        ("mongomock.collection", False, {False}),
+        ("pymongo.synchronous.collection", False, {False}),
+        ("pymongo.asynchronous.collection", True, {True}),
+        ("aiobotocore.client", False, {True}),  # its methods are coroutines behind a plain face
+        ("motor.core", False, {True}),
+        ("tests.own", True, {True}),
+        ("tests.own", False, {True, False}),  # nobody knows what such a client's methods return
+    ],
+)
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_store_that_must_be_awaited_is_told_from_one_that_must_not_before_anything_is_sent(
+    module: str, asynchronous: bool, fits: set[bool], awaited: bool
+) -> None:
+    client = made_by(module, asynchronous=asynchronous)
+    if awaited in fits:
+        check_awaited(client, "update_item", awaited=awaited)
+        return
+    said = (
+        "is not asynchronous: guard it with the class without Async"
+        if awaited
+        else "is asynchronous: guard it with the Async"
+    )
+    with pytest.raises(ConfigurationError, match=f"Client {said}"):
+        check_awaited(client, "update_item", awaited=awaited)
+
+
+def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="is asynchronous"):
+        GuardedTable(AsyncClient(), SeenIds(), table_name="orders")
+    with pytest.raises(ConfigurationError, match="is not asynchronous"):
+        AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
+
+
+def test_a_meter_counts_the_requests_of_what_runs_under_it_and_is_told_the_results(twin: Twin) -> None:
+    told: list[object] = []
+
+    class Counting(Meter):
+        def done(self, result: object) -> None:
+            told.append(result)
+
+    counting = Counting()
+    before = meter.set(counting)
+    try:
+        twin.run(two_calls([]), twin.client("first", "second"))
+        with pytest.raises(Lost):
+            twin.run(two_calls([]), twin.client(Lost()))
+    finally:
+        meter.reset(before)
+    twin.run(two_calls([]), twin.client("first", "second"))
+    assert counting.requests == 3
+    assert told == ["done"]
+
+
+def test_a_plain_meter_only_counts() -> None:
+    counting = Meter()
+    before = meter.set(counting)
+    try:
+        run(two_calls([]), Client("first", "second"))
+    finally:
+        meter.reset(before)
+    assert counting.requests == 2
 
 
 def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:

@@ -29,9 +29,11 @@ FLOORS = [
     {"errors"},
     {"message"},
     {"outcome"},
+    {"label", "ring"},
+    {"entry"},
     {"ledger"},
     {""},
-    {"flow"},
+    {"extras", "flow", "watch"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"partial_batch"},
@@ -90,7 +92,8 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    assert found[1].split() == ["onewrite.errors", "onewrite.ledger", "onewrite.message", "onewrite.outcome"]
+    modules = ("entry", "errors", "label", "ledger", "message", "outcome", "ring")
+    assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
 @pytest.mark.parametrize(("engine", "other"), [("dynamodb", "pymongo"), ("mongodb", "botocore")])

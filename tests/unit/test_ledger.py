@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
+import re
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,112 +22,159 @@ from onewrite import (
     Message,
     SeenIds,
     Stale,
+    sortable,
 )
-from onewrite.ledger import Advance, Entry, source_slot
+from onewrite.entry import ABSENT, Advance, Entry, Remember, Rule
+from onewrite.label import Slot, is_label, label_slot, labelled_attribute, shows_plain_set
+from onewrite.ledger import check_ledger, mark_slot
+
+AnyLedger = SeenIds | HighWaterMark | InSequence
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
+MONTH, WEEK = timedelta(days=30), timedelta(days=7)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
+PLAIN = SeenIds(None, readable=True)
+LEDGERS: list[AnyLedger] = [SeenIds(), HighWaterMark(), InSequence()]
 
 
-def at(sequence: Any) -> Message:
-    return Message(f"m{sequence}", source="s", sequence=sequence)
+def at(sequence: Any, source: str = "s") -> Message:
+    return Message(f"m{sequence}", source=source, sequence=sequence)
+
+
+class Held(dict[Slot, Any]):
+    """An entity's ledger in memory."""
+
+    def look(self, slot: Slot) -> object:
+        return self.get(slot, ABSENT)
+
+    def judge(self, ledger: AnyLedger, message: Message) -> object:
+        return ledger.entry(message, NOW).judge(message, self.look)
+
+    def write(self, ledger: AnyLedger, message: Message) -> object:
+        """None for applied, else the ledger's refusal."""
+        entry = ledger.entry(message, NOW)
+        refusal = entry.judge(message, self.look)
+        if refusal is None:
+            self.update({label.slot: label.text for label in entry.terms.labels})
+            if isinstance(entry.own, Remember):
+                present = entry.own.sets.present
+                self[present] = self.get(present, frozenset()) | {entry.own.mark}
+            else:
+                self[entry.own.slot] = entry.own.mark
+        return refusal
+
+
+def written(ledger: AnyLedger, *messages: Message) -> Held:
+    held = Held()
+    assert [held.write(ledger, message) for message in messages] == [None] * len(messages)
+    return held
+
+
+def remember(ledger: SeenIds, message: Message = M1, now: float = NOW) -> Remember:
+    own = ledger.entry(message, now).own
+    assert isinstance(own, Remember)
+    return own
 
 
 # --- SeenIds ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_set_that_is_kept_for_ever_has_one_slot_and_no_laps() -> None:
-    entry = SeenIds(retention=None).entry(M1, NOW)
-    assert (entry.slot, entry.mark, entry.lacks) == ("", "m1", (("", "m1"),))
-    assert (entry.ring.drops, entry.forgets) == ((), False)
+def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
+    hashed, plain = remember(SeenIds(None)), remember(PLAIN)
+    assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (
+        Slot("messageIDs_all"),
+        (Slot("messageIDs_all"),),
+        (),
+    )
+    assert (plain.sets.present, plain.sets.live, plain.sets.dead) == (Slot("messageIDs"), (Slot("messageIDs"),), ())
 
 
-def test_a_bounded_set_looks_at_three_slots_and_drops_the_rest() -> None:
+def test_a_bounded_set_looks_at_three_slots_and_removes_the_rest() -> None:
     # Pinned: a change would make every entity forget its messages on the day of the upgrade.
-    entry = SeenIds().entry(M1, NOW)
-    assert (entry.slot, entry.mark) == ("r1", "699:m1")
-    assert entry.lacks == (("r4", "698:m1"), ("r0", "699:m1"), ("r1", "699:m1"))
-    assert (entry.ring.drops, entry.forgets) == (("r2", "r3", "r5"), True)
+    sets = remember(SeenIds()).sets
+    assert sets.present == Slot("messageIDs_14d", "r1")
+    assert [slot.key for slot in sets.live] == ["r4", "r0", "r1"]
+    assert [slot.key for slot in sets.dead] == ["r2", "r3", "r5"]
+    assert {slot.group for slot in (*sets.live, *sets.dead)} == {"messageIDs_14d"}
 
 
-def test_a_mark_carries_the_lap_of_its_generation_as_text_or_as_bytes() -> None:
-    text = {SeenIds().entry(M1, NOW + n * DAY).mark for n in range(0, 120, 7)}
-    raw = {SeenIds(digest=True).entry(M1, NOW + n * DAY).mark for n in range(0, 120, 7)}
-    assert text == {f"{lap}:m1" for lap in range(699, 704)}
-    digest = blake2b(b"m1", digest_size=16).digest()
-    assert raw == {str(lap).encode() + b":" + digest for lap in range(699, 704)}
+@pytest.mark.parametrize(("generation", "before", "after"), [(2763, "r1", "r3"), (2764, "r3", "r4")])
+def test_a_generation_of_the_default_begins_every_seven_days_and_a_half(generation: int, before: str, after: str) -> None:
+    # Pinned, as above: half of 14 days, four times six hours, and two microseconds for rounding.
+    begin = generation * (7.5 * DAY + 0.000_001)
+    earlier, later = (remember(SeenIds(), M1, begin + step) for step in (-0.000_002, 0.000_002))
+    assert (earlier.sets.present.key, later.sets.present.key) == (before, after)
 
 
 @pytest.mark.parametrize(
-    ("generation", "before", "after"),
-    [(2763, ("r1", "699:m1"), ("r3", "699:m1")), (2764, ("r3", "699:m1"), ("r4", "699:m1"))],
+    ("message", "hashed", "text"),
+    [
+        (Message("evt-42"), "0:6:evt-42", "evt-42"),
+        (Message("m1", source="s"), "1:s2:m1", "@s/m1"),
+        (Message("m1", source="s").part("p"), "1:s1:p2:m1", "@s+p/m1"),
+        (Message("m1").part("p").part(""), "0:1:p0:2:m1", "@+p+/m1"),
+        (Message("é", source="a/b+c%"), "6:a/b+c%1:é", "@a%2Fb%2Bc%25/é"),
+        (Message("@s/m1"), "0:5:@s/m1", "@/@s/m1"),
+        (Message("a/b+c%"), "0:6:a/b+c%", "a/b+c%"),
+    ],
 )
-def test_a_generation_of_the_default_begins_every_seven_days_and_a_half(generation: int, before: Any, after: Any) -> None:
-    # Pinned, as above: half of 14 days, four times six hours, and two microseconds for rounding.
-    begin = generation * (7.5 * DAY + 0.000_001)
-    earlier, later = (SeenIds().entry(M1, begin + step) for step in (-0.000_002, 0.000_002))
-    assert (earlier.slot, earlier.mark) == before
-    assert (later.slot, later.mark) == after
+def test_the_marks_of_messages_never_change(message: Message, hashed: str, text: str) -> None:
+    # Pinned, as above.
+    assert remember(SeenIds(), message).mark == blake2b(hashed.encode(), digest_size=10).digest()
+    assert remember(SeenIds(readable=True), message).mark == text
 
 
-def test_a_digest_keeps_a_uuid_exactly_and_hashes_anything_else() -> None:
-    exact = str(uuid.UUID(int=0x1234))
-    ledger = SeenIds(retention=None, digest=True)
-    assert ledger.entry(Message(exact), NOW).mark == uuid.UUID(exact).bytes
-    others = [
-        exact.upper().replace("0", "A"),
-        exact.replace("-", ""),
-        "{" + exact + "}",
-        "urn:uuid:" + exact,
-        "x" * 36,
-        "é" * 36,
-    ]
-    for other in others:
-        assert ledger.entry(Message(other), NOW).mark == blake2b(other.encode(), digest_size=16).digest()
-
-
-@pytest.mark.parametrize("digest", [False, True])
+@pytest.mark.parametrize("readable", [False, True])
 @pytest.mark.parametrize("retention", [None, timedelta(days=14)])
-def test_what_is_in_any_live_slot_is_a_duplicate(retention: timedelta | None, *, digest: bool) -> None:
-    entry = SeenIds(retention, digest=digest).entry(M1, NOW)
-    for slot, mark in entry.lacks:
-        stored = {slot: frozenset([mark, type(mark)()])}
-        assert entry.judge(M1, stored, entity=ENTITY) == Duplicate(M1, ENTITY)
+def test_what_is_in_any_live_slot_is_a_duplicate(retention: timedelta | None, *, readable: bool) -> None:
+    entry = SeenIds(retention, readable=readable).entry(M1, NOW)
+    assert isinstance(entry.own, Remember)
+    for slot in entry.own.sets.live:
+        held = Held({slot: frozenset([entry.own.mark, type(entry.own.mark)()])})
+        assert entry.judge(M1, held.look, entity=ENTITY) == Duplicate(M1, ENTITY)
 
 
 def test_what_is_in_no_live_slot_is_fresh() -> None:
     entry = SeenIds().entry(M1, NOW)
-    stored = {slot: frozenset(["699:m2", "697:m1", "m1"]) for slot in ("r0", "r1", "r2", "r3", "r4", "r5")}
-    assert entry.judge(M1, stored) is None
-    assert entry.judge(M1, {"r2": frozenset(["699:m1"])}) is None  # dropped, and not looked at
-    assert entry.judge(M1, {}) is None
+    assert isinstance(entry.own, Remember)
+    sets = entry.own.sets
+    other = remember(SeenIds(), Message("m1")).mark
+    assert entry.judge(M1, Held({slot: frozenset([other]) for slot in (*sets.live, *sets.dead)}).look) is None
+    assert entry.judge(M1, Held({slot: frozenset([entry.own.mark]) for slot in sets.dead}).look) is None
+    assert entry.judge(M1, Held().look) is None
+
+
+def test_a_message_of_another_source_or_part_is_another_message() -> None:
+    for ledger in (SeenIds(), SeenIds(readable=True), SeenIds(None), PLAIN):
+        held = written(ledger, Message("m1"), Message("m1", "s"), Message("m1").part("a"), Message("m1", "s").part("a"))
+        for message in (Message("m1"), Message("m1", "s"), Message("m1").part("a"), Message("m1", "s").part("a")):
+            assert held.judge(ledger, message) == Duplicate(message)
+        assert held.judge(ledger, Message("m1", "t")) is None
+        assert held.judge(ledger, Message("m1").part("b")) is None
 
 
 @pytest.mark.parametrize(
     "held",
     [
-        "699:m1",
+        b"m1",
+        "m1",
         None,
         3,
         {},
         [],
-        ["699:m1"],
-        {"699:m1"},
-        frozenset([b"699:m1"]),
-        pytest.param(frozenset(["699:m1", 3]), id="a set of both"),
+        ["m1"],
+        {b"m1"},
+        frozenset(["m1"]),
+        pytest.param(frozenset([b"m1", 3]), id="a set of both"),
     ],
     ids=repr,
 )
 def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held: object) -> None:
-    with pytest.raises(LedgerMismatch, match=r"is a \w+ here.*attribute of its own"):
-        SeenIds().entry(M1, NOW).judge(M1, {"r0": held})
-
-
-def test_text_where_digests_should_be_is_a_mismatch() -> None:
-    with pytest.raises(LedgerMismatch, match="`digest` was changed"):
-        SeenIds(digest=True).entry(M1, NOW).judge(M1, {"r0": frozenset(["699:m1"])})
+    slot = remember(SeenIds()).sets.live[0]
+    with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*attribute of its own"):
+        Held({slot: held}).judge(SeenIds(), M1)
 
 
 @pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1), timedelta(seconds=1) - timedelta.resolution])
@@ -134,20 +183,51 @@ def test_an_id_is_kept_for_a_second_at_least(retention: timedelta) -> None:
         SeenIds(retention)
 
 
+@pytest.mark.parametrize("retention", [3600, 14.0, "14d", 0, False])
+def test_a_retention_is_a_timedelta_or_none(retention: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"SeenIds\(retention={retention!r}\): give a timedelta"):
+        SeenIds(retention=retention)
+
+
 def test_a_second_is_long_enough() -> None:
-    assert len(SeenIds(timedelta(seconds=1)).entry(M1, NOW).lacks) == 3
+    assert len(remember(SeenIds(timedelta(seconds=1))).sets.live) == 3
+
+
+@pytest.mark.parametrize("retention", [timedelta.max, timedelta(days=999_999_999)])
+def test_a_retention_that_no_clock_can_count_is_wrong_in_our_words(retention: timedelta) -> None:
+    with pytest.raises(ConfigurationError, match="None to never forget"):
+        SeenIds(retention)
 
 
 def test_the_default_outlives_every_redelivery_that_sqs_makes() -> None:
     assert SeenIds().retention == timedelta(days=14)
 
 
-# --- marks ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("retention", "layout"),
+    [
+        (timedelta(days=14), "14d"),
+        (timedelta(hours=24), "1d"),
+        (timedelta(hours=36), "36h"),
+        (timedelta(minutes=90), "90m"),
+        (timedelta(seconds=45), "45s"),
+        (timedelta(seconds=1.5), "1500000us"),
+        (None, "all"),
+    ],
+)
+def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelta | None, layout: str) -> None:
+    assert SeenIds(retention).layout == layout
+    assert SeenIds(retention, readable=True).layout == f"{layout} text"
+    group = remember(SeenIds(retention)).sets.present.group
+    assert group == f"messageIDs_{layout}"
+
+
+# --- marks of sources -------------------------------------------------------------------------------------------------
 
 
 def test_a_high_water_mark_moves_its_sources_mark() -> None:
-    assert HighWaterMark().entry(at(5), NOW) == Advance("@s", 5, "below")
-    assert HighWaterMark().entry(at("e"), NOW) == Advance("@s", "e", "below")
+    assert HighWaterMark().entry(at(5), NOW).own == Advance(Slot("events@", "s"), 5, "below")
+    assert HighWaterMark().entry(at("e"), NOW).own == Advance(Slot("events@", "s"), "e", "below")
 
 
 def test_a_high_water_mark_needs_a_sequence() -> None:
@@ -165,11 +245,16 @@ def test_a_gapless_sequence_needs_an_int(sequence: Any) -> None:
     ("first", "sequence", "rule"),
     [(1, 1, "absent"), (1, 2, "next"), (1, 0, "next"), (0, 0, "absent"), (0, 1, "next"), (-3, -3, "absent")],
 )
-def test_a_gapless_sequence_begins_where_there_is_no_mark(first: int, sequence: int, rule: Any) -> None:
-    assert InSequence(first).entry(at(sequence), NOW) == Advance("@s", sequence, rule, first)
+def test_a_gapless_sequence_begins_where_there_is_no_mark(first: int, sequence: int, rule: Rule) -> None:
+    entry = InSequence(first).entry(at(sequence), NOW)
+    assert entry.own == Advance(Slot("events@", "s"), sequence, rule, first)
+    assert entry.follows_gap is (rule == "next")
 
 
-ABSENT = object()
+def test_only_a_gapless_sequence_counts_and_follows_a_gap() -> None:
+    counts = [ledger.entry(at(2), NOW).own.counts for ledger in LEDGERS]
+    follows = [ledger.entry(at(2), NOW).follows_gap for ledger in LEDGERS]
+    assert counts == follows == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -188,11 +273,36 @@ ABSENT = object()
         ("B", "b", None),
         ("b", "b", Duplicate(at("b"), ENTITY)),
         ("ba", "b", Stale(at("b"), "ba", ENTITY)),
-        ("9", "10", Stale(at("10"), "9", ENTITY)),
+        ("09", "10", None),
+        ("10", "09", Stale(at("09"), "10", ENTITY)),
+        ("9", "x10", None),
+        (ABSENT, "10", None),
+        (sortable(9), sortable(10), None),
+        (sortable(10), sortable(9), Stale(at(sortable(9)), sortable(10), ENTITY)),
+        (ABSENT, sortable(9), None),
     ],
 )
 def test_a_high_water_mark_lets_in_what_is_above_it(held: Any, sequence: Any, expected: Any) -> None:
     assert judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held) == expected
+
+
+@pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("", "9"), ("a", "10"), (sortable(9), "10")])
+def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: str) -> None:
+    with pytest.raises(InvalidMessage, match=r"numbers of different length are in the wrong order.*to_number.*sortable"):
+        judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
+
+
+@pytest.mark.parametrize("digits", ["٣", "²", "1a", "-1", "1.0", " 1", ""])
+def test_only_ascii_digits_are_a_number_as_text(digits: str) -> None:
+    own = HighWaterMark().entry(at(digits), NOW).own
+    assert isinstance(own, Advance)
+    assert not own.has_digits
+
+
+@pytest.mark.parametrize("held", ["9", "order-7", ""])
+def test_sortable_text_is_not_compared_with_any_other(held: str) -> None:
+    with pytest.raises(LedgerMismatch, match=r"from onewrite\.sortable.*which is not"):
+        judged(HighWaterMark().entry(at(sortable(10)), NOW), at(sortable(10)), held)
 
 
 @pytest.mark.parametrize(
@@ -224,48 +334,379 @@ def test_a_gapless_sequence_lets_in_the_next_one(first: int, held: Any, sequence
 @pytest.mark.parametrize("held", ["5", None, 4.0, True, b"5", [4, "x"], {}, frozenset([4])], ids=repr)
 def test_a_mark_of_another_type_is_a_mismatch(ledger: HighWaterMark | InSequence, held: object) -> None:
     with pytest.raises(LedgerMismatch, match=r"The mark of source 's' is .*sequence is 5.*do not compare"):
-        ledger.entry(at(5), NOW).judge(at(5), {"@s": held})
+        judged(ledger.entry(at(5), NOW), at(5), held)
 
 
 @pytest.mark.parametrize("held", [5, None, ["a", "x"]])
 def test_a_number_where_text_is_compared_is_a_mismatch(held: object) -> None:
     with pytest.raises(LedgerMismatch, match="do not compare"):
-        HighWaterMark().entry(at("a"), NOW).judge(at("a"), {"@s": held})
+        judged(HighWaterMark().entry(at("a"), NOW), at("a"), held)
 
 
-def test_another_sources_mark_says_nothing() -> None:
-    assert HighWaterMark().entry(at(5), NOW).judge(at(5), {"@t": 9, "": 9, "s": 9}) is None
+def test_the_mark_of_another_source_or_part_says_nothing() -> None:
+    for ledger in (HighWaterMark(), InSequence()):
+        held = written(ledger, at(1, ""), at(1, "t"), at(1).part("a"))
+        assert held.judge(ledger, at(1)) is None
+        assert held.judge(ledger, at(1).part("b")) is None
+        assert held.judge(ledger, at(1).part("a")) == Duplicate(at(1).part("a"))
 
 
 def judged(entry: Entry, message: Message, held: object) -> object:
-    return entry.judge(message, {} if held is ABSENT else {"@s": held}, entity=ENTITY)
+    found = Held() if held is ABSENT else Held({Slot("events@", "s"): held})
+    return entry.judge(message, found.look, entity=ENTITY)
 
 
-# --- names and wiring -------------------------------------------------------------------------------------------------
+# --- a ledger that is changed -----------------------------------------------------------------------------------------
+
+# Each writes m1, whose sequence is 1, as its first message.
+KEPT: dict[str, AnyLedger] = {
+    "14d": SeenIds(),
+    "30d": SeenIds(MONTH),
+    "36h": SeenIds(timedelta(hours=36)),
+    "14d text": SeenIds(readable=True),
+    "30d text": SeenIds(MONTH, readable=True),
+    "1500000us text": SeenIds(timedelta(seconds=1.5), readable=True),
+    "all": SeenIds(None),
+    "all text": PLAIN,
+    "mark": HighWaterMark(),
+    "sequence": InSequence(),
+    "ids at events": SeenIds(attribute="events"),
+    "text at events": SeenIds(None, "events", readable=True),
+    "mark at messageIDs": HighWaterMark("messageIDs"),
+}
+# A gapless sequence that takes another ledger's place goes on from a number that it is told.
+TAKES_OVER: dict[str, AnyLedger] = {
+    **KEPT,
+    "sequence": InSequence(first=2),
+    "sequence at messageIDs": InSequence(first=2, attribute="messageIDs"),
+}
+SAME = {("mark", "sequence"), ("sequence", "mark"), ("mark at messageIDs", "sequence at messageIDs")}
+PAIRS = [(one, other) for one, other in product(KEPT, TAKES_OVER) if one != other and (one, other) not in SAME]
+changes = pytest.mark.parametrize(
+    ("before", "now"), [pytest.param(KEPT[one], TAKES_OVER[other], id=f"{one} -> {other}") for one, other in PAIRS]
+)
+M2 = Message("m2", source="s", sequence=2)
+
+
+@changes
+def test_a_ledger_that_was_changed_without_saying_so_is_refused(before: AnyLedger, now: AnyLedger) -> None:
+    with pytest.raises(LedgerMismatch, match="also="):
+        written(before, M1).judge(now, M1)
+
+
+@changes
+def test_what_the_ledger_before_holds_is_seen_through_also(before: AnyLedger, now: AnyLedger) -> None:
+    held = written(before, M1)
+    changed = replace(now, also=before)
+    assert held.judge(changed, M1) == Duplicate(M1)
+    assert held.write(changed, M2) is None
+    assert held.judge(changed, M2) == Duplicate(M2)
+    assert isinstance(held.judge(changed, M1), Duplicate | Stale)
+
+
+@changes
+def test_a_store_that_was_not_changed_yet_is_refused_once_the_changed_one_has_written(
+    before: AnyLedger, now: AnyLedger
+) -> None:
+    held = written(before, M1)
+    assert held.write(replace(now, also=before), M2) is None
+    for message in (M1, M2):
+        with pytest.raises(LedgerMismatch):
+            held.judge(before, message)
+
+
+@changes
+def test_a_change_can_be_taken_back(before: AnyLedger, now: AnyLedger) -> None:
+    held = written(before, M1)
+    assert held.write(replace(now, also=before), M2) is None
+    back = replace(before, also=now)
+    assert held.judge(back, M1) == Duplicate(M1) or isinstance(held.judge(back, M1), Stale)
+    assert held.judge(back, M2) == Duplicate(M2)
+
+
+@changes
+def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(before: AnyLedger, now: AnyLedger) -> None:
+    held = written(before, M1)
+    with pytest.raises(LedgerMismatch) as refused:
+        held.judge(now, M1)
+    also = _named(str(refused.value))
+    assert (also.layout, also.attribute) == (before.layout, before.attribute)
+    assert held.judge(replace(now, also=also), M1) == Duplicate(M1)
+
+
+def _named(text: str) -> AnyLedger:
+    """The ledger that a message tells to name in also=."""
+    found = re.search(r"also=((?:SeenIds|HighWaterMark)\([^()]*(?:\([^()]*\))?[^()]*\))", text)
+    assert found is not None
+    return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
+
+
+@pytest.mark.parametrize("names", [("mark", "sequence"), ("sequence", "mark")])
+def test_a_high_water_mark_and_a_gapless_sequence_go_on_from_each_other(names: tuple[str, str]) -> None:
+    before, now = (KEPT[name] for name in names)
+    held = written(before, M1)
+    assert held.judge(now, M1) == Duplicate(M1)
+    assert held.write(now, M2) is None
+    assert held.judge(before, M2) == Duplicate(M2)
+
+
+def test_ledgers_that_say_the_same_are_one() -> None:
+    assert SeenIds(also=SeenIds()).terms.looks == ()
+    assert HighWaterMark(also=InSequence()).terms.looks == ()
+    assert [label.accepts for label in SeenIds(also=SeenIds()).terms.labels] == [("ow1 14d",)]
+
+
+def test_many_ledgers_are_named_in_a_row_or_in_a_chain() -> None:
+    week, month, now = SeenIds(WEEK), SeenIds(MONTH), SeenIds()
+    row, chain = replace(now, also=(month, week)), replace(now, also=replace(month, also=week))
+    assert row.terms.labels == chain.terms.labels
+    for changed in (row, chain):
+        for before in (week, month, now):
+            assert written(before, M1).judge(changed, M1) == Duplicate(M1)
+
+
+def test_what_is_looked_into_is_neither_written_nor_emptied_but_for_slots_that_are_dead() -> None:
+    entry = SeenIds(MONTH, also=SeenIds()).entry(M1, NOW)
+    assert isinstance(entry.own, Remember)
+    (looked,) = entry.also
+    assert isinstance(looked, Remember)
+    assert looked.sets is remember(SeenIds()).sets
+    assert entry.changes == (entry.own, looked)
+    assert entry.shape.dead == entry.own.sets.dead + looked.sets.dead
+    assert entry.shape == SeenIds(MONTH, also=SeenIds()).entry(M2, NOW).shape._replace(terms=entry.terms)
+
+
+def test_entries_are_of_one_shape_where_only_values_differ() -> None:
+    marks, ids = HighWaterMark(), SeenIds()
+    assert ids.entry(M1, NOW).shape == ids.entry(at(2, "t"), NOW).shape
+    assert ids.entry(M1, NOW).shape != ids.entry(M1, NOW + 8 * DAY).shape
+    assert marks.entry(at(5), NOW).shape == marks.entry(at("x", "t"), NOW).shape
+    assert marks.entry(at(5), NOW).shape != marks.entry(at("5"), NOW).shape
+    assert marks.entry(at(5), NOW).shape.dead == ()
+    steps = InSequence()
+    assert steps.entry(at(1), NOW).shape != steps.entry(at(2), NOW).shape == steps.entry(at(3), NOW).shape
+
+
+def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
+    held = written(HighWaterMark("a"), at(5)) | written(SeenIds(), at(3))
+    ledger = HighWaterMark("b", also=(HighWaterMark("a"), SeenIds()))
+    found = Held(held)
+    assert found.judge(ledger, at(3)) == Duplicate(at(3))
+    assert found.judge(ledger, at(4)) == Stale(at(4), 5)
+    assert Held(written(HighWaterMark("a"), at(5))).judge(InSequence(9, "b", also=HighWaterMark("a")), at(4)) == Stale(
+        at(4), 8
+    )
+    assert found.judge(InSequence(6, "b", also=HighWaterMark("a")), at(7)) == Deferred(at(7), 6)
+
+
+@pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
+def test_a_gapless_sequence_that_moved_waits_for_no_message_that_is_done(before: AnyLedger) -> None:
+    """Else the entity would wait for ever."""
+    held = written(before, at(1), at(2), at(3))
+    moved = InSequence(attribute="steps", also=before)
+    outcome = held.judge(moved, at(4))
+    assert not isinstance(outcome, Deferred) or held.judge(moved, at(outcome.expected)) is None
+
+
+# --- ids that were kept by hand ---------------------------------------------------------------------------------------
+
+
+def by_hand(*ids: str, attribute: str = "messageIDs") -> Held:
+    """A set of ids as a handler keeps it that remembers them by itself, and no label."""
+    return Held({Slot(attribute): frozenset(ids)})
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None)])
+def test_a_set_of_ids_without_a_label_is_refused_until_it_is_named(ledger: SeenIds) -> None:
+    with pytest.raises(LedgerMismatch, match=r"'messageIDs' holds a set.*remembers ids by itself") as refused:
+        by_hand("m1").judge(ledger, M1)
+    named = _named(str(refused.value))
+    assert (named.layout, named.attribute) == (PLAIN.layout, PLAIN.attribute)
+    changed = replace(ledger, also=named)
+    assert by_hand("m1").judge(changed, M1) == Duplicate(M1)
+    assert by_hand("m1").judge(changed, M2) is None
+
+
+@pytest.mark.parametrize("held", [["m1"], [{}], frozenset({3})])
+def test_any_set_or_array_is_refused_where_ids_may_have_been_kept_by_hand(held: object) -> None:
+    with pytest.raises(LedgerMismatch, match="holds a set"):
+        Held({Slot("messageIDs"): held}).judge(SeenIds(), M1)
+
+
+@pytest.mark.parametrize("held", ["text", 3, None, {"any": "thing"}], ids=repr)
+def test_anything_else_there_is_the_callers_own(held: object) -> None:
+    assert Held({Slot("messageIDs"): held}).judge(SeenIds(), M1) is None
+
+
+def test_a_ledger_of_marks_leaves_a_set_under_its_attribute_alone() -> None:
+    assert by_hand("m1", attribute="events").judge(HighWaterMark(), M1) is None
+
+
+def test_a_plain_set_goes_on_as_it_is_where_there_is_no_source() -> None:
+    held = by_hand("m1")
+    assert held.judge(PLAIN, Message("m1")) == Duplicate(Message("m1"))
+    assert held.write(PLAIN, Message("m2")) is None
+    assert held[Slot("messageIDs")] == {"m1", "m2"}
+
+
+def test_an_id_in_a_plain_set_of_a_ledger_before_stands_for_any_source() -> None:
+    """It may have been put there by hand, without its source."""
+    changed = SeenIds(also=PLAIN)
+    for message in (Message("m1"), Message("m1", "s"), Message("m1", "s").part("p")):
+        assert by_hand("m1").judge(changed, message) == Duplicate(message)
+
+
+def test_a_readable_ledger_before_that_always_kept_sources_keeps_them_apart() -> None:
+    """Nobody keeps its slots by hand, so an id in them is one without a source."""
+    for before in (SeenIds(readable=True), SeenIds(MONTH, readable=True)):
+        held = written(before, Message("m1"))
+        changed = SeenIds(also=before)
+        assert held.judge(changed, Message("m1")) == Duplicate(Message("m1"))
+        assert held.judge(changed, Message("m1", "s")) is None
+        assert held.judge(changed, Message("m1").part("p")) is None
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_entity_without_a_ledger_takes_any() -> None:
+    for ledger in KEPT.values():
+        assert Held({Slot("n"): 1}).judge(ledger, M1) is None
+
+
+@pytest.mark.parametrize("found", ["14d", "ow1", "ow2 14d", "", None, 3, frozenset(["ow1 14d"]), ["ow1 14d"], {}], ids=repr)
+def test_what_no_ledger_put_in_a_labels_place_is_a_mismatch(found: object) -> None:
+    with pytest.raises(LedgerMismatch, match=r"'messageIDs_ledger' holds .*no ledger put there"):
+        Held({label_slot("messageIDs"): found}).judge(SeenIds(), M1)
+
+
+def test_a_ledger_that_moved_says_where() -> None:
+    moved = SeenIds(attribute="seen", also=SeenIds())
+    held = written(SeenIds(), M1)
+    assert held.write(moved, M2) is None
+    assert (held[label_slot("messageIDs")], held[label_slot("seen")]) == ("ow1 > seen", "ow1 14d")
+    with pytest.raises(LedgerMismatch, match=r"moved from 'messageIDs' to 'seen'.*name it in also="):
+        held.judge(SeenIds(), M1)
+    assert held.judge(SeenIds(also=SeenIds(attribute="seen")), M2) == Duplicate(M2)
 
 
 @pytest.mark.parametrize(
-    ("source", "slot"),
-    [
-        ("", "@"),
-        ("order-7", "@order-7"),
-        ("a.b", "@a%2Eb"),
-        ("$a", "@%24a"),
-        ("a\0", "@a%00"),
-        ("%2E", "@%252E"),
-        ("12", "@12"),
-        ("é", "@é"),
-    ],
+    "attributes", [("messageIDs", "a", "b"), ("a", "messageIDs", "b"), ("a", "b", "c"), ("a", "b", "c", "d")]
 )
-def test_a_source_is_escaped_where_a_database_reads_a_path(source: str, slot: str) -> None:
-    # Pinned: a change would make every entity forget its marks on the day of the upgrade.
-    assert source_slot(source) == slot
+def test_a_ledger_may_move_again(attributes: tuple[str, ...]) -> None:
+    held, ledger = Held(), SeenIds(attribute=attributes[0])
+    for n, attribute in enumerate(attributes):
+        ledger = ledger if n == 0 else SeenIds(attribute=attribute, also=ledger)
+        assert held.write(ledger, at(n)) is None
+    assert [held.judge(ledger, at(n)) for n in range(len(attributes))] == [Duplicate(at(n)) for n in range(len(attributes))]
 
 
-@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a\0b", None, 3])
+def test_a_ledger_that_moved_twice_is_seen_by_a_store_that_never_saw_the_place_between() -> None:
+    """An entity that got no message in the meantime has the first label still."""
+    held = written(SeenIds(), M1)
+    ledger = SeenIds(attribute="b", also=(SeenIds(attribute="a"), SeenIds()))
+    assert held.judge(ledger, M1) == Duplicate(M1)
+    assert held.write(ledger, M2) is None
+    assert held.judge(ledger, M2) == Duplicate(M2)
+
+
+@pytest.mark.parametrize(
+    ("label", "also"),
+    [("ow1 14d", SeenIds()), ("ow1 30d text", SeenIds(MONTH, readable=True)), ("ow1 all text", PLAIN)],
+)
+def test_a_ledger_under_a_default_attribute_asks_whether_the_other_one_is_in_use(label: str, also: SeenIds) -> None:
+    held = Held({label_slot("messageIDs"): label})
+    with pytest.raises(LedgerMismatch, match=r"ledger of another kind in 'messageIDs'.*attribute of its own") as refused:
+        held.judge(HighWaterMark(), M1)
+    assert _named(str(refused.value)) == also
+
+
+def test_a_ledger_of_another_kind_that_moved_is_not_mistaken_for_a_plain_set() -> None:
+    held = written(SeenIds(), M1)
+    assert held.write(SeenIds(attribute="seen", also=SeenIds()), M2) is None
+    with pytest.raises(LedgerMismatch, match="'seen'") as refused:
+        held.judge(HighWaterMark(), M1)
+    assert "readable=True" not in str(refused.value)
+
+
+def test_a_wrong_retention_at_the_place_before_is_told_in_terms_of_that_place() -> None:
+    held = written(SeenIds(), M1)
+    with pytest.raises(LedgerMismatch, match="kept as '14d', and this store keeps '7d'"):
+        held.judge(SeenIds(attribute="seen", also=SeenIds(WEEK)), M1)
+
+
+def test_two_ledgers_with_attributes_of_their_own_live_side_by_side() -> None:
+    ids, marks = SeenIds(attribute="seen"), HighWaterMark("marks")
+    held = written(ids, M1)
+    assert held.write(marks, M1) is None
+    assert held.judge(ids, M1) == held.judge(marks, M1) == Duplicate(M1)
+
+
+@pytest.mark.parametrize(("ledger", "text"), [(ledger, f"ow1 {ledger.layout}") for ledger in KEPT.values()])
+def test_a_label_says_how_a_ledger_is_kept(ledger: AnyLedger, text: str) -> None:
+    held = written(ledger, M1)
+    assert held[label_slot(ledger.attribute)] == text
+    assert labelled_attribute(f"{ledger.attribute}_ledger", text) == ledger.attribute
+    assert shows_plain_set(text) is (ledger in (PLAIN, SeenIds(None, "events", readable=True)))
+
+
+def test_what_is_no_label_names_no_ledger() -> None:
+    assert labelled_attribute("general_ledger", "2025") is None
+    assert labelled_attribute("general_ledger", 2025) is None
+    assert labelled_attribute("messageIDs", "ow1 14d") is None
+    assert [text for text in ("ow1", "ow2 14d", "", b"ow1 14d", None) if is_label(text)] == []
+
+
+# --- wrong arguments --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", ["m1", None, 7, b"m1", {"id": "m1"}, Message])
+@pytest.mark.parametrize("ledger", LEDGERS)
+def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger, message: Any) -> None:
+    with pytest.raises(InvalidMessage, match=rf"takes a Message, and got a {type(message).__name__}.*part\(name\)"):
+        ledger.entry(message, NOW)
+
+
+@pytest.mark.parametrize("now", [NOW * 1000, NOW * 1e9, -1.0, float("nan"), float("inf"), 1e10 + 1])
+@pytest.mark.parametrize("ledger", LEDGERS)
+def test_a_clock_that_counts_no_seconds_since_1970_is_refused(ledger: AnyLedger, now: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"no time in seconds since 1970.*milliseconds"):
+        ledger.entry(M1, now)
+
+
+@pytest.mark.parametrize("now", [0, 0.0, NOW, int(NOW), 1e10])
+@pytest.mark.parametrize("ledger", LEDGERS)
+def test_any_time_until_2286_is_a_time(ledger: AnyLedger, now: float) -> None:
+    assert ledger.entry(M1, now).judge(M1, Held().look) is None
+
+
+@pytest.mark.parametrize("kind", [SeenIds, HighWaterMark, InSequence])
+def test_a_class_is_no_ledger(kind: Any) -> None:
+    message = rf"{kind.__name__} is the class.*write {kind.__name__}\(\)"
+    with pytest.raises(ConfigurationError, match=message):
+        check_ledger(kind)
+    with pytest.raises(ConfigurationError, match=message):
+        SeenIds(also=kind)
+
+
+@pytest.mark.parametrize("other", ["messageIDs", None, 14, [SeenIds()], {"retention": 14}])
+def test_something_else_is_no_ledger(other: Any) -> None:
+    for given in (other, (SeenIds(MONTH), other)):
+        with pytest.raises(ConfigurationError, match=r"is no ledger: give SeenIds\(\), HighWaterMark\(\) or InSequence\(\)"):
+            SeenIds(also=given)
+    with pytest.raises(ConfigurationError, match="is no ledger"):
+        check_ledger(other)
+
+
+def test_the_three_ledgers_are_ledgers() -> None:
+    for ledger in LEDGERS:
+        check_ledger(ledger)
+
+
+@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", None, 3, ["a"]])
 @pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence])
 def test_a_ledger_needs_a_field_of_its_own(make: Any, attribute: Any) -> None:
-    with pytest.raises(ConfigurationError, match="name a field of the entity"):
+    with pytest.raises(ConfigurationError, match="name a top-level field of the entity that nothing else uses"):
         make(attribute=attribute)
 
 
@@ -275,5 +716,48 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
         InSequence(first)
 
 
+# --- names and wiring -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        (Message("m"), "%"),
+        (Message("m", "order-7"), "order-7"),
+        (Message("m", "a.b"), "a%2Eb"),
+        (Message("m", "$a"), "%24a"),
+        (Message("m", "a\0"), "a%00"),
+        (Message("m", "%2E"), "%252E"),
+        (Message("m", "%"), "%25"),
+        (Message("m", "12"), "12"),
+        (Message("m", "é"), "é"),
+        (Message("m", "s").part("p.q"), "s%+p%2Eq"),
+        (Message("m").part("p").part(""), "%+p%+"),
+        (Message("m", "%+p"), "%25+p"),
+    ],
+)
+def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key: str) -> None:
+    # Pinned: a change would make every entity forget its marks on the day of the upgrade.
+    assert mark_slot("events", message) == Slot("events@", key)
+
+
 def test_the_ledgers_have_attributes_of_their_own_unless_told_otherwise() -> None:
-    assert [ledger.attribute for ledger in (SeenIds(), HighWaterMark(), InSequence())] == ["messageIDs", "events", "events"]
+    assert [ledger.attribute for ledger in LEDGERS] == ["messageIDs", "events", "events"]
+
+
+def test_only_a_ledger_that_forgets_bears_a_skew() -> None:
+    assert [ledger.skew for ledger in (*LEDGERS, SeenIds(None))] == [timedelta(hours=6), None, None, None]
+
+
+def test_each_ledger_says_what_makes_an_entity_smaller() -> None:
+    assert "shorter retention" in SeenIds().remedy
+    assert "number of sources" in HighWaterMark().remedy
+    assert HighWaterMark().remedy == InSequence().remedy
+
+
+def test_ledgers_compare_by_what_they_were_made_of() -> None:
+    assert SeenIds() == SeenIds(timedelta(days=14))
+    assert len({SeenIds(), SeenIds(MONTH), SeenIds(also=SeenIds(MONTH)), HighWaterMark(), InSequence(), InSequence(2)}) == 6
+    assert (
+        repr(SeenIds()) == "SeenIds(retention=datetime.timedelta(days=14), attribute='messageIDs', readable=False, also=())"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import InvalidMessage, Message, sortable
+from onewrite.message import is_sortable
 
 
 def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
@@ -21,6 +22,7 @@ def test_a_message_is_frozen_and_has_no_room_for_other_fields() -> None:
 def test_a_message_needs_only_its_id() -> None:
     message = Message("m1")
     assert (message.source, message.sequence, message.body, dict(message.attributes)) == ("", None, None, {})
+    assert message.parts == ()
 
 
 def test_two_messages_do_not_share_their_attributes() -> None:
@@ -88,19 +90,89 @@ def test_a_childs_key_never_changes_between_versions() -> None:
     assert Message("é").child("") == str(uuid.uuid5(uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772"), "1:é"))
 
 
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_the_same_message_but_for_its_parts() -> None:
+    message = Message("m1", source="s", sequence=3, body={"n": 1}, attributes={"a": "b"})
+    assert message.part("stock") == dataclasses.replace(message, parts=("stock",))
+    assert message.parts == ()
+
+
+def test_a_part_has_parts_of_its_own() -> None:
+    assert Message("m1").part("stock").part("log").parts == ("stock", "log")
+
+
+def test_a_message_and_its_parts_differ() -> None:
+    message = Message("m1")
+    different = [
+        message,
+        message.part("a"),
+        message.part("b"),
+        message.part(""),
+        message.part("a").part("b"),
+        message.part("ab"),
+    ]
+    assert len(set(different)) == len(different)
+
+
+@pytest.mark.parametrize("name", [None, 1, b"stock", ("stock",)])
+def test_the_name_of_a_part_is_text(name: Any) -> None:
+    with pytest.raises(InvalidMessage, match=rf"Message\.part is a {type(name).__name__}, not a str"):
+        Message("m1").part(name)
+
+
+def test_the_name_of_a_part_has_no_lone_surrogate() -> None:
+    with pytest.raises(InvalidMessage, match=r"Message\.part has a lone surrogate"):
+        Message("m1").part("a\ud800")
+
+
+def test_a_part_derives_keys_of_its_own() -> None:
+    message = Message("m1")
+    keys = [each.child("charge") for each in (message, message.part("a"), message.part("b"), message.part("a").part("b"))]
+    assert len(set(keys)) == len(keys)
+    assert message.part("a").child("charge") == Message("m1", source="elsewhere").part("a").child("charge")
+
+
+def test_a_childs_name_that_is_spelt_like_a_part_is_no_part() -> None:
+    assert Message("m1").child("1:ab") != Message("m1").part("a").child("b")
+
+
+# --- children ---------------------------------------------------------------------------------------------------------
+
+
 def test_children_differ_by_name_by_message_and_by_where_one_ends() -> None:
     keys = [Message(i).child(name) for i, name in [("a", "bc"), ("ab", "c"), ("abc", ""), ("a", "b"), ("1:a", "bc")]]
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("value", [-1, 1.0, "1", True, None])
-def test_only_ints_from_zero_have_a_sortable_text(value: Any) -> None:
-    with pytest.raises(InvalidMessage, match="sortable"):
-        sortable(value)
+# --- sortable ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("n", "text"), [(0, "110"), (9, "119"), (10, "1210"), (10**9, "2101000000000"), (10**99, "3100" + str(10**99))]
+    ("value", "found"), [(-1, "a negative number"), (1.0, "a float"), ("1", "a str"), (True, "a bool"), (None, "a NoneType")]
+)
+def test_only_ints_from_zero_have_a_sortable_text(value: Any, found: str) -> None:
+    with pytest.raises(InvalidMessage, match=rf"sortable\(n\): n is {found}, and only an int"):
+        sortable(value)
+
+
+def test_a_number_of_too_many_digits_is_an_invalid_message() -> None:
+    with pytest.raises(InvalidMessage, match="more digits"):
+        sortable(10**5000)
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "#110"), (9, "#119"), (10, "#1210"), (10**9, "#2101000000000"), (10**99, "#3100" + str(10**99))]
 )
 def test_sortable_text_never_changes_between_versions(n: int, text: str) -> None:
     assert sortable(n) == text
+
+
+def test_sortable_text_is_told_from_digits_by_what_it_begins_with() -> None:
+    assert is_sortable(sortable(7))
+    assert [text for text in ("7", "", "7#", "order-7") if is_sortable(text)] == []
+
+
+def test_a_numbers_sortable_text_is_a_sequence() -> None:
+    assert Message("m1", sequence=sortable(10**60)).sequence == f"#261{10**60}"

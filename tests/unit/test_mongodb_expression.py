@@ -6,35 +6,60 @@ import re
 from typing import Any
 
 import pytest
+from bson import ObjectId
+from bson.regex import Regex
 
-from onewrite import InvalidUpdate
+from onewrite import HighWaterMark, InvalidUpdate, SeenIds
 from onewrite.mongodb.expression import check_document, check_filter, check_update, identity
 
 TOUCHED = r"touches '.*', which belongs to the ledger"
+TERMS = HighWaterMark().terms
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        {"events": 1},
-        {"events.@s": 1},
-        {"events.@s": {"$gt": 1}},
-        {"_id": 1, "events": {"$exists": True}},
-        {"$or": [{"a": 1}, {"events": 1}]},
-        {"$nor": [{"events.a": 1}]},
-        {"$and": [{"$or": [{"$nor": [{"events": 1}]}]}]},
-        {"$and": ({"events": 1},)},
-        {"$expr": {"$gt": ["$events.@s", 1]}},
-        {"$expr": "$events"},
-        {"$expr": {"$gt": ["$$ROOT.events.a", 1]}},
-        {"$expr": {"$gt": ["$$CURRENT.events", 1]}},
-        {"$and": [{"$expr": {"$and": [{"$eq": ["$a", 1]}, {"$in": [1, ["$events"]]}]}}]},
+        {"events@": 1},
+        {"events@.s": 1},
+        {"events@.s": {"$gt": 1}},
+        {"_id": 1, "events_ledger": {"$exists": True}},
+        {"events_14d.r0": 1},
+        {"events_36ht": 1},
+        {"events_all": 1},
+        {"$or": [{"a": 1}, {"events@": 1}]},
+        {"$nor": [{"events@.a": 1}]},
+        {"$and": [{"$or": [{"$nor": [{"events_ledger": 1}]}]}]},
+        {"$and": ({"events_ledger": 1},)},
+        {"$expr": {"$gt": ["$events@.s", 1]}},
+        {"$expr": "$events_ledger"},
+        {"$expr": {"$gt": ["$$ROOT.events@.a", 1]}},
+        {"$expr": {"$gt": ["$$CURRENT.events@", 1]}},
+        {"$expr": {"$eq": [{"$getField": "events@"}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"field": "events_all", "input": "$$x"}}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"$literal": "events_ledger"}}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"field": {"$literal": "events_ledger"}}}, 1]}},
+        {"$and": [{"$expr": {"$and": [{"$eq": ["$a", 1]}, {"$in": [1, ["$events@"]]}]}}]},
     ],
     ids=str,
 )
 def test_a_filter_that_reads_the_ledger_is_refused(query: dict[str, Any]) -> None:
     with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_filter("events", query)
+        check_filter(TERMS, query)
+
+
+@pytest.mark.parametrize("whole", ["$$ROOT", "$$CURRENT"])
+def test_a_filter_or_an_update_that_reads_the_whole_entity_is_refused(whole: str) -> None:
+    said = f"{re.escape(whole)} is the whole entity, and would take the ledger along"
+    with pytest.raises(InvalidUpdate, match=said):
+        check_filter(TERMS, {"_id": 1, "$expr": {"$gt": [{"$bsonSize": whole}, 1]}})
+    with pytest.raises(InvalidUpdate, match=said):
+        check_update(TERMS, (), [{"$set": {"before": whole}}])
+
+
+@pytest.mark.parametrize("getter", [{"$concat": ["eve", "nts@"]}, {"field": {"$toString": "$a"}}, {"field": 5}, 5], ids=str)
+def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r"\$getField reads .*, which may come to be the ledger: name the field"):
+        check_filter(TERMS, {"$expr": {"$eq": [{"$getField": getter}, 1]}})
 
 
 @pytest.mark.parametrize(
@@ -42,156 +67,269 @@ def test_a_filter_that_reads_the_ledger_is_refused(query: dict[str, Any]) -> Non
     [
         {"_id": 1},
         {},
-        {"eventsx": 1, "x.events": 1, "event": 1},
-        {"a": "events"},
-        {"a": {"events": 1}},
-        {"$or": [{"a": 1}, {"b": {"$elemMatch": {"events": 1}}}]},
-        {"$expr": {"$gt": ["$a", "events"]}},
-        {"$expr": {"$eq": ["$a", {"$literal": "$events"}]}},
-        {"$expr": {"$eq": ["$a", b"$events"]}},
+        {"events": 1, "events.x": 1, "events_note": 1, "messageIDs": 1, "messageIDs_note": 1},
+        {"eventsx": 1, "x.events@": 1, "event": 1, "events_14d_r0": 1, "events_14": 1, "events_ledgers": 1},
+        {"a": "events@"},
+        {"a": {"events@": 1}},
+        {"$or": [{"a": 1}, {"b": {"$elemMatch": {"events@": 1}}}]},
+        {"$or": 5},  # MongoDB says what is wrong with it
+        {"$expr": {"$gt": ["$a", "events@"]}},
+        {"$expr": {"$gt": ["$events", "$$NOW"]}},
+        {"$expr": {"$eq": ["$a", {"$literal": "$events@"}]}},
+        {"$expr": {"$eq": ["$a", b"$events@"]}},
+        {"$expr": {"$eq": [{"$getField": "events"}, {"$getField": {"$literal": "a.b"}}]}},
         {"$comment": "events"},
         {"$text": {"$search": "events"}},
     ],
     ids=str,
 )
 def test_a_filter_that_only_looks_like_reading_the_ledger_is_not_refused(query: dict[str, Any]) -> None:
-    check_filter("events", query)
+    check_filter(TERMS, query)
 
 
 @pytest.mark.parametrize("query", [None, "o-1", 1, [("_id", 1)]])
 def test_a_filter_is_a_document(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"The filter is a {type(query).__name__}: name the one entity"):
-        check_filter("events", query)
+        check_filter(TERMS, query)
+
+
+# --- which entity a filter means --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    ("fields", "query", "expected"),
     [
-        ({"_id": 1}, {"_id": 1}),
-        ({"_id": {"$eq": 1}}, {"_id": 1}),
-        ({"_id": 1, "state": "new"}, {"_id": 1}),
-        ({"_id": {"$eq": 1}, "state": "new"}, {"_id": 1}),
-        ({"sku": 1, "left": {"$gte": 2}}, {"sku": 1}),
-        ({"sku": 1, "shop": "a", "$or": [{"a": 1}]}, {"sku": 1, "shop": "a"}),
-        ({"_id": {"$in": [1, 2]}, "sku": 1}, {"sku": 1}),
-        ({"_id": {"a": 1, "b": 2}}, {"_id": {"a": 1, "b": 2}}),
-        ({"_id": {}}, {"_id": {}}),
-        ({"sku": None}, {"sku": None}),
-        ({"sku": [1]}, {"sku": [1]}),
-        ({"sku": 1, "state": {"$eq": "new"}}, {"sku": 1}),
-        ({"a.b": 1}, {"a.b": 1}),
+        ((), {"_id": 1}, {"_id": 1}),
+        ((), {"_id": "a"}, {"_id": "a"}),
+        ((), {"_id": {"$eq": 1}}, {"_id": 1}),
+        ((), {"_id": 1, "state": "new"}, {"_id": 1}),
+        ((), {"_id": {"$eq": 1}, "state": {"$in": ["new"]}}, {"_id": 1}),
+        ((), {"_id": {"a": 1, "b": 2}}, {"_id": {"a": 1, "b": 2}}),
+        ((), {"_id": {}}, {"_id": {}}),
+        ((), {"_id": {"$eq": {"a": 1}}}, {"_id": {"a": 1}}),
+        ((), {"_id": False}, {"_id": False}),
+        ((), {"_id": ObjectId("6" * 24)}, {"_id": ObjectId("6" * 24)}),
+        (("email",), {"email": "a@b"}, {"email": "a@b"}),
+        (("email",), {"email": {"$eq": "a@b"}, "left": {"$gte": 2}}, {"email": "a@b"}),
+        (("shop", "sku"), {"sku": 1, "$or": [{"a": 1}], "shop": "a"}, {"shop": "a", "sku": 1}),
+        (("a.b",), {"a.b": 1}, {"a.b": 1}),
+        # By _id where it is there, whatever else is declared.
+        (("email",), {"_id": 1, "email": {"$in": ["a", "b"]}}, {"_id": 1}),
+        (("email",), {"email": "a@b", "_id": 1}, {"_id": 1}),
     ],
     ids=str,
 )
-def test_an_entity_is_named_by_its_id_or_by_fields_that_are_given_plain(query: dict[str, Any], expected: Any) -> None:
-    assert identity(query) == expected
+def test_an_entity_is_named_by_its_id_or_by_all_declared_fields(fields: Any, query: dict[str, Any], expected: Any) -> None:
+    found = identity(query, fields)
+    assert found == expected
+    assert list(found) == list(expected)
 
 
-@pytest.mark.parametrize("query", [{}, {"_id": {"$in": [1]}}, {"$and": [{"_id": 1}]}, {"left": {"$gte": 1}}], ids=str)
-def test_a_filter_without_any_value_names_no_entity(query: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match="names no entity: give _id"):
-        identity(query)
+@pytest.mark.parametrize(
+    ("fields", "query"),
+    [
+        ((), {}),
+        ((), {"sku": 1}),
+        ((), {"$and": [{"_id": 1}]}),
+        ((), {"$or": [{"_id": 1}]}),
+        ((), {"left": {"$gte": 1}, "state": "new"}),
+        (("shop", "sku"), {"sku": 1}),
+        (("email",), {"phone": 1}),
+        (("email",), {"$and": [{"email": "a@b"}]}),
+    ],
+    ids=str,
+)
+def test_a_filter_that_names_no_one_entity_is_refused(fields: Any, query: dict[str, Any]) -> None:
+    with pytest.raises(InvalidUpdate, match=f"has the fields {re.escape(repr([*query]))}, and none that names one entity"):
+        identity(query, fields)
 
 
-def test_a_pattern_names_no_entity() -> None:
-    with pytest.raises(InvalidUpdate, match="names no entity"):
-        identity({"sku": re.compile("^a")})
+def test_the_refusal_says_by_which_fields_an_entity_may_be_named() -> None:
+    with pytest.raises(InvalidUpdate, match="Give _id a value; or name the fields in identity="):
+        identity({"left": 1})
+    with pytest.raises(InvalidUpdate, match="Give _id, or shop, sku, a value"):
+        identity({"left": 1}, ("shop", "sku"))
+
+
+SEVERAL: list[Any] = [{"$in": [1]}, {"$in": [1, 2]}, {"$gt": 1}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}]
+SEVERAL += [re.compile("^a"), Regex("^a"), {"$exists": True}, {"$regex": "^a"}, {"$not": {"$eq": 1}}]
+
+
+@pytest.mark.parametrize("value", SEVERAL, ids=repr)
+def test_what_may_be_several_values_names_no_one_entity(value: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r"_id names the entity, and .* may be several: give it one value"):
+        identity({"_id": value})
+    with pytest.raises(InvalidUpdate, match=r"email names the entity, and .* may be several: give it one value"):
+        identity({"email": value}, ("email",))
+    with pytest.raises(InvalidUpdate, match="_id names the entity"):
+        identity({"_id": value, "email": "a@b"}, ("email",))
+
+
+@pytest.mark.parametrize("value", [None, {"$eq": None}], ids=str)
+def test_none_names_no_entity(value: Any) -> None:
+    for name in ("_id", "email"):
+        with pytest.raises(InvalidUpdate, match=f"{name} names the entity, and None may be none or several"):
+            identity({name: value}, ("email",))
+
+
+@pytest.mark.parametrize("value", [["a@b"], [], {"$eq": ["a@b"]}], ids=str)
+def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
+    with pytest.raises(InvalidUpdate, match=r"email names the entity, and \[.*\] may be none or several"):
+        identity({"email": value}, ("email",))
 
 
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"events": 1}},
-        {"$set": {"a": 1, "events.@s": 1}},
-        {"$inc": {"a": 1}, "$unset": {"events": ""}},
-        {"$push": {"events.r0": 1}},
-        {"$rename": {"events": "a"}},
-        {"$rename": {"a": "events"}},
-        {"$rename": {"a": "events.b"}},
-        {"$setOnInsert": {"events": {}}},
-        {"$currentDate": {"events.a": True}},
-        [{"$set": {"events": 1}}],
-        [{"$set": {"a": 1}}, {"$addFields": {"events.b": 1}}],
-        [{"$unset": "events"}],
-        [{"$unset": ["a", "events.b"]}],
-        [{"$set": {"a": "$events"}}],
-        [{"$set": {"a": {"$add": [1, {"$size": "$events.r0"}]}}}],
-        [{"$set": {"a": ["$$ROOT.events"]}}],
-        ({"$set": {"events": 1}},),
+        {"$set": {"email": "c@d"}},
+        {"$set": {"a": 1, "email.domain": "d"}},
+        {"$unset": {"email": ""}},
+        {"$inc": {"shop": 1}},
+        {"$rename": {"email": "a"}},
+        {"$rename": {"a": "email"}},
+        {"$set": {"address": {}}},  # a whole with a part that names the entity
+        {"$set": {"address.zip": 1}},
+        [{"$set": {"email": "$a"}}],
+        [{"$unset": "email"}],
+        [{"$unset": ["a", "email.domain"]}],
+        [{"$addFields": {"address": 1}}],
+    ],
+    ids=str,
+)
+def test_an_update_that_changes_what_names_the_entity_is_refused(update: Any) -> None:
+    fields = ("shop", "email", "address.zip")
+    with pytest.raises(InvalidUpdate, match="by which identity= names the entity: a redelivery would not find it any more"):
+        check_update(TERMS, fields, update)
+    check_update(TERMS, (), update)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"$set": {"emails": 1, "address.street": 1, "a.email": 1, "addressx": 1}},
+        {"$rename": {"a": "b"}},
+        [{"$set": {"a": "$email"}}],
+    ],
+    ids=str,
+)
+def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> None:
+    check_update(TERMS, ("shop", "email", "address.zip"), update)
+
+
+# --- updates ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"$set": {"events@": 1}},
+        {"$set": {"a": 1, "events_ledger": 1}},
+        {"$inc": {"a": 1}, "$unset": {"events@": ""}},
+        {"$push": {"events_all": 1}},
+        {"$rename": {"events@": "a"}},
+        {"$rename": {"a": "events@"}},
+        {"$rename": {"a": "events@.b"}},
+        {"$setOnInsert": {"events@": {}}},
+        {"$currentDate": {"events@.a": True}},
+        [{"$set": {"events@": 1}}],
+        [{"$set": {"a": 1}}, {"$addFields": {"events@.b": 1}}],
+        [{"$unset": "events@"}],
+        [{"$unset": ["a", "events@.b"]}],
+        [{"$set": {"a": "$events@"}}],
+        [{"$set": {"a": {"$add": [1, {"$size": "$events_14d.r0"}]}}}],
+        [{"$set": {"a": ["$$ROOT.events@"]}}],
+        ({"$set": {"events@": 1}},),
     ],
     ids=str,
 )
 def test_an_update_that_touches_the_ledger_is_refused(update: Any) -> None:
     with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_update("events", update)
+        check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"a": "events"}},
-        {"$set": {"a": {"events": 1}}},
-        {"$set": {"a": "$events"}},
-        {"$set": {"a.events": 1, "eventsx": 1}},
+        {"$set": {"a": "events@"}},
+        {"$set": {"events": 1, "events.x": 1, "messageIDs": 1, "messageIDs_note": 1}},
+        {"$set": {"a": {"events@": 1}}},
+        {"$set": {"a": "$events@"}},
+        {"$set": {"a.events@": 1, "eventsx": 1}},
         {"$rename": {"a": "eventsx"}},
-        [{"$set": {"a": {"$literal": "$events"}}}],
-        [{"$set": {"a": "$eventsx", "b": "events"}}],
+        {"$rename": {"a": 5}},  # MongoDB says what is wrong with it
+        [{"$set": {"a": {"$literal": "$events@"}}}],
+        [{"$set": {"a": "$eventsx", "b": "events@"}}],
         [{"$unset": "eventsx"}, {"$unset": ["a", "b"]}],
         [{"$addFields": {"a": [1, "$b"]}}],
     ],
     ids=str,
 )
 def test_an_update_that_only_looks_like_touching_the_ledger_is_not_refused(update: Any) -> None:
-    check_update("events", update)
+    check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize("stage", ["$replaceWith", "$replaceRoot", "$project"])
 def test_a_stage_that_would_erase_the_ledger_is_refused(stage: str) -> None:
     with pytest.raises(InvalidUpdate, match=re.escape(stage) + " would erase the ledger"):
-        check_update("events", [{"$set": {"a": 1}}, {stage: {"a": 1}}])
+        check_update(TERMS, (), [{"$set": {"a": 1}}, {stage: {"a": 1}}])
 
 
 @pytest.mark.parametrize("update", [{"a": 1}, {"a": 1, "$set": {"b": 1}}, {"$set": {"b": 1}, "a": 1}])
 def test_a_replacement_is_refused(update: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"'a' where operators belong.*erase its ledger"):
-        check_update("events", update)
+        check_update(TERMS, (), update)
 
 
 @pytest.mark.parametrize("update", [[], (), None, "x", b"x", 1])
 def test_what_is_no_update_is_refused(update: Any) -> None:
     with pytest.raises(InvalidUpdate, match="neither operators nor a pipeline"):
-        check_update("events", update)
+        check_update(TERMS, (), update)
 
 
 def test_an_empty_update_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match=r"The update is empty.*record"):
-        check_update("events", {})
+        check_update(TERMS, (), {})
 
 
 @pytest.mark.parametrize("change", [None, "a", [("a", 1)]])
 def test_an_operator_takes_a_document(change: Any) -> None:
     with pytest.raises(InvalidUpdate, match=rf"\$set takes a document of fields, not a {type(change).__name__}"):
-        check_update("events", {"$set": change})
+        check_update(TERMS, (), {"$set": change})
 
 
 @pytest.mark.parametrize("stage", [None, "x", {}, {"$set": {"a": 1}, "$unset": "b"}])
 def test_a_stage_is_a_document_with_one_operator(stage: Any) -> None:
     with pytest.raises(InvalidUpdate, match="is no pipeline stage"):
-        check_update("events", [stage])
+        check_update(TERMS, (), [stage])
 
 
 @pytest.mark.parametrize("document", [{}, {"a": 1}, {"_id": None}, None, [("_id", 1)]])
 def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"needs an _id of its own.*each delivery"):
-        check_document("events", document)
+        check_document(TERMS, document)
 
 
-@pytest.mark.parametrize("name", ["events", "events.a"])
+@pytest.mark.parametrize("name", ["events@", "events_ledger", "events_14d"])
 def test_a_new_document_that_brings_a_ledger_is_refused(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=TOUCHED):
-        check_document("events", {"_id": 1, name: 1})
+        check_document(TERMS, {"_id": 1, name: 1})
 
 
 @pytest.mark.parametrize("identifier", [0, "", False, {"a": 1}])
 def test_every_id_but_none_will_do(identifier: Any) -> None:
-    check_document("events", {"_id": identifier, "eventsx": 1})
+    check_document(TERMS, {"_id": identifier, "eventsx": 1})
+
+
+@pytest.mark.parametrize("name", ["events", "events.x", "messageIDs_note"])
+def test_business_fields_that_are_called_almost_like_a_ledger_are_the_callers(name: str) -> None:
+    for terms in (TERMS, SeenIds().terms):
+        check_filter(terms, {"_id": 1, name: 1})
+        check_update(terms, (), {"$set": {name: 1}})
+        check_update(terms, (), [{"$set": {"a": f"${name}", name: 1}}, {"$unset": name}])
+        check_document(terms, {"_id": 1, name.partition(".")[0]: 1})
+
+
+def test_readable_ids_that_are_kept_for_ever_are_in_the_field_itself_and_that_is_the_ledgers() -> None:
+    terms = SeenIds(retention=None, readable=True).terms
+    with pytest.raises(InvalidUpdate, match=TOUCHED):
+        check_update(terms, (), {"$push": {"messageIDs": "m"}})

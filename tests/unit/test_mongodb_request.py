@@ -3,52 +3,91 @@
 from __future__ import annotations
 
 import copy
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pymongo.collation import Collation
 
-from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
-from onewrite.ledger import Advance, Ledger, Remember, Ring
-from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update, in_bson, in_transaction
+from onewrite import ConfigurationError, HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
+from onewrite.ledger import Ledger
+from onewrite.mongodb.request import (
+    Guarded,
+    check_indexes,
+    check_options,
+    guard_insert,
+    guard_record,
+    guard_update,
+    in_transaction,
+    keeps_text,
+)
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
 IDLE: Any = SimpleNamespace(in_transaction=False)
+BY_HAND = SeenIds(retention=None, readable=True)
 
 
-def guard(ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, **native: Any) -> Guarded:
-    entry = in_bson(ledger.entry(message, NOW))
-    return guard_update(ledger.attribute, entry, query, {"$inc": {"n": 1}} if update is None else update, native)
+def guard(
+    ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
+) -> Guarded:
+    return guard_update(ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native)
 
 
+IDS_LABEL = {"messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": {"$exists": False}}
+NO_ARRAY = {"messageIDs": {"$not": {"$type": "array"}}}
 LACKS = {
-    "messageIDs.r4": {"$ne": b"698:m5"},
-    "messageIDs.r0": {"$ne": b"699:m5"},
-    "messageIDs.r1": {"$ne": b"699:m5"},
+    **IDS_LABEL,
+    **NO_ARRAY,
+    "messageIDs_14d.r4": {"$ne": HASH},
+    "messageIDs_14d.r0": {"$ne": HASH},
+    "messageIDs_14d.r1": {"$ne": HASH},
 }
-DROPS = {"messageIDs.r2": "", "messageIDs.r3": "", "messageIDs.r5": ""}
-ALONE = {"events.@s.0": {"$exists": False}}
-BELOW = {"$or": [{"events.@s": {"$exists": False}}, {"events.@s": {"$lt": 5}, **ALONE}]}
+LACKS_ALL = {
+    **IDS_LABEL,
+    "messageIDs_ledger": {"$in": [None, "ow1 all"]},
+    **NO_ARRAY,
+    "messageIDs_all": {"$ne": HASH},
+}
+LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$ne": "@s/m5"}}
+DROPS = {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""}
+MARKS_LABEL = {"events_ledger": {"$in": [None, "ow1 marks"]}, "messageIDs_ledger": {"$exists": False}}
+ALONE = {"events@.s.0": {"$exists": False}}
+BELOW = {"$or": [{"events@.s": {"$exists": False}}, {"events@.s": {"$lt": 5}, **ALONE}]}
+MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
+
+
+# --- expected requests ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("ledger", "guards", "folded"),
     [
-        (SeenIds(), LACKS, {"$push": {"messageIDs.r1": b"699:m5"}, "$unset": DROPS}),
-        (SeenIds(retention=None), {"messageIDs": {"$ne": "m5"}}, {"$push": {"messageIDs": "m5"}}),
-        (HighWaterMark(), {"$and": [BELOW]}, {"$set": {"events.@s": 5}}),
-        (InSequence(), {"events.@s": 4, **ALONE}, {"$set": {"events.@s": 5}}),
-        (InSequence(5), {"events.@s": {"$exists": False}}, {"$set": {"events.@s": 5}}),
+        (
+            SeenIds(),
+            LACKS,
+            {"$set": {"messageIDs_ledger": "ow1 14d"}, "$push": {"messageIDs_14d.r1": HASH}, "$unset": DROPS},
+        ),
+        (
+            SeenIds(retention=None),
+            LACKS_ALL,
+            {"$set": {"messageIDs_ledger": "ow1 all"}, "$push": {"messageIDs_all": HASH}},
+        ),
+        (BY_HAND, LACKS_TEXT, {"$set": {"messageIDs_ledger": "ow1 all text"}, "$push": {"messageIDs": "@s/m5"}}),
+        (HighWaterMark(), {**MARKS_LABEL, "$and": [BELOW]}, MOVES),
+        (InSequence(), {**MARKS_LABEL, "$and": [{"events@.s": 4, **ALONE}]}, MOVES),
+        (InSequence(5), {**MARKS_LABEL, "$and": [{"events@.s": {"$exists": False}}]}, MOVES),
     ],
 )
 def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
-    guarded = guard(ledger, {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}})
+    entry = ledger.entry(M5, NOW)
+    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {})
     assert guarded == Guarded(
-        in_bson(ledger.entry(M5, NOW)),
+        entry,
         filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
         update={"$inc": {"left": -2}, **folded},
         upsert=False,
@@ -58,45 +97,88 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
     )
 
 
+OBJECT = [
+    {
+        "$or": [
+            {"messageIDs_14d": {"$exists": False}},
+            {"messageIDs_14d": {"$type": "object"}, "messageIDs_14d.0": ALONE["events@.s.0"]},
+        ]
+    }
+]
+ARRAY = [{"$or": [{"messageIDs_14d.r1": {"$exists": False}}, {"messageIDs_14d.r1": {"$type": "array"}}]}]
+ALL_ARRAY = [{"$or": [{"messageIDs_all": {"$exists": False}}, {"messageIDs_all": {"$type": "array"}}]}]
+MARKS_OBJECT = [
+    {"$or": [{"events@": {"$exists": False}}, {"events@": {"$type": "object"}, "events@.0": {"$exists": False}}]}
+]
+
+
 @pytest.mark.parametrize(
-    ("ledger", "stage"),
+    ("ledger", "guards", "stage"),
     [
         (
             SeenIds(),
+            {**LACKS, "$and": OBJECT + ARRAY},
             {
-                "messageIDs.r1": {"$concatArrays": [{"$ifNull": ["$messageIDs.r1", []]}, {"$literal": [b"699:m5"]}]},
-                "messageIDs.r2": "$$REMOVE",
-                "messageIDs.r3": "$$REMOVE",
-                "messageIDs.r5": "$$REMOVE",
+                "messageIDs_ledger": {"$literal": "ow1 14d"},
+                "messageIDs_14d.r1": {"$concatArrays": [{"$ifNull": ["$messageIDs_14d.r1", []]}, {"$literal": [HASH]}]},
+                "messageIDs_14d.r2": "$$REMOVE",
+                "messageIDs_14d.r3": "$$REMOVE",
+                "messageIDs_14d.r5": "$$REMOVE",
             },
         ),
         (
             SeenIds(retention=None),
-            {"messageIDs": {"$concatArrays": [{"$ifNull": ["$messageIDs", []]}, {"$literal": ["m5"]}]}},
+            {**LACKS_ALL, "$and": ALL_ARRAY},
+            {
+                "messageIDs_ledger": {"$literal": "ow1 all"},
+                "messageIDs_all": {"$concatArrays": [{"$ifNull": ["$messageIDs_all", []]}, {"$literal": [HASH]}]},
+            },
         ),
-        (HighWaterMark(), {"events.@s": {"$literal": 5}}),
-        (InSequence(), {"events.@s": {"$literal": 5}}),
+        (
+            HighWaterMark(),
+            {**MARKS_LABEL, "$and": [BELOW, *MARKS_OBJECT]},
+            {"events_ledger": {"$literal": "ow1 marks"}, "events@.s": {"$literal": 5}},
+        ),
+        (
+            InSequence(),
+            {**MARKS_LABEL, "$and": [{"events@.s": 4, **ALONE}, *MARKS_OBJECT]},
+            {"events_ledger": {"$literal": "ow1 marks"}, "events@.s": {"$literal": 5}},
+        ),
     ],
 )
 @pytest.mark.parametrize("sequence", [list, tuple])
-def test_a_pipeline_gets_one_stage_more(ledger: Ledger, stage: Any, sequence: Any) -> None:
-    pipeline = sequence([{"$set": {"a": "$b"}}])
-    assert guard(ledger, QUERY, pipeline).update == [{"$set": {"a": "$b"}}, {"$set": stage}]
+def test_a_pipeline_gets_one_stage_more_and_looks_at_what_it_would_replace(
+    ledger: Ledger, guards: Any, stage: Any, sequence: Any
+) -> None:
+    guarded = guard(ledger, QUERY, sequence([{"$set": {"a": "$b"}}]))
+    assert guarded.filter == {**QUERY, **guards}
+    assert guarded.update == [{"$set": {"a": "$b"}}, {"$set": stage}]
 
 
 def test_our_operators_join_the_callers_of_the_same_kind() -> None:
     update = {"$push": {"lines": 1}, "$unset": {"old": ""}, "$set": {"a": 1}}
     assert guard(SeenIds(), QUERY, update).update == {
-        "$push": {"lines": 1, "messageIDs.r1": b"699:m5"},
+        "$push": {"lines": 1, "messageIDs_14d.r1": HASH},
         "$unset": {"old": "", **DROPS},
-        "$set": {"a": 1},
+        "$set": {"a": 1, "messageIDs_ledger": "ow1 14d"},
     }
-    assert guard(HighWaterMark(), QUERY, update).update == {**update, "$set": {"a": 1, "events.@s": 5}}
+    assert guard(HighWaterMark(), QUERY, update).update == {**update, "$set": {"a": 1, **MOVES["$set"]}}
 
 
 def test_a_callers_own_alternatives_stay_beside_the_ledgers() -> None:
     query = {"_id": 1, "$or": [{"a": 1}, {"b": 1}], "$and": [{"c": 1}], "$nor": [{"d": 1}]}
-    assert guard(HighWaterMark(), query).filter == {**query, "$and": [{"c": 1}, BELOW]}
+    assert guard(HighWaterMark(), query).filter == {**query, **MARKS_LABEL, "$and": [{"c": 1}, BELOW]}
+    assert guard(SeenIds(), query).filter == {**query, **LACKS}
+
+
+@pytest.mark.parametrize("field", ["messageIDs", "events_ledger"])
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_callers_own_condition_on_a_field_that_the_ledger_looks_at_is_not_lost(field: str, piped: bool) -> None:
+    query = {"_id": 1, field: {"$gt": 5}}
+    guarded = guard(SeenIds(), query, [{"$set": {"a": 1}}] if piped else {"$set": {"a": 1}}).filter
+    said = [part[field] for part in (guarded, *guarded.get("$and", [])) if field in part]
+    assert {"$gt": 5} in said
+    assert guard(SeenIds(), {"_id": 1}).filter[field] in said
 
 
 def test_the_callers_own_documents_are_left_as_they_were() -> None:
@@ -107,10 +189,75 @@ def test_the_callers_own_documents_are_left_as_they_were() -> None:
     assert (query, update) == before
 
 
-def test_a_sequence_of_text_is_compared_as_text() -> None:
-    guarded = guard(HighWaterMark(), message=Message("m", source="s", sequence="$a"))
-    assert guarded.filter["$and"][0]["$or"][1] == {"events.@s": {"$lt": "$a"}, **ALONE}
-    assert guarded.update == {"$inc": {"n": 1}, "$set": {"events.@s": "$a"}}
+@pytest.mark.parametrize(
+    ("sequence", "below"),
+    [
+        ("$a", {"$lt": "$a"}),
+        (sortable(5), {"$lt": "#115"}),
+        # Only a mark of as many digits compares as its number does.
+        ("0050", {"$lt": "0050", "$gte": "0", "$regex": r"^[\s\S]{4}$"}),
+    ],
+)
+def test_a_sequence_of_text_is_compared_as_text(sequence: str, below: Any) -> None:
+    guarded = guard(HighWaterMark(), message=Message("m", source="s", sequence=sequence))
+    assert guarded.filter["$and"][0]["$or"][1] == {"events@.s": below, **ALONE}
+    assert guarded.update == {"$inc": {"n": 1}, "$set": {"events_ledger": "ow1 marks", "events@.s": sequence}}
+
+
+@pytest.mark.parametrize(("source", "key"), [("", "%"), ("a.b", "a%2Eb"), ("$a", "%24a"), ("a\0b%", "a%00b%25")])
+def test_a_source_of_any_name_is_one_key(source: str, key: str) -> None:
+    guarded = guard(HighWaterMark(), message=Message("m", source=source, sequence=5))
+    assert isinstance(guarded.update, dict)
+    assert guarded.update["$set"] == {"events_ledger": "ow1 marks", f"events@.{key}": 5}
+
+
+# --- after another ledger ---------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
+    guarded = guard(SeenIds(timedelta(days=30), also=SeenIds()))
+    assert guarded.filter == {
+        **QUERY,
+        "messageIDs_ledger": {"$in": [None, "ow1 30d", "ow1 14d"]},
+        "events_ledger": {"$exists": False},
+        **NO_ARRAY,
+        "messageIDs_30d.r5": {"$ne": HASH},
+        "messageIDs_30d.r0": {"$ne": HASH},
+        "messageIDs_30d.r2": {"$ne": HASH},
+        "messageIDs_14d.r4": {"$ne": HASH},
+        "messageIDs_14d.r0": {"$ne": HASH},
+        "messageIDs_14d.r1": {"$ne": HASH},
+    }
+    assert guarded.update == {
+        "$inc": {"n": 1},
+        "$set": {"messageIDs_ledger": "ow1 30d"},
+        "$push": {"messageIDs_30d.r2": HASH},
+        "$unset": {"messageIDs_30d.r1": "", "messageIDs_30d.r3": "", "messageIDs_30d.r4": "", **DROPS},
+    }
+
+
+def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
+    guarded = guard(HighWaterMark(also=BY_HAND))
+    assert guarded.filter == {
+        **QUERY,
+        "events_ledger": {"$in": [None, "ow1 marks", "ow1 > messageIDs"]},
+        "messageIDs_ledger": {"$in": [None, "ow1 > events", "ow1 all text"]},
+        "messageIDs": {"$nin": ["@s/m5", "m5"]},
+        "$and": [BELOW],
+    }
+    assert guarded.update == {
+        "$inc": {"n": 1},
+        "$set": {"events_ledger": "ow1 marks", "messageIDs_ledger": "ow1 > events", "events@.s": 5},
+    }
+
+
+def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
+    guarded = guard(SeenIds(also=InSequence()))
+    assert guarded.filter["$and"] == [BELOW]
+    assert "events@" not in str(guarded.update)
+
+
+# --- the rest of a call -----------------------------------------------------------------------------------------------
 
 
 def test_native_arguments_pass_and_upsert_is_taken_out() -> None:
@@ -119,16 +266,35 @@ def test_native_arguments_pass_and_upsert_is_taken_out() -> None:
     assert guarded.upsert is True
 
 
+@pytest.mark.parametrize(
+    ("query", "fields", "entity", "conditional"),
+    [
+        ({"_id": 1}, (), {"_id": 1}, False),
+        ({"_id": {"$eq": 1}}, (), {"_id": 1}, False),
+        ({"_id": 1, "state": "new"}, (), {"_id": 1}, True),
+        ({"email": "a@b"}, ("email",), {"email": "a@b"}, False),
+        ({"email": "a@b", "$or": []}, ("email",), {"email": "a@b"}, True),
+        ({"_id": 1, "email": "a@b"}, ("email",), {"_id": 1}, True),
+    ],
+)
+def test_what_a_filter_says_beside_the_entity_is_a_condition(
+    query: Any, fields: Any, entity: Any, conditional: bool
+) -> None:
+    guarded = guard(SeenIds(), query, fields=fields)
+    assert (guarded.entity, guarded.conditional) == (entity, conditional)
+
+
 def test_a_record_is_the_ledgers_own_part() -> None:
-    guarded = guard_record("events", HighWaterMark().entry(M5, NOW), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True})
-    assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, "$and": [BELOW]}
-    assert guarded.update == {"$set": {"events.@s": 5}}
+    entry = HighWaterMark().entry(M5, NOW)
+    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True})
+    assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, **MARKS_LABEL, "$and": [BELOW]}
+    assert guarded.update == MOVES
     assert guarded.upsert is True
 
 
 def test_a_record_that_reads_the_ledger_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_record("events", HighWaterMark().entry(M5, NOW), {"_id": 1, "events.@s": 4}, {})
+        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {})
 
 
 @pytest.mark.parametrize(
@@ -142,29 +308,21 @@ def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) 
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"r1": [b"699:m5"]}),
-        (SeenIds(retention=None), ["m5"]),
-        (HighWaterMark(), {"@s": 5}),
-        (InSequence(5), {"@s": 5}),
+        (SeenIds(), {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}),
+        (SeenIds(retention=None), {"messageIDs_ledger": "ow1 all", "messageIDs_all": [HASH]}),
+        (BY_HAND, {"messageIDs_ledger": "ow1 all text", "messageIDs": ["@s/m5"]}),
+        (HighWaterMark(), {"events_ledger": "ow1 marks", "events@": {"s": 5}}),
+        (InSequence(5), {"events_ledger": "ow1 marks", "events@": {"s": 5}}),
+        (
+            SeenIds(also=HighWaterMark()),
+            {"messageIDs_ledger": "ow1 14d", "events_ledger": "ow1 > messageIDs", "messageIDs_14d": {"r1": [HASH]}},
+        ),
     ],
 )
 def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
     document = {"_id": 1, "n": 1}
-    assert guard_insert(ledger.attribute, in_bson(ledger.entry(M5, NOW)), document, {}) == {
-        **document,
-        ledger.attribute: held,
-    }
+    assert guard_insert(ledger.entry(M5, NOW), document, {}) == {**document, **held}
     assert document == {"_id": 1, "n": 1}
-
-
-def test_marks_that_are_dropped_one_day_are_bytes_and_those_kept_for_ever_stay() -> None:
-    ring = Ring("r0", 0, (("r0", 0), ("r1", 1)), ("r2",), (7, 6))
-    entry = Remember(("7:é", "6:é"), ring)
-    raw = Remember(("7:é".encode(), "6:é".encode()), ring)
-    assert in_bson(entry) == raw
-    assert in_bson(raw) == raw
-    for same in (SeenIds(retention=None).entry(M5, NOW), Advance("@s", "a", "below"), Advance("@s", 5, "next", 1)):
-        assert in_bson(same) is same
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -173,10 +331,10 @@ def test_marks_that_are_dropped_one_day_are_bytes_and_those_kept_for_ever_stay()
 @pytest.mark.parametrize(
     ("query", "update"),
     [
-        ({"_id": 1, "events.@s": 1}, {"$set": {"a": 1}}),
-        ({"_id": 1, "$or": [{"events": 1}]}, {"$set": {"a": 1}}),
-        ({"_id": 1}, {"$unset": {"events": ""}}),
-        ({"_id": 1}, [{"$unset": "events"}]),
+        ({"_id": 1, "events@.s": 1}, {"$set": {"a": 1}}),
+        ({"_id": 1, "$or": [{"events_ledger": 1}]}, {"$set": {"a": 1}}),
+        ({"_id": 1}, {"$unset": {"events@": ""}}),
+        ({"_id": 1}, [{"$unset": "events@"}]),
     ],
 )
 def test_a_call_that_touches_the_ledger_is_refused(query: Any, update: Any) -> None:
@@ -187,18 +345,25 @@ def test_a_call_that_touches_the_ledger_is_refused(query: Any, update: Any) -> N
 def test_a_new_document_that_brings_a_ledger_or_no_id_is_refused() -> None:
     entry = HighWaterMark().entry(M5, NOW)
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_insert("events", entry, {"_id": 1, "events": {}}, {})
+        guard_insert(entry, {"_id": 1, "events@": {}}, {})
     with pytest.raises(InvalidUpdate, match="_id of its own"):
-        guard_insert("events", entry, {"n": 1}, {})
+        guard_insert(entry, {"n": 1}, {})
 
 
 @pytest.mark.parametrize(
     "query", [{"sku": 1}, {"_id": {"$gt": 1}, "sku": 1}, {"_id": None}, {"_id": {"$eq": None}}], ids=str
 )
-def test_an_upsert_needs_an_id(query: Any) -> None:
-    assert guard(SeenIds(), query).upsert is False
-    with pytest.raises(InvalidUpdate, match="upsert=True needs an _id in the filter"):
-        guard(SeenIds(), query, upsert=True)
+def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
+    for upsert in (False, True):
+        with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
+            guard(SeenIds(), query, upsert=upsert)
+    with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
+        guard_record(SeenIds().entry(M5, NOW), (), query, {})
+
+
+def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
+    with pytest.raises(InvalidUpdate, match="by which identity= names the entity"):
+        guard(SeenIds(), {"email": "a@b"}, {"$set": {"email": "c@d"}}, fields=("email",))
 
 
 def test_nothing_is_created_inside_a_transaction() -> None:
@@ -206,12 +371,12 @@ def test_nothing_is_created_inside_a_transaction() -> None:
     with pytest.raises(InvalidUpdate, match="upsert=True in a transaction"):
         guard(SeenIds(), session=OPEN, upsert=True)
     with pytest.raises(InvalidUpdate, match="insert_one in a transaction"):
-        guard_insert("events", HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": OPEN})
+        guard_insert(HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": OPEN})
 
 
 def test_a_session_without_a_transaction_is_no_hindrance() -> None:
     assert guard(SeenIds(), session=IDLE, upsert=True).upsert is True
-    assert guard_insert("events", HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": IDLE})["_id"] == 1
+    assert guard_insert(HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": IDLE})["_id"] == 1
     assert [in_transaction({"session": session}) for session in (OPEN, IDLE, None)] == [True, False, False]
     assert in_transaction({}) is False
 
@@ -222,21 +387,33 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
     longest = sign * (2**63 - 1)
     guarded = guard(ledger, message=Message("m", source="s", sequence=longest))
     assert isinstance(guarded.update, dict)
-    assert guarded.update["$set"] == {"events.@s": longest}
+    assert guarded.update["$set"]["events@.s"] == longest
     too_long = ledger.entry(Message("m", source="s", sequence=longest + sign), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update("events", too_long, QUERY, {"$inc": {"n": 1}}, {})
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match="64 bits"):
-        guard_insert("events", too_long, {"_id": 1}, {})
+        guard_insert(too_long, {"_id": 1}, {})
 
 
-TEXTS = [(SeenIds(retention=None), M5), (HighWaterMark(), Message("m", source="s", sequence="a"))]
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) -> None:
+    too_long = SeenIds(also=HighWaterMark()).entry(Message("m", source="s", sequence=sign * 2**63), NOW)
+    with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
 
 
-@pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}])
+TEXTS = [
+    (SeenIds(readable=True), M5),
+    (BY_HAND, M5),
+    (HighWaterMark(), Message("m", source="s", sequence="a")),
+    (SeenIds(attribute="ids", also=BY_HAND), M5),
+]
+
+
+@pytest.mark.parametrize("collation", [{"locale": "en", "strength": 2}, Collation("en"), {}, "en"])
 @pytest.mark.parametrize(("ledger", "message"), TEXTS)
 def test_a_collation_that_may_take_two_marks_for_one_is_refused(ledger: Ledger, message: Message, collation: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="Under this collation two different marks could count as one"):
+    with pytest.raises(InvalidUpdate, match="Under this collation two different marks"):
         guard(ledger, message=message, collation=collation)
 
 
@@ -246,8 +423,77 @@ def test_the_simple_collation_tells_every_two_marks_apart(ledger: Ledger, messag
     assert guard(ledger, message=message, collation=collation).native == {"collation": collation}
 
 
-@pytest.mark.parametrize(
-    "ledger", [SeenIds(), SeenIds(digest=True), SeenIds(None, digest=True), HighWaterMark(), InSequence()]
-)
-def test_a_ledger_without_text_takes_any_collation(ledger: Ledger) -> None:
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None), HighWaterMark(), InSequence()])
+def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_by_id(ledger: Ledger) -> None:
+    assert not keeps_text(ledger.entry(M5, NOW))
     assert "collation" in guard(ledger, collation=Collation("en", strength=2)).native
+    with pytest.raises(InvalidUpdate, match="or the names of two entities, could count as one"):
+        guard(ledger, {"email": "a@b"}, fields=("email",), collation=Collation("en", strength=2))
+
+
+# --- what a collection must be like -----------------------------------------------------------------------------------
+
+ENGLISH = {"collation": {"locale": "en", "strength": 2}}
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "inserts", "text"),
+    [
+        ({}, ("email",), True, True),
+        ({"timeseries": {"timeField": "at"}}, (), False, False),  # the server refuses updates of it by itself
+        ({"autoIndexId": False, "capped": True}, (), False, True),
+        ({"autoIndexId": True}, (), True, False),
+        ({"capped": True, "size": 4096}, ("email",), True, True),
+        (ENGLISH, (), True, False),
+        ({"collation": {"locale": "simple"}}, ("email",), True, True),
+        ({"collation": None}, ("email",), True, True),
+    ],
+)
+def test_a_collection_that_takes_no_two_for_one_will_do(options: Any, fields: Any, inserts: bool, text: bool) -> None:
+    check_options(options, fields, inserts=inserts, text=text)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "inserts", "text", "said"),
+    [
+        ({"timeseries": {"timeField": "at"}}, (), True, False, "does not keep _id unique"),
+        ({"autoIndexId": False, "capped": True}, ("email",), True, True, "does not keep _id unique"),
+        (ENGLISH, (), False, True, "compares text by the collation 'en'"),
+        (ENGLISH, ("email",), False, False, "compares text by the collation 'en'"),
+        (ENGLISH, ("email",), True, True, "compares text by the collation 'en'"),
+    ],
+)
+def test_a_collection_that_may_take_two_for_one_is_refused(
+    options: Any, fields: Any, inserts: bool, text: bool, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        check_options(options, fields, inserts=inserts, text=text)
+
+
+BY_ID: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)]}}
+EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "fields", "unique"),
+    [
+        ({"email_1": {**EMAIL, "unique": True}}, ("email",), True),
+        ({"email_1": {**EMAIL, "unique": True, "sparse": True}}, ("email",), True),  # it is given a value each time
+        # Fewer fields are unique with more of them too.
+        ({"email_1": {**EMAIL, "unique": True}}, ("shop", "email"), True),
+        ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email", "shop"), True),
+        ({"email_1": EMAIL, "again": {**EMAIL, "unique": True}}, ("email",), True),
+        ({}, ("email",), False),
+        ({"email_1": EMAIL}, ("email",), False),
+        ({"email_1": {**EMAIL, "unique": False}}, ("email",), False),
+        ({"both": {"key": [("shop", 1), ("email", -1)], "unique": True}}, ("email",), False),
+        ({"email_1": {**EMAIL, "unique": True, "partialFilterExpression": {"a": 1}}}, ("email",), False),
+        ({"phone_1": {"key": [("phone", 1)], "unique": True}}, ("email",), False),
+    ],
+)
+def test_fields_name_one_entity_under_a_unique_index_only(indexes: Any, fields: Any, unique: bool) -> None:
+    if unique:
+        check_indexes({**BY_ID, **indexes}, fields)
+        return
+    with pytest.raises(ConfigurationError, match=r"identity=\(.*only under a unique index on these fields"):
+        check_indexes({**BY_ID, **indexes}, fields)

@@ -7,29 +7,47 @@ from typing import Any
 import pytest
 from bson import Int64
 from bson.decimal128 import Decimal128
-from pymongo.errors import DuplicateKeyError, OperationFailure
-
-from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, Rejected, SeenIds, Stale
-from onewrite.ledger import Ledger
-from onewrite.mongodb.request import in_bson
-from onewrite.mongodb.verdict import (
-    check_ledger,
-    is_of_entity,
-    is_too_large,
-    may_be_ledger,
-    stored,
-    unmatched,
-    without_ledger,
+from pymongo.errors import (
+    ConnectionFailure,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    OperationFailure,
+    WriteConcernError,
+    WTimeoutError,
 )
+
+from onewrite import (
+    Deferred,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    LedgerMismatch,
+    Message,
+    Rejected,
+    SeenIds,
+    Stale,
+    sortable,
+)
+from onewrite.entry import ABSENT
+from onewrite.label import Slot
+from onewrite.ledger import Ledger
+from onewrite.mongodb.layout import belongs, lookup, path_of, without_ledger
+from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done, unmatched
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 ENTITY = {"_id": "o-1", "n": 1}
-LEDGERS: list[Ledger] = [SeenIds(), SeenIds(digest=True), SeenIds(retention=None), HighWaterMark(), InSequence(5)]
+BY_HAND = SeenIds(retention=None, readable=True)
+LEDGERS: list[Ledger] = [SeenIds(), SeenIds(readable=True), SeenIds(retention=None), BY_HAND, HighWaterMark(), InSequence(5)]
 
 
-def verdict(ledger: Ledger, document: dict[str, Any] | None) -> object:
-    return unmatched(ledger.attribute, in_bson(ledger.entry(M5, NOW)), M5, document)
+def verdict(ledger: Ledger, document: dict[str, Any] | None, message: Message = M5) -> object:
+    return unmatched(ledger.entry(message, NOW), message, document)
+
+
+# --- whose refusal it was ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ledger", LEDGERS)
@@ -41,32 +59,46 @@ def test_what_the_ledger_does_not_explain_is_the_callers_own_refusal(ledger: Led
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"r1": [b"699:m4", b"699:m5"]}),
-        (SeenIds(), {"r0": [b"699:m5"]}),
-        (SeenIds(), {"r4": [b"698:m5"]}),
-        (SeenIds(retention=None), ["m4", "m5"]),
-        (HighWaterMark(), {"@s": 5}),
-        (InSequence(), {"@s": 5}),
+        (SeenIds(), {"messageIDs_14d": {"r1": [b"another", HASH]}}),
+        (SeenIds(), {"messageIDs_14d": {"r0": [HASH]}}),
+        (SeenIds(), {"messageIDs_14d": {"r4": [HASH]}}),
+        (SeenIds(readable=True), {"messageIDs_14dt": {"r4": ["@s/m5"]}}),
+        (SeenIds(retention=None), {"messageIDs_all": [HASH]}),
+        (BY_HAND, {"messageIDs": ["m4", "@s/m5"]}),
+        (HighWaterMark(), {"events@": {"s": 5}}),
+        (InSequence(), {"events@": {"s": 5}}),
+        (SeenIds(attribute="ids", also=BY_HAND), {"messageIDs": ["m5"]}),
+        (SeenIds(also=HighWaterMark()), {"events@": {"s": 5}}),
     ],
 )
 def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: Any) -> None:
-    assert verdict(ledger, {**ENTITY, ledger.attribute: held}) == Duplicate(M5, ENTITY)
+    assert verdict(ledger, {**ENTITY, **held}) == Duplicate(M5, ENTITY)
 
 
-@pytest.mark.parametrize("held", [{}, {"r1": []}, {"r1": [b"699:m4"]}, {"r2": [b"699:m5"]}, {"r1": [b"693:m5"]}])
-def test_marks_of_other_messages_and_of_other_times_are_no_duplicates(held: Any) -> None:
-    assert verdict(SeenIds(), {**ENTITY, "messageIDs": held}) == Rejected(M5, ENTITY)
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"messageIDs_14d": {}},
+        {"messageIDs_14d": {"r1": []}},
+        {"messageIDs_14d": {"r1": [b"another"]}},
+        {"messageIDs_14d": {"r2": [HASH]}},
+        {"messageIDs_all": [HASH]},
+        {"messageIDs_14dt": {"r1": ["@s/m5"]}},
+    ],
+)
+def test_marks_of_other_messages_and_in_other_places_are_no_duplicates(held: Any) -> None:
+    assert verdict(SeenIds(), {**ENTITY, **held}) == Rejected(M5, ENTITY)
 
 
 def test_a_mark_that_is_past_the_message_makes_it_stale_and_a_gap_defers_it() -> None:
-    assert verdict(HighWaterMark(), {**ENTITY, "events": {"@s": 7}}) == Stale(M5, 7, ENTITY)
-    assert verdict(InSequence(), {**ENTITY, "events": {"@s": 3}}) == Deferred(M5, 4, ENTITY)
+    assert verdict(HighWaterMark(), {**ENTITY, "events@": {"s": 7}}) == Stale(M5, 7, ENTITY)
+    assert verdict(InSequence(), {**ENTITY, "events@": {"s": 3}}) == Deferred(M5, 4, ENTITY)
     assert verdict(InSequence(), None) == Deferred(M5, 1, None)
 
 
 @pytest.mark.parametrize("held", [7, 7.0, Int64(7)])
 def test_a_mark_is_an_int_however_it_is_stored(held: Any) -> None:
-    outcome = verdict(HighWaterMark(), {**ENTITY, "events": {"@s": held}})
+    outcome = verdict(HighWaterMark(), {**ENTITY, "events@": {"s": held}})
     assert outcome == Stale(M5, 7, ENTITY)
     assert isinstance(outcome, Stale)
     assert type(outcome.mark) is int
@@ -75,55 +107,175 @@ def test_a_mark_is_an_int_however_it_is_stored(held: Any) -> None:
 @pytest.mark.parametrize(
     "held", ["5", True, None, 4.5, Decimal128("5"), [5], {"a": 5}, float("inf"), float("nan")], ids=repr
 )
-def test_a_mark_of_another_type_is_a_mismatch(held: Any) -> None:
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence(), SeenIds(also=HighWaterMark())])
+def test_a_mark_of_another_type_is_a_mismatch(ledger: Ledger, held: Any) -> None:
     with pytest.raises(LedgerMismatch):
-        verdict(HighWaterMark(), {**ENTITY, "events": {"@s": held}})
+        verdict(ledger, {**ENTITY, "events@": {"s": held}})
 
 
-@pytest.mark.parametrize(
-    "held", ["699:m5", 5, None, {"a": 1}, [b"699:m5", "text"], [{"a": 1}], [[b"699:m5"]], 7.0], ids=repr
-)
-def test_a_slot_that_holds_something_else_is_a_mismatch_and_no_duplicate(held: Any) -> None:
-    with pytest.raises(LedgerMismatch):
-        verdict(SeenIds(), {**ENTITY, "messageIDs": {"r1": held}})
+@pytest.mark.parametrize("held", ["m5", 5, None, {"a": 1}, [HASH, "text"], [{"a": 1}], [[HASH]], 7.0, True], ids=repr)
+@pytest.mark.parametrize("slot", ["r4", "r1"])
+def test_a_slot_that_holds_something_else_is_a_mismatch_though_another_has_the_mark(slot: str, held: Any) -> None:
+    with pytest.raises(LedgerMismatch, match="set of bytes"):
+        verdict(SeenIds(), {**ENTITY, "messageIDs_14d": {"r0": [HASH], slot: held}})
 
 
 @pytest.mark.parametrize("held", [None, 5, "m5", [], ["m5"], True], ids=repr)
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()])
-def test_something_else_in_place_of_the_ledger_is_a_mismatch(ledger: Ledger, held: Any) -> None:
-    with pytest.raises(LedgerMismatch, match=f"'{ledger.attribute}' holds a {type(held).__name__}, and not this ledger"):
-        verdict(ledger, {**ENTITY, ledger.attribute: held})
+@pytest.mark.parametrize(("ledger", "field"), [(SeenIds(), "messageIDs_14d"), (HighWaterMark(), "events@")])
+def test_something_else_in_place_of_the_ledger_is_a_mismatch(ledger: Ledger, field: str, held: Any) -> None:
+    with pytest.raises(LedgerMismatch, match=f"'{field}' holds a {type(held).__name__} where the ledger keeps a document"):
+        verdict(ledger, {**ENTITY, field: held})
 
 
-@pytest.mark.parametrize("held", [None, 5, "m5", {}, {"r1": []}], ids=repr)
-def test_something_else_in_place_of_a_set_that_is_kept_for_ever_is_a_mismatch(held: Any) -> None:
-    with pytest.raises(LedgerMismatch, match="`retention` was changed"):
-        verdict(SeenIds(retention=None), {**ENTITY, "messageIDs": held})
+@pytest.mark.parametrize("held", [None, 5, "m5", {}, {"r1": []}, [b"m5"]], ids=repr)
+def test_something_else_in_place_of_ids_that_are_kept_for_ever_is_a_mismatch(held: Any) -> None:
+    with pytest.raises(LedgerMismatch, match="set of str"):
+        verdict(BY_HAND, {**ENTITY, "messageIDs": held})
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held", "said"),
+    [
+        (SeenIds(), {"messageIDs_ledger": "ow1 30d"}, "kept as '30d', and this store keeps '14d'"),
+        (SeenIds(), {"messageIDs_ledger": "ow1 > ids"}, "has moved from 'messageIDs' to 'ids'"),
+        (SeenIds(), {"messageIDs_ledger": "note"}, "which no ledger put there"),
+        (SeenIds(), {"messageIDs_ledger": 5}, "which no ledger put there"),
+        (SeenIds(), {"messageIDs_ledger": ["ow1 14d"]}, "which no ledger put there"),
+        (SeenIds(), {"events_ledger": "ow1 marks"}, "another kind in 'events'"),
+        (HighWaterMark(), {"messageIDs_ledger": "ow1 14d"}, "another kind in 'messageIDs'"),
+        (SeenIds(), {"messageIDs": ["m1"]}, "holds a set, as a handler keeps it"),
+        (SeenIds(), {"messageIDs": [{"a": 1}]}, "holds a set, as a handler keeps it"),
+        (SeenIds(), {"messageIDs": []}, "holds a set, as a handler keeps it"),
+    ],
+)
+def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
+    with pytest.raises(LedgerMismatch, match=said):
+        verdict(ledger, {**ENTITY, **held})
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held"),
+    [
+        (SeenIds(), {"messageIDs": "business"}),
+        (SeenIds(), {"messageIDs": {"a": [1]}}),
+        (HighWaterMark(), {"events": ["placed"]}),
+    ],
+)
+def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(ledger: Ledger, held: dict[str, Any]) -> None:
+    assert verdict(ledger, {**ENTITY, **held}) == Rejected(M5, {**ENTITY, **held})
+
+
+@pytest.mark.parametrize(
+    ("sequence", "mark", "error"),
+    [
+        ("10", "9", InvalidMessage),
+        ("9", "10", InvalidMessage),
+        (sortable(9), "5", LedgerMismatch),
+        ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
+    ],
+)
+def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
+    sequence: str, mark: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        verdict(HighWaterMark(), {**ENTITY, "events@": {"s": mark}}, Message("m", source="s", sequence=sequence))
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
 
 
 def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
-    held = {"@s": Int64(5), "@t": "text", "@u": 6.0, "r0": [b"x", b"y"]}
-    assert stored("a", {"n": 1, "a": held}, entry) == {"@s": 5, "@t": "text", "@u": 6, "r0": frozenset([b"x", b"y"])}
-    assert stored("a", {"n": 1}, entry) == {}
-    # What no ledger wrote stays what it is, for the refusal to name.
-    strange = {"a": [{"b": 1}], "b": True, "c": None, "d": 4.5, "e": {"f": 1}}
-    assert stored("a", {"a": strange}, entry) == strange
-    assert stored("a", {"a": {"b": True}}, entry)["b"] is True
+    held = lookup(
+        {
+            "a_ledger": "ow1 14d",
+            "a": ["x", "y"],
+            "a_14d": {"r0": [b"x", b"y"]},
+            "a@": {"s": Int64(5), "%": "text", "u": 6.0, "b%2Ec": True},
+        }
+    )
+    assert held(Slot("a_ledger")) == "ow1 14d"
+    assert held(Slot("a")) == frozenset({"x", "y"})
+    assert held(Slot("a_14d", "r0")) == frozenset({b"x", b"y"})
+    assert [held(Slot("a@", key)) for key in ("s", "%", "u")] == [5, "text", 6]
+    assert [type(held(Slot("a@", key))) for key in ("s", "u")] == [int, int]
+    assert held(Slot("a@", "b%2Ec")) is True
+    assert [held(slot) for slot in (Slot("b"), Slot("b", "r0"), Slot("a_14d", "r1"))] == [ABSENT] * 3
 
 
-def test_an_entity_is_a_document_without_its_ledger() -> None:
-    assert without_ledger("events", {"a": 1, "events": {"@s": 1}, "eventsx": 2}) == {"a": 1, "eventsx": 2}
+@pytest.mark.parametrize("value", [[{"b": 1}], [["b"]], True, None, 4.5, {"f": 1}], ids=repr)
+def test_what_no_ledger_wrote_stays_what_it_is(value: Any) -> None:
+    assert lookup({"a": value})(Slot("a")) is value
+    assert lookup({"a": {"b": value}})(Slot("a", "b")) is value
 
 
-def test_a_broken_ledger_is_told_and_a_sound_one_is_not() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
-    check_ledger("events", entry, {**ENTITY, "events": {"@s": 9}})
-    check_ledger("events", entry, ENTITY)
-    with pytest.raises(LedgerMismatch):
-        check_ledger("events", entry, {**ENTITY, "events": {"@s": "9"}})
-    with pytest.raises(LedgerMismatch):
-        check_ledger("events", entry, {**ENTITY, "events": 9})
+def test_a_slot_is_a_path() -> None:
+    slots = (Slot("a"), Slot("a_14d", "r0"), Slot("a@", "s"), Slot("a@", "%"))
+    assert [path_of(slot) for slot in slots] == ["a", "a_14d.r0", "a@.s", "a@.%"]
+
+
+def test_a_ledgers_fields_are_those_that_it_makes_and_no_others() -> None:
+    theirs = ("a_14d", "a_14dt", "a_36h", "a_90m", "a_1s", "a_1500000us", "a_all", "a_ledger", "a@")
+    others = (
+        "a",
+        "ab",
+        "a.b",
+        "a_",
+        "a_14",
+        "a_14w",
+        "a_d",
+        "a_14d_r0",
+        "a@s",
+        "a_try_r0",
+        "b_all",
+        "",
+        "xa_all",
+        "a_all\n",
+    )
+    assert [name for name in (*theirs, *others) if belongs(SeenIds(attribute="a").terms, name)] == [*theirs]
+
+
+def test_the_field_itself_belongs_to_a_ledger_that_keeps_readable_ids_for_ever_and_to_what_follows_it() -> None:
+    by_hand = SeenIds(retention=None, readable=True, attribute="a")
+    assert [belongs(ledger.terms, "a") for ledger in (by_hand, SeenIds(attribute="b", also=by_hand))] == [True, True]
+    assert not belongs(SeenIds(retention=None, attribute="a").terms, "a")
+
+
+BUSINESS: dict[str, Any] = {
+    "_id": "o-1",
+    "events": ["placed"],
+    "events.x": 1,
+    "events_note": "x",
+    "messageIDs": 1,
+    "messageIDs_note": "x",
+    "messageIDs_r0": ["x"],
+    "note_ledger": "ow2 14d",
+    "map": {"messageIDs_all": ["x"]},
+}
+OWN: dict[str, Any] = {
+    "messageIDs_ledger": "ow1 14d",
+    "messageIDs_14d": {"r0": [HASH]},
+    "messageIDs_30dt": {"r5": ["m1"]},
+    "messageIDs_all": [HASH],
+}
+SECOND: dict[str, Any] = {"other_ledger": "ow1 marks", "other@": {"s": 5, "%": "text"}}
+PLAIN_SECOND: dict[str, Any] = {"ids_ledger": "ow1 all text", "ids": ["m1"]}
+
+
+def test_an_entity_is_a_document_without_its_ledger_and_without_any_other_that_left_its_label() -> None:
+    assert without_ledger(SeenIds().terms, {**OWN, **BUSINESS, **SECOND, **PLAIN_SECOND}) == BUSINESS
+
+
+def test_what_looks_like_another_ledger_and_has_no_label_is_the_callers_own() -> None:
+    unlabelled = {**BUSINESS, "other@": {"s": 5}, "ids": ["m1"], "other_ledger": 1, "third_ledger": None}
+    assert without_ledger(SeenIds().terms, unlabelled) == unlabelled
+
+
+def test_a_set_that_was_kept_by_hand_is_part_of_the_ledger_that_looks_into_it() -> None:
+    document = {**ENTITY, "messageIDs": ["m1"], "ids_14d": {"r0": [HASH]}}
+    assert without_ledger(SeenIds(attribute="ids", also=BY_HAND).terms, document) == ENTITY
+
+
+# --- what a failure means ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,7 +293,7 @@ def test_a_duplicate_key_is_the_entitys_own_or_the_callers_business(details: Any
     assert is_of_entity(DuplicateKeyError("E11000", 11000, details), entity) is expected
 
 
-@pytest.mark.parametrize("code", [10334, 17419])
+@pytest.mark.parametrize("code", [10334, 17419, 17420])
 def test_an_entity_that_is_too_large_is_told_by_its_code(code: int) -> None:
     assert is_too_large(OperationFailure("", code))
     assert not may_be_ledger(OperationFailure("", code))
@@ -157,3 +309,20 @@ def test_a_failure_about_content_may_be_the_ledgers(code: int) -> None:
 def test_any_other_failure_is_neither(error: Exception) -> None:
     assert not is_too_large(error)
     assert not may_be_ledger(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OperationFailure("", 121), True),
+        (DuplicateKeyError("", 11000), True),
+        (WriteConcernError("", 64), False),
+        (WTimeoutError("", 64), False),
+        (ExecutionTimeout("", 50), False),
+        (ConnectionFailure(""), False),
+        (ValueError(), False),
+    ],
+    ids=repr,
+)
+def test_a_failure_of_the_write_itself_says_that_nothing_was_done(error: Exception, *, expected: bool) -> None:
+    assert says_nothing_was_done(error) is expected

@@ -34,6 +34,11 @@ def test_only_a_deferred_message_must_come_again(answer: Any) -> None:
     assert answer.settled is not isinstance(answer, Deferred)
 
 
+def test_a_refusal_that_nobody_remembers_must_come_again() -> None:
+    assert Rejected(MESSAGE, settled=False).settled is False
+    assert Rejected(MESSAGE, settled=False) != Rejected(MESSAGE)
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_outcome_is_frozen_and_has_no_room_for_other_fields(answer: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -51,6 +56,13 @@ def test_an_outcome_carries_its_message_and_no_entity_unless_given(answer: Any) 
 def test_an_applied_message_was_not_retried_unless_said_so() -> None:
     assert Applied(MESSAGE).retried is False
     assert Applied(MESSAGE, retried=True) != Applied(MESSAGE)
+
+
+def test_the_drivers_own_answer_neither_compares_nor_shows() -> None:
+    applied = Applied(MESSAGE, response={"ConsumedCapacity": 1})
+    assert applied.response == {"ConsumedCapacity": 1}
+    assert applied == Applied(MESSAGE)
+    assert repr(applied) == repr(Applied(MESSAGE))
 
 
 def test_answers_compare_by_kind_and_content() -> None:

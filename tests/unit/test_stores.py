@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
-from pymongo import WriteConcern
+from pymongo import MongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import (
@@ -19,7 +21,6 @@ from onewrite import (
     InvalidUpdate,
     Message,
     SeenIds,
-    sortable,
 )
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -64,6 +65,21 @@ class Collection:
         self.requests.append("find")
 
 
+class AsyncTable(Table):
+    async def update_item(self, **_: Any) -> Any:
+        raise AssertionError
+
+
+class AsyncCollection(Collection):
+    async def update_one(self, query: Any, update: Any, *, upsert: bool) -> Any:
+        raise AssertionError
+
+
+def _of(guard: type[object], blocking: type[Any], asynchronous: type[Any]) -> Any:
+    """The client that this guard takes."""
+    return asynchronous() if guard.__name__.startswith("Async") else blocking()
+
+
 class _Unmatched:
     matched_count = 0
     upserted_id = None
@@ -83,23 +99,49 @@ def test_a_table_is_named_once_and_has_a_ledger(guard: Any) -> None:
     with pytest.raises(ConfigurationError, match="A Table knows its own name"):
         guard(Table(), SeenIds(), table_name="orders")
     with pytest.raises(ConfigurationError, match="is no ledger"):
-        guard(Table(), "messageIDs")
+        guard(_of(guard, Table, AsyncTable), "messageIDs")
+    with pytest.raises(ConfigurationError, match=r"SeenIds is the class.*write SeenIds\(\)"):
+        guard(_of(guard, Table, AsyncTable), SeenIds)
 
 
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
 def test_a_collection_writes_for_sure_and_has_a_ledger(guard: Any) -> None:
+    collection = _of(guard, Collection, AsyncCollection)
     with pytest.raises(ConfigurationError, match="is no ledger"):
-        guard(Collection(), "messageIDs")
-    with pytest.raises(ConfigurationError, match="reads a dot"):
-        guard(Collection(), SeenIds(attribute="a.b"))
+        guard(collection, "messageIDs")
+    with pytest.raises(ConfigurationError, match=r"InSequence is the class.*write InSequence\(\)"):
+        guard(collection, InSequence)
     with pytest.raises(ConfigurationError, match="w=0"):
-        guard(Collection(WriteConcern(w=0)), SeenIds())
+        guard(type(collection)(WriteConcern(w=0)), SeenIds())
     with pytest.raises(ConfigurationError, match="durability='none'"):
-        guard(Collection(), SeenIds(), durability="none")
+        guard(collection, SeenIds(), durability="none")
+
+
+@pytest.mark.parametrize("identity", ["email", None, 5, {"email"}, [1], (b"email",)])
+@pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
+def test_the_fields_that_name_an_entity_are_named_in_a_row(guard: Any, identity: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r'give the names of the fields.*\("email",\)'):
+        guard(_of(guard, Collection, AsyncCollection), SeenIds(), identity=identity)
+
+
+@pytest.mark.parametrize(("guard", "client"), [(GuardedTable, "AsyncTable"), (GuardedCollection, "AsyncCollection")])
+def test_an_asynchronous_client_is_refused_before_anything_is_sent(guard: Any, client: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{client} is asynchronous: guard it with the Async class"):
+        guard(globals()[client](), SeenIds())
+
+
+def test_a_drivers_blocking_client_is_refused_before_anything_is_sent() -> None:
+    table = boto3.resource("dynamodb", region_name="eu-west-1").Table("orders")
+    with pytest.raises(ConfigurationError, match="is not asynchronous: guard it with the class without Async"):
+        AsyncGuardedTable(table, SeenIds())
+    client: MongoClient[Any] = MongoClient(connect=False)
+    with client, pytest.raises(ConfigurationError, match="Collection is not asynchronous: guard it with the class without"):
+        AsyncGuardedCollection(client["shop"]["stock"], SeenIds())
 
 
 def test_what_would_erase_a_ledger_or_mark_many_is_refused_with_the_remedy() -> None:
-    guarded, asynchronous = GuardedCollection(Collection(), SeenIds()), AsyncGuardedCollection(Collection(), SeenIds())
+    guarded = GuardedCollection(Collection(), SeenIds())
+    asynchronous = AsyncGuardedCollection(AsyncCollection(), SeenIds())
     for method in ("replace_one", "find_one_and_replace", "update_many"):
         with pytest.raises(InvalidUpdate, match="update_one"):
             getattr(guarded, method)(M1, {"_id": 1}, {"a": 1})
@@ -135,13 +177,38 @@ def test_a_duplicate_key_that_is_never_the_entitys_own_passes_through_in_the_end
     assert collection.requests == ["insert", "find"] * 6 + ["upsert", "find", "update", "find"] * 3
 
 
-def test_a_number_of_too_many_digits_is_an_invalid_message() -> None:
-    with pytest.raises(InvalidMessage, match="more digits"):
-        sortable(10**5000)
+# --- wrong arguments --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attribute", ["", "_id", "$a", "a\0", 5])
-def test_a_ledger_needs_a_field_of_its_own(attribute: Any) -> None:
-    for ledger in (SeenIds, HighWaterMark, InSequence):
-        with pytest.raises(ConfigurationError, match="name a field"):
-            ledger(attribute=attribute)
+@pytest.mark.parametrize("message", ["m1", None, {"id": "m1"}])
+def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
+    table, collection = GuardedTable(Table(), SeenIds()), Collection()
+    guarded = GuardedCollection(collection, SeenIds())
+    calls: list[Callable[[], object]] = [
+        lambda: table.update_item(message, **KEY, UpdateExpression="REMOVE n"),
+        lambda: table.put_item(message, Item={"orderId": "o-1"}),
+        lambda: table.record(message, **KEY),
+        lambda: table.seen(message, **KEY),
+        lambda: table.explain(message, **KEY),
+        lambda: guarded.update_one(message, {"_id": 1}, {"$set": {"a": 1}}),
+        lambda: guarded.find_one_and_update(message, {"_id": 1}, {"$set": {"a": 1}}),
+        lambda: guarded.insert_one(message, {"_id": 1}),
+        lambda: guarded.record(message, {"_id": 1}),
+        lambda: guarded.seen(message, {"_id": 1}),
+        lambda: guarded.explain(message, {"_id": 1}, {"$set": {"a": 1}}),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidMessage, match=f"takes a Message, and got a {type(message).__name__}"):
+            call()
+    assert collection.requests == []
+
+
+@pytest.mark.parametrize("now", [1_790_000_000_000.0, -1.0, float("nan")])
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()])
+def test_a_clock_that_counts_no_seconds_is_refused_before_anything_is_sent(ledger: Any, now: float) -> None:
+    collection = Collection()
+    with pytest.raises(ConfigurationError, match="no time in seconds"):
+        GuardedTable(Table(), ledger, clock=lambda: now).update_item(M1, **KEY, UpdateExpression="REMOVE n")
+    with pytest.raises(ConfigurationError, match="no time in seconds"):
+        GuardedCollection(collection, ledger, clock=lambda: now).update_one(M1, {"_id": 1}, {"$set": {"a": 1}})
+    assert collection.requests == []

@@ -393,6 +393,10 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
         ("insert_many", {"documents": [{"_id": "a"}, {}]}, None),
         ("insert_many", {"documents": 3}, None),
         ("update_many", {"filter": {"n": 1}}, None),
+        ("update_one", {"filter": {"$and": [{"_id": "a"}, {"_id": {"$exists": False}}]}}, ()),
+        ("update_one", {"filter": {"_id": {"$exists": False}}}, ()),
+        ("update_one", {"filter": {"_id": {"$exists": False}}, "upsert": True}, None),
+        ("find", {"filter": {"$and": [{"n": 1}]}}, None),
         ("bulk_write", {"requests": [InsertOne({"_id": 1})]}, None),
     ],
 )
@@ -424,6 +428,13 @@ def test_a_unique_index_ties_documents_together(collection: Any) -> None:
     tapped.insert_one({"_id": 1, "sku": "a"})
     tapped.find_one({"_id": 1})
     assert [seen.keys for seen in watch.seen] == [None, (("customers", 1),)]
+
+
+def test_a_write_of_no_document_is_tied_to_nothing(collection: Any) -> None:
+    collection.create_index("sku", unique=True)
+    tapped, watch = watched(collection)
+    tapped.update_one({"_id": {"$exists": False}}, {"$set": {"sku": "a"}})
+    assert watch.last.keys == ()
 
 
 def test_an_index_made_behind_the_tap_unties_no_keys_any_more(collection: Any) -> None:
@@ -583,6 +594,7 @@ def test_tapping_imports_no_driver() -> None:
         (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 2),)), True),
         (request(writes=True, keys=(("t", 1),)), request(keys=(("t", 1),)), False),
         (request(writes=True, keys=(("t", 1),)), request(keys=None), False),
+        (request(writes=True, keys=()), request(writes=True, keys=None), True),
     ],
 )
 def test_requests_commute_where_neither_can_see_the_other(a: Request, b: Request, commutes: bool) -> None:

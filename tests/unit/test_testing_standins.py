@@ -24,7 +24,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 import onewrite.testing
-from onewrite import ConfigurationError, HighWaterMark, Message, OnewriteError
+from onewrite import ConfigurationError, HighWaterMark, Message, OnewriteError, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import StandInLies, dynamodb_stream_event, mongod, mongomock_collection, moto_table
@@ -117,6 +117,15 @@ def test_a_table_is_a_boto3_table_that_other_clients_see_too() -> None:
         assert client.get_item(TableName="orders", Key={"orderId": {"S": "o-1"}})["Item"]["n"] == {"N": "1"}
         assert boto3.resource("dynamodb").Table("orders").item_count == 1
         client.close()
+
+
+def test_a_table_shows_no_date_that_tells_a_test_with_another_clock_to_set_it_right(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with moto_table("orders", key="orderId") as table:
+        orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
+        orders.record(FIRST, Key={"orderId": "o-1"})
+    assert caplog.messages == []
 
 
 def test_keys_have_names_and_types_and_the_rest_is_handed_on() -> None:

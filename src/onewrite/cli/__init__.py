@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from onewrite.extras import package_of
+
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _REMEDIES = {"worker": 'pip install "onewrite[cli,aws,mongodb]"'}
 # The roots of what the extras bring. Any other missing module is somebody else's, and is not hidden behind our remedy.
@@ -37,5 +39,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         if missing not in _EXTRAS:
             raise
         remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
-        sys.stderr.write(f"onewrite: {missing} is not installed. Run: {remedy}\n")
+        sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {remedy}\n")
         return 2

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -84,7 +85,9 @@ class DynamoShop:
         self._claims = _new_table(database, f"{name}-claims")
         tokens = count()
         self._guarded = GuardedTable(self._orders, SeenIds(), clock=clock, attempts=lambda: f"{next(tokens)}")
-        database.meta.client.meta.events.register("before-call.dynamodb", self._count)
+        events = database.meta.client.meta.events
+        events.register("before-call.dynamodb", self._count)
+        events.register("after-call.dynamodb", _forget_date)
 
     def write(self, message: Message) -> None:
         self._orders.update_item(**self._update(message))
@@ -165,9 +168,17 @@ class _Counted:
         return _Counted(self._collection.with_options(**options), self._report)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _MONGODB_REQUESTS:
-            self._report()
-        return getattr(self._collection, name)
+        value = getattr(self._collection, name)
+        return partial(self._send, value) if name in _MONGODB_REQUESTS else value
+
+    def _send(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._report()
+        return method(*args, **kwargs)
+
+
+def _forget_date(parsed: dict[str, Any], **_: Any) -> None:
+    """moto answers with the date of today, and the demo's clock is at another."""
+    parsed["ResponseMetadata"]["HTTPHeaders"].pop("date", None)
 
 
 _NAME = {"ExpressionAttributeNames": {"#name": "name"}}  # a reserved word

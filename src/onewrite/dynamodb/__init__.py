@@ -1,5 +1,8 @@
 """Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`."""
 
-from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable
+from onewrite.extras import installed_by
+
+with installed_by("dynamodb", "onewrite.dynamodb"):
+    from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable
 
 __all__ = ["AsyncGuardedTable", "GuardedTable"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from onewrite.errors import InvalidUpdate
@@ -163,12 +163,9 @@ def _is_word(text: str) -> bool:
 
 def _is_wrapped(tokens: list[Token]) -> bool:
     """Does the first parenthesis close at the very end?"""
-    depth = 0
-    for n, (text, _, _) in enumerate(tokens):
-        depth += (text == "(") - (text == ")")
-        if depth <= 0:
-            return n == len(tokens) - 1 and n > 0
-    return False
+    depths = accumulate([(text == "(") - (text == ")") for text, _, _ in tokens])
+    closed = next(n for n, depth in enumerate(depths) if depth <= 0)  # there is one: they match
+    return 0 < closed == len(tokens) - 1
 
 
 def _operators(name: str, tokens: list[Token]) -> int:

@@ -130,17 +130,25 @@ class Flows:
             held = None if item is None else plain(item)
             self._look_at_ledger(held or {})
             return refused(attempt, held, shows=shows)
-        if "Item" in call.kwargs or not (_is_too_large(error) or _is_mistyped(error)):
-            raise self._put_too_large(call) if _is_too_large(error) else error from error
-        try:
-            held = yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True})
-        except ClientError:  # as where only writing is allowed
-            held = None
+        if not (_is_too_large(error) or _is_mistyped(error)):
+            raise error
+        held = yield from self._held(call)
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
         outcome = refused(attempt, held, shows=shows)
         if not isinstance(outcome, Rejected):
             return outcome
-        raise self._too_large(held) if _is_too_large(error) else error from error
+        if _is_too_large(error):
+            raise self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held) from error
+        raise error
+
+    def _held(self, call: Call) -> Flow[Entity | None]:
+        """What is in the table, as far as it can be known: of an Item nobody tells which part is its key."""
+        if "Item" in call.kwargs:
+            return None
+        try:
+            return (yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True}))
+        except ClientError:  # as where only writing is allowed
+            return None
 
     def _record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
@@ -166,9 +174,6 @@ class Flows:
             f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
             f"further message that adds to it. {self._ledger.remedy}"
         )
-
-    def _put_too_large(self, call: Call) -> EntityTooLarge:
-        return self._too_large(self._plain(call.kwargs["Item"]))
 
     def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", (), request)

@@ -17,7 +17,7 @@ from onewrite.label import Slot, labelled_attribute, shows_plain_set
 from onewrite.ledger import SLOTS
 from onewrite.outcome import Entity
 
-ATTEMPT_SLOTS = 4
+ATTEMPT_SLOTS = 5
 
 
 def name_of(slot: Slot) -> str:

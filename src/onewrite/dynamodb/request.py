@@ -18,7 +18,7 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
 from onewrite.dynamodb.layout import attempts_name, belongs, name_of
-from onewrite.dynamodb.values import Members, Spell, is_typed, sendable
+from onewrite.dynamodb.values import Members, Spell, sendable
 from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape, Shape, Terms
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
@@ -41,11 +41,12 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sen
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
+        "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": {**values, **form.values, **_spelt(_values(attempt), spell)},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if names:  # DynamoDB refuses an empty map
-        kwargs["ExpressionAttributeNames"] = names
+    if not names:  # DynamoDB refuses an empty map
+        del kwargs["ExpressionAttributeNames"]
     if "Key" in native:  # else the driver says what is missing
         kwargs["Key"] = _spelt(_mapping(native, "Key"), spell)
     return Call("update_item", (), kwargs)
@@ -57,7 +58,6 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendab
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attempt.entry.terms, {}, item)
-    _check_plain(item, spell)
     native, names, values, form = _read(attempt, native, spell)
     keys, ours = _possible_keys(item), {**form.values, **_spelt(_values(attempt), spell)}
     values = {**values, **_only(form.used, ours)}
@@ -66,10 +66,9 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendab
         "Item": {**_spelt(item, spell), **_stored(attempt, ours)},
         "ConditionExpression": _absent(keys, form.condition),
         "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
+        "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if values:  # as above
-        kwargs["ExpressionAttributeValues"] = values
     return Call("put_item", (), kwargs)
 
 
@@ -180,8 +179,8 @@ def _constants(terms: Terms) -> dict[str, str]:
 
 def _names(entry: Entry) -> dict[str, str]:
     """The names of marks, which are those of sources."""
-    if isinstance(entry.own, Remember) and not entry.also:
-        return {}
+    if not entry.also:  # the usual case
+        return {"#ow_m0": name_of(entry.own.slot)} if isinstance(entry.own, Advance) else {}
     changes = enumerate(entry.changes)
     return {f"#ow_m{n}": name_of(change.slot) for n, change in changes if isinstance(change, Advance)}
 
@@ -230,8 +229,6 @@ def _read(attempt: Attempt, native: Mapping[str, Any], spell: Spell) -> _Read:
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = _written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
-    _check_plain(values, spell)
-    _check_plain(_mapping(native, "Key"), spell)
     written = _Written(
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
@@ -334,18 +331,6 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
             raise _mistyped(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
         if placeholder.startswith(RESERVED):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
-
-
-def _check_plain(values: Mapping[str, Any], spell: Spell) -> None:
-    """Refuse values as a low-level client natively takes them, where they would be stored as maps."""
-    if spell is sendable:
-        return
-    for name, value in values.items():
-        if type(value) is dict and is_typed(cast("object", value)):
-            raise InvalidUpdate(
-                f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a "
-                "map. Give it the value alone."
-            )
 
 
 def _check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:

@@ -74,6 +74,11 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"B": value}
     if kind is Members and (spelt := _SETS.get(frozenset(map(type, value.members)))):
         return {spelt: [*value.members]}
+    if kind is dict and _is_typed(value):
+        raise InvalidUpdate(
+            f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
+            "Give it the value alone. A map that looks like this can be stored through a Table."
+        )
     return cast("dict[str, Any]", _serialize(sendable(name, value)))
 
 
@@ -83,11 +88,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def is_typed(value: object) -> bool:
+def _is_typed(value: dict[str, object]) -> bool:
     """Does it look like a low-level client's way to write a value, as {"S": "text"}?"""
-    if not isinstance(value, dict) or len(cast("dict[object, object]", value)) != 1:
+    if len(value) != 1:
         return False
-    ((name, inner),) = cast("dict[str, object]", value).items()
+    ((name, inner),) = value.items()
     return name in _TYPES and isinstance(inner, _TYPES[name])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import cast
 
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.layout import attempts_name, lookup, without_ledger
@@ -25,5 +25,5 @@ def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome:
 
 def _landed(attempt: Attempt, item: Entity) -> bool:
     """Did an earlier try of this very call write to the item?"""
-    tokens: AbstractSet[Any] = item.get(attempts_name(attempt.entry.terms.attribute, attempt.ring.present), frozenset())
-    return attempt.token in tokens
+    tokens: object = item.get(attempts_name(attempt.entry.terms.attribute, attempt.ring.present))
+    return isinstance(tokens, AbstractSet) and attempt.token in cast("AbstractSet[object]", tokens)

@@ -9,14 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from onewrite.errors import ConfigurationError
+from onewrite.extras import installed_by
 from onewrite.identity.record import Identity, ParseFloat, Record, decoder, message, parsed, refusal, text
 from onewrite.message import Message
-
-try:
-    import jmespath  # type: ignore[import-untyped]  # it comes without types
-    from jmespath.exceptions import JMESPathError, JMESPathTypeError  # type: ignore[import-untyped]  # likewise
-except ModuleNotFoundError:
-    raise ModuleNotFoundError('onewrite.identity needs jmespath: pip install "onewrite[aws]"', name="jmespath") from None
 
 
 def json_body(
@@ -70,13 +65,7 @@ class _Expression:
     def of(cls, name: str, expression: object) -> _Expression:
         if not isinstance(expression, str):
             raise ConfigurationError(f"{name}={expression!r}: a JMESPath expression is a str.")
-        try:
-            search = jmespath.compile(expression).search
-            with suppress(JMESPathTypeError):  # there is no body yet; a function that does not exist shows already
-                search(None)
-        except JMESPathError as error:
-            raise ConfigurationError(f"{name}={expression!r} is no JMESPath expression: {error}") from error
-        return cls(f"the {name}, JMESPath {expression!r},", expression, search)
+        return cls(f"the {name}, JMESPath {expression!r},", expression, _compiled(name, expression))
 
     def text(self, record: Record, body: object) -> str:
         found = self._find(record, body)
@@ -96,3 +85,17 @@ class _Expression:
         except Exception as error:
             problem = type(error).__name__
         raise refusal(record, f"{self.what} cannot be computed from this body ({problem}).")
+
+
+def _compiled(name: str, expression: str) -> Callable[[Any], Any]:
+    with installed_by("aws", "json_body"):
+        # Here, because who takes no key out of a body does without it. It comes without types.
+        import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415
+        from jmespath.exceptions import JMESPathError, JMESPathTypeError  # type: ignore[import-untyped]  # noqa: PLC0415
+    try:
+        search: Callable[[Any], Any] = jmespath.compile(expression).search
+        with suppress(JMESPathTypeError):  # there is no body yet; a function that does not exist shows already
+            search(None)
+    except JMESPathError as error:
+        raise ConfigurationError(f"{name}={expression!r} is no JMESPath expression: {error}") from error
+    return search

@@ -166,8 +166,8 @@ def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(
-                f"This call changes {path!r}, by which identity= names the entity: a redelivery would not find it any more. Name "
-                "the entity by _id."
+                f"This call changes {path!r}, by which identity= names the entity: a redelivery would not find it any more. "
+                "Leave it as it is, or name entities by _id and give no identity=."
             )
 
 

@@ -8,7 +8,7 @@ by then waited for the majority itself, so the look sees whatever stood in its w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 import bson
 from pymongo import ReadPreference, WriteConcern
@@ -140,32 +140,41 @@ class Flows:
 
     def _write(self, message: Message, now: float, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
         yield from self._check_collection(guarded.entry)
-        upsert, failure = guarded.upsert, None
+        upsert = guarded.upsert
+        failure: Exception | None = None
         for turn in range(1, _ROUNDS + 1):
-            failure = None
-            try:
-                reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
-            except (OperationFailure, DocumentTooLarge) as error:
-                # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
-                if not upsert or not says_nothing_was_done(error):
-                    raise (yield from self._diagnosed(error, guarded)) from error
-                failure = error
-            else:
-                if _landed(writer, reply, upsert=upsert):
-                    return self._applied(message, now, writer, reply)
-            found = yield from self._look_after(failure, guarded)
-            outcome = unmatched(guarded.entry, message, found)
+            tried = yield from self._try(message, now, guarded, writer, upsert=upsert)
+            if isinstance(tried, Applied):
+                return tried
+            outcome = yield from self._judged(message, guarded, tried)
             if not isinstance(outcome, Rejected):
                 return outcome
-            if failure is not None and found is None and not _is_race(failure, guarded):
-                raise (yield from self._diagnosed(failure, guarded)) from failure
-            following = next_try(guarded, turn, failed=failure is not None, exists=found is not None)
+            following = next_try(guarded, turn, failed=tried is not None, exists=outcome.entity is not None)
             if following is None:
                 return (yield from self._settled(outcome, guarded.entry, guarded.entity, guarded.native))
-            upsert = following
-        if failure is not None:
-            raise failure
-        return Rejected(message)
+            upsert, failure = following, tried or failure
+        raise cast("Exception", failure)  # only a creation that fails goes round so often
+
+    def _try(
+        self, message: Message, now: float, guarded: Guarded, writer: Writer, *, upsert: bool
+    ) -> Flow[Applied | Exception | None]:
+        """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
+        try:
+            reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
+        except (OperationFailure, DocumentTooLarge) as error:
+            # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
+            if not upsert or not says_nothing_was_done(error):
+                yield from self._raise(error, guarded)
+            return error
+        return self._applied(message, now, writer, reply) if _landed(writer, reply, upsert=upsert) else None
+
+    def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
+        """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
+        found = yield from self._look_after(failure, guarded)
+        outcome = unmatched(guarded.entry, message, found)
+        if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
+            return outcome
+        return (yield from self._raise(failure, guarded))
 
     def _applied(self, message: Message, now: float, writer: Writer, reply: Any) -> Applied:
         if writer == "find_one_and_update":
@@ -225,20 +234,20 @@ class Flows:
         try:
             return (yield from self._look(guarded.entity, guarded.native))
         except PyMongoError:
-            if failure is None:
+            if failure is None or _is_race(failure, guarded):
                 raise
             raise failure from None
 
-    def _diagnosed(self, error: Exception, guarded: Guarded) -> Flow[Exception]:
-        """What the failure means for the ledger, or the failure itself."""
+    def _raise(self, error: Exception, guarded: Guarded) -> Flow[NoReturn]:
+        """Raise what the failure means for the ledger, or the failure itself."""
         too_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
         if in_transaction(guarded.native) or not (too_large or may_be_ledger(error)):
-            return error  # a transaction is aborted by now, and shows nothing any more
+            raise error  # a transaction is aborted by now, and shows nothing any more
         found = (yield from self._look(guarded.entity, guarded.native)) or {}
         if too_large:
-            return self._too_large(found)
+            raise self._too_large(found) from error
         guarded.entry.judge(Message("unknown"), lookup(found))  # raises where something else stands in the ledger's place
-        return error
+        raise error
 
     def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Once a store: can two entities be taken for one here, or one for two?"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -13,6 +13,8 @@ from onewrite.label import Slot, labelled_attribute, shows_plain_set
 from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
+
+_NO_MARK = object()  # documents and arrays, in a set
 
 
 def path_of(slot: Slot) -> str:
@@ -68,10 +70,8 @@ def lookup(document: Document) -> Lookup:
 def _neutral(value: object) -> object:
     match value:
         case list():
-            try:
-                return frozenset(cast("list[object]", value))
-            except TypeError:  # documents or arrays in it: no marks
-                return cast("object", value)
+            members = cast("list[object]", value)
+            return frozenset([member if isinstance(member, Hashable) else _NO_MARK for member in members])
         case float() if value.is_integer():  # as a shell writes numbers
             return int(value)
         case int() if not isinstance(value, bool):

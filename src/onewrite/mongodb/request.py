@@ -107,6 +107,8 @@ def _guarded(entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
             parts.extend([*more, *([found] if found else [])])
     if piped:
         parts.extend(_kinds(entry))
+    # What the caller says of the same field stays, beside ours.
+    parts.extend([{name: fields.pop(name)} for name in query if name in fields])
     guarded = {**query, **fields}
     return guarded | {"$and": [*query.get("$and", []), *parts]} if parts else guarded
 
@@ -116,7 +118,7 @@ def _labelled(terms: Terms) -> dict[str, Any]:
     fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
     fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
     if terms.no_set is not None:
-        fields[path_of(terms.no_set)] = {"$not": {"$type": "array"}}
+        fields[path_of(terms.no_set)] = {"$not": {"$elemMatch": {"$type": "string"}}}
     return fields
 
 
@@ -140,7 +142,7 @@ def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return {path: int(change.mark) - 1, **alone}, []
     below: dict[str, Any] = {"$lt": change.mark}
     if change.has_digits:
-        below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}$"}
+        below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     # Not {"$not": {"$gte": mark}}: it lets a mark of any other type through, to be overwritten.
     return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
 
@@ -207,9 +209,11 @@ def _initial(entry: Entry) -> dict[str, Any]:
 
 
 def _check_range(entry: Entry) -> None:
-    mark = entry.own.mark
-    if isinstance(mark, int) and not -_LARGEST <= mark <= _LARGEST:
-        raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n).")
+    for change in entry.changes:
+        if isinstance(change.mark, int) and not -_LARGEST <= change.mark <= _LARGEST:
+            raise InvalidMessage(
+                f"Sequence {change.mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n)."
+            )
 
 
 def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -> None:

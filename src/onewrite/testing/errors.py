@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from unittest import SkipTest
 
 from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.extras import package_of
 
 
 class StandInLies(OnewriteError, NotImplementedError):
@@ -24,5 +25,5 @@ def needed_by(name: str, extra: str = "testing") -> Generator[None, None, None]:
         yield
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
-            f'{name} needs {missing.name}, which is not installed: pip install "onewrite[{extra}]"'
+            f'{name} needs {package_of(missing)}, which is not installed: pip install "onewrite[{extra}]"'
         ) from missing

@@ -112,11 +112,22 @@ def _named(value: object) -> Iterator[str]:
 
 def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
     documents = arguments.get("documents", [arguments["document"]] if "document" in arguments else None)
+    if not arguments.get("upsert") and _matches_nothing(arguments.get("filter")):
+        return ()
     if isinstance(documents, list):
         found = [_key(_id(document)) for document in cast("list[object]", documents)]
     else:
         found = [_key(_equal(_id(arguments.get("filter"))))]
     return None if None in found else tuple((collection, key) for key in found)
+
+
+def _matches_nothing(query: object) -> bool:
+    """Does the filter want documents without `_id`? There are none: such a write only waits for those before it."""
+    if not isinstance(query, Mapping):
+        return False
+    parts = cast("Document", query).get("$and")
+    wanted: list[object] = [query, *(cast("list[object]", parts) if isinstance(parts, list) else [])]
+    return any(_id(part) == {"$exists": False} for part in wanted)
 
 
 def _id(document: object) -> object:

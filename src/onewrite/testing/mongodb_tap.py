@@ -116,14 +116,14 @@ class _Tap:
     def _must_look(self, request: Request) -> bool:
         if request.method in INDEXING:
             self._apart[request.tables[0]] = False  # from now on: whoever looks may look too early
-        return request.writes and request.keys is not None and request.tables[0] not in self._apart
+        return request.writes and bool(request.keys) and request.tables[0] not in self._apart
 
     def _learn(self, request: Request, indexes: Mapping[str, Any] | None) -> None:
         self._apart[request.tables[0]] = indexes is not None and all(map(_keeps_apart, indexes.values()))
 
     def _checked(self, request: Request) -> Request:
         """Without its keys, where documents with different keys stand in each other's way."""
-        if request.writes and request.keys is not None and not self._apart[request.tables[0]]:
+        if request.writes and request.keys and not self._apart[request.tables[0]]:
             return replace(request, keys=None)
         return request
 

@@ -52,6 +52,8 @@ def commute(a: Request, b: Request) -> bool:
         return True
     if a.tables and b.tables and not set(a.tables) & set(b.tables):
         return True
+    if () in (a.keys, b.keys):  # it touches nothing
+        return True
     return a.keys is not None and b.keys is not None and not set(a.keys) & set(b.keys)
 
 

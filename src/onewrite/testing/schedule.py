@@ -151,12 +151,13 @@ class Board:
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
     """The faults that can make a difference.
 
-    A process that dies after a read leaves what one leaves that dies before it. A second answer is seen where the driver
-    itself sends again without asking the server to tell the two apart: botocore does, pymongo's retryable writes do not.
+    A process that dies after a read, or a write of no entity, leaves what one leaves that dies before it. A second answer is
+    seen where the driver itself sends again without asking the server to tell the two apart: botocore does, pymongo's
+    retryable writes do not.
     """
     if request is None:
         return ()
-    if not request.writes:
+    if not request.writes or request.keys == ():
         return (Fault.CRASH_BEFORE, Fault.LOST)
     every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)
     return (*every, Fault.RETRIED) if is_dynamodb(request) else every

@@ -1,0 +1,29 @@
+"""Names the extra that installs what an import has not found."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_PACKAGES = frozenset({"boto3", "botocore", "jmespath", "pymongo"})
+_ELSEWHERE = {"bson": "pymongo"}  # the package that is called bson is another one, which breaks pymongo
+
+
+@contextmanager
+def installed_by(extra: str, name: str) -> Generator[None, None, None]:
+    """Around the imports of what `name` needs and `extra` installs."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = package_of(missing)
+        if package not in _PACKAGES:  # somebody else's import has failed
+            raise
+        raise ModuleNotFoundError(
+            f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=missing.name
+        ) from None  # Python's own words would name bson
+
+
+def package_of(missing: ModuleNotFoundError) -> str:
+    """The package that has the module."""
+    root = (missing.name or "").partition(".")[0]
+    return _ELSEWHERE.get(root, root)

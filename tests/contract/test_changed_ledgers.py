@@ -1,0 +1,274 @@
+"""A ledger that is changed while entities are there: `also=` names what was used before, and no message takes effect twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    LedgerMismatch,
+    Message,
+    SeenIds,
+    Stale,
+)
+from tests.contract.stores import NOW, MakeShop, Shop
+
+AnyLedger = SeenIds | HighWaterMark | InSequence
+DAY = 86_400.0
+MONTH, WEEK = timedelta(days=30), timedelta(days=7)
+PLAIN = SeenIds(retention=None, readable=True)
+
+# What was used before, and what is used now.
+IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
+    "longer retention": (SeenIds(), SeenIds(MONTH, also=SeenIds())),
+    "shorter retention": (SeenIds(MONTH), SeenIds(WEEK, also=SeenIds(MONTH))),
+    "never forgotten": (SeenIds(), SeenIds(None, also=SeenIds())),
+    "readable": (SeenIds(), SeenIds(readable=True, also=SeenIds())),
+    "hashed": (SeenIds(readable=True), SeenIds(also=SeenIds(readable=True))),
+    "hashed after a plain set": (PLAIN, SeenIds(also=PLAIN)),
+    "plain set after hashes": (SeenIds(), SeenIds(None, readable=True, also=SeenIds())),
+    "ids after marks": (HighWaterMark(), SeenIds(also=HighWaterMark())),
+    "marks after ids": (SeenIds(), HighWaterMark(also=SeenIds())),
+    "ids after a sequence": (InSequence(), SeenIds(also=InSequence())),
+    "third in a row": (SeenIds(WEEK), SeenIds(MONTH, also=(SeenIds(), SeenIds(WEEK)))),
+    "a chain": (SeenIds(WEEK), SeenIds(MONTH, also=SeenIds(also=SeenIds(WEEK)))),
+}
+MOVED: dict[str, tuple[AnyLedger, AnyLedger]] = {
+    "new attribute": (SeenIds(), SeenIds(attribute="seen", also=SeenIds())),
+    "new attribute and retention": (SeenIds(), SeenIds(MONTH, "seen", also=SeenIds())),
+    "new attribute of a mark": (HighWaterMark(), HighWaterMark("marks", also=HighWaterMark())),
+    "ids after marks at new attribute": (HighWaterMark("marks"), SeenIds(attribute="seen", also=HighWaterMark("marks"))),
+}
+CHANGES = IN_PLACE | MOVED
+changes = pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
+changes_in_place = pytest.mark.parametrize(("before", "now"), IN_PLACE.values(), ids=IN_PLACE)
+# A source that counts waits for what the other ledger has, so that two deployments cannot take turns.
+UNCOUNTED = {name: pair for name, pair in CHANGES.items() if not any(isinstance(each, InSequence) for each in pair)}
+moves = pytest.mark.parametrize(("before", "now"), MOVED.values(), ids=MOVED)
+
+
+def message(n: int, source: str = "order-1") -> Message:
+    return Message(f"m{n}", source=source, sequence=n)
+
+
+def by_hand(shop: Shop, ids: Iterable[str]) -> Any:
+    """A set of ids as a handler keeps it that remembers them by itself."""
+    return [*ids] if shop.name.startswith("mongo") else {*ids}
+
+
+@changes
+def test_what_the_ledger_before_holds_is_a_duplicate(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    earlier.add(message(1), "o-1")
+    raw = shop.raw("o-1")
+    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+        assert write(message(1), "o-1") == Duplicate(message(1), earlier.get("o-1"))
+    assert shop.raw("o-1") == raw
+    assert set(raw or {}) - set(shop.get("o-1") or {}) == set(raw or {}) - {"_id", "orderId", "n"}
+
+
+@changes
+def test_a_fresh_message_is_applied_once_beside_the_ledger_before(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    earlier.add(message(1), "o-1")
+    assert [type(shop.add(message(2), "o-1")) for _ in range(2)] == [Applied, Duplicate]
+    assert not isinstance(shop.add(message(1), "o-1"), Applied)
+    assert (shop.get("o-1") or {})["n"] == 2
+    assert set(shop.get("o-1") or {}) <= {"_id", "orderId", "n"}
+
+
+@changes
+def test_an_entity_of_the_new_ledger_alone_works_as_any(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    shop = make_shop(now)
+    assert [type(shop.create(message(1), "o-1", 5)) for _ in range(2)] == [Applied, Duplicate]
+    assert [type(shop.add(message(2), "o-1")) for _ in range(2)] == [Applied, Duplicate]
+
+
+@changes_in_place
+def test_without_also_a_changed_ledger_is_a_mismatch_and_changes_nothing(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(replace(now, also=()))
+    earlier.add(message(1), "o-1")
+    raw = shop.raw("o-1")
+    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+        for n in (1, 2):
+            with pytest.raises(LedgerMismatch, match="also="):
+                write(message(n), "o-1")
+    assert shop.raw("o-1") == raw
+
+
+@changes
+def test_a_store_that_knows_only_the_ledger_before_is_a_mismatch_afterwards(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    earlier.add(message(1), "o-1")
+    shop.add(message(2), "o-1")
+    raw = shop.raw("o-1")
+    for n in (1, 2, 3):
+        with pytest.raises(LedgerMismatch, match="also="):
+            earlier.add(message(n), "o-1")
+    assert shop.raw("o-1") == raw
+
+
+@moves
+def test_a_store_of_the_attribute_before_meets_no_entity_that_the_new_one_made(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    shop.create(message(1), "o-1")
+    with pytest.raises(LedgerMismatch, match="moved"):
+        earlier.add(message(1), "o-1")
+    assert (shop.get("o-1") or {})["n"] == 0
+
+
+@pytest.mark.parametrize(("before", "now"), UNCOUNTED.values(), ids=UNCOUNTED)
+def test_two_deployments_that_name_each_others_ledger_work_side_by_side(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    shops = [make_shop(replace(before, also=replace(now, also=()))), make_shop(now)]
+    for n in range(1, 9):
+        turn = shops if n % 4 < 2 else shops[::-1]
+        assert [type(shop.add(message(n), "o-1")) for shop in turn] == [Applied, Duplicate]
+    for shop in shops:
+        for n in range(1, 9):
+            assert isinstance(shop.add(message(n), "o-1"), Duplicate | Stale)
+    assert (shops[0].get("o-1") or {})["n"] == 8
+
+
+@changes
+def test_the_same_id_of_another_source_is_another_message_for_the_ledger_before_too(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    earlier.add(message(1, "order-1"), "o-1")
+    assert [type(shop.add(message(1, "order-2"), "o-1")) for _ in range(2)] == [Applied, Duplicate]
+
+
+@changes
+def test_a_part_of_a_message_is_another_message_for_the_ledger_before_too(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    earlier, shop = make_shop(before), make_shop(now)
+    earlier.add(message(1).part("stock"), "o-1")
+    assert isinstance(shop.add(message(1).part("stock"), "o-1"), Duplicate)
+    assert [type(shop.add(message(1), "o-1")) for _ in range(2)] == [Applied, Duplicate]
+
+
+def test_what_is_below_the_mark_of_the_ledger_before_is_stale(make_shop: MakeShop) -> None:
+    make_shop(HighWaterMark()).add(message(5), "o-1")
+    shop = make_shop(SeenIds(also=HighWaterMark()))
+    assert shop.add(message(4), "o-1") == Stale(message(4), 5, shop.get("o-1"))
+    assert [type(shop.add(message(n), "o-1")) for n in (9, 7, 9)] == [Applied, Applied, Duplicate]
+
+
+def test_a_sequence_that_follows_a_high_water_mark_goes_on_where_that_stood(make_shop: MakeShop) -> None:
+    make_shop(HighWaterMark()).add(message(5), "o-1")
+    shop = make_shop(InSequence())
+    assert shop.add(message(7), "o-1") == Deferred(message(7), 6, shop.get("o-1"))
+    assert [type(shop.add(message(n), "o-1")) for n in (6, 7, 6)] == [Applied, Applied, Stale]
+
+
+def test_an_id_of_the_ledger_before_is_known_as_long_as_that_promised_and_then_forgotten(make_shop: MakeShop) -> None:
+    earlier, shop = make_shop(SeenIds()), make_shop(SeenIds(MONTH, also=SeenIds()))
+    earlier.add(message(1), "o-1")
+    for days in (1, 7, 14):
+        shop.clock.now = NOW + days * DAY
+        shop.add(Message(f"other {days}"), "o-1")
+        assert isinstance(shop.add(message(1), "o-1"), Duplicate)
+    for days in range(21, 91, 7):
+        shop.clock.now = NOW + days * DAY
+        shop.add(Message(f"other {days}"), "o-1")
+    raw = shop.raw("o-1") or {}
+    assert not any(raw[name] for name in raw if name.startswith("messageIDs_14d"))
+
+
+# --- a set of ids kept by hand ----------------------------------------------------------------------------------------
+
+AFTER_A_PLAIN_SET: dict[str, AnyLedger] = {
+    "same attribute": SeenIds(also=PLAIN),
+    "same attribute, never forgotten": SeenIds(None, also=PLAIN),
+    "same attribute, readable": SeenIds(readable=True, also=PLAIN),
+    "another attribute": SeenIds(attribute="seen", also=PLAIN),
+    "marks": HighWaterMark(also=PLAIN),
+}
+
+
+@pytest.mark.parametrize("ledger", AFTER_A_PLAIN_SET.values(), ids=AFTER_A_PLAIN_SET)
+def test_a_set_of_ids_that_was_kept_by_hand_is_looked_into(make_shop: MakeShop, ledger: AnyLedger) -> None:
+    shop = make_shop(ledger)
+    kept = by_hand(shop, ["m1", "m2"])
+    shop.put_raw("o-1", n=2, messageIDs=kept)
+    for n in (1, 2):
+        assert shop.add(message(n), "o-1") == Duplicate(message(n), shop.get("o-1"))
+        assert isinstance(shop.seen(message(n, ""), "o-1"), Duplicate)
+    assert [type(shop.add(message(3), "o-1")) for _ in range(2)] == [Applied, Duplicate]
+    assert shop.get("o-1") == shop.without_ledger(shop.raw("o-1") or {})
+    assert set(shop.get("o-1") or {}) <= {"_id", "orderId", "n"}
+    assert (shop.raw("o-1") or {})["messageIDs"] == kept
+
+
+def test_a_set_that_was_kept_by_hand_under_another_name_is_looked_into(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(also=SeenIds(None, "processed", readable=True)))
+    shop.put_raw("o-1", n=1, processed=by_hand(shop, ["m1"]))
+    assert [type(shop.add(message(n), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
+    assert (shop.get("o-1") or {})["n"] == 2
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None)], ids=str)
+def test_without_also_a_set_that_was_kept_by_hand_is_a_mismatch_and_stays(make_shop: MakeShop, ledger: AnyLedger) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
+    raw = shop.raw("o-1")
+    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+        for n in (1, 2):
+            with pytest.raises(LedgerMismatch, match=r"also=SeenIds\(retention=None, readable=True"):
+                write(message(n), "o-1")
+    assert shop.raw("o-1") == raw
+
+
+def test_a_plain_set_goes_on_with_ids_that_have_no_source(make_shop: MakeShop) -> None:
+    shop = make_shop(PLAIN)
+    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
+    assert [type(shop.add(Message(f"m{n}"), "o-1")) for n in (1, 2, 2)] == [Duplicate, Applied, Duplicate]
+    assert sorted((shop.raw("o-1") or {})["messageIDs"]) == ["m1", "m2"]
+
+
+@pytest.mark.parametrize("also", [(), PLAIN], ids=["alone", "named again"])
+def test_a_plain_set_that_was_kept_by_hand_lets_no_message_in_again_that_has_a_source_now(
+    make_shop: MakeShop, also: Any
+) -> None:
+    shop = make_shop(replace(PLAIN, also=also))
+    shop.put_raw("o-1", n=1, messageIDs=by_hand(shop, ["m1"]))
+    with suppress(LedgerMismatch):
+        assert isinstance(shop.add(message(1), "o-1"), Duplicate)
+    assert (shop.get("o-1") or shop.raw("o-1") or {})["n"] == 1
+
+
+@pytest.mark.parametrize(
+    "before", [SeenIds(), HighWaterMark("marks"), InSequence(attribute="marks")], ids=["ids", "marks", "sequence"]
+)
+def test_a_source_that_counts_from_now_on_does_not_wait_for_what_the_ledger_before_holds(
+    make_shop: MakeShop, before: AnyLedger
+) -> None:
+    try:
+        now = InSequence(also=before)
+    except ConfigurationError:  # it cannot know where to go on, and says so
+        return
+    earlier, shop = make_shop(before), make_shop(now)
+    assert [type(earlier.add(message(n), "o-1")) for n in (1, 2, 3)] == [Applied] * 3
+    assert isinstance(shop.add(message(4), "o-1"), Applied)

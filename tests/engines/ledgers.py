@@ -1,0 +1,24 @@
+"""The ledgers that most tests of an engine go through, by name."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import pytest
+
+from onewrite import HighWaterMark, InSequence, SeenIds
+
+AnyLedger: TypeAlias = SeenIds | HighWaterMark | InSequence
+
+LEDGERS: dict[str, AnyLedger] = {
+    "SeenIds": SeenIds(),
+    "readable": SeenIds(readable=True),
+    "for_ever": SeenIds(retention=None),
+    "plain_set": SeenIds(retention=None, readable=True),
+    "HighWaterMark": HighWaterMark(),
+    "InSequence": InSequence(),
+}
+UNCOUNTED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, InSequence)}
+
+ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+uncounted_ledgers = pytest.mark.parametrize("ledger", UNCOUNTED.values(), ids=UNCOUNTED)

@@ -1,0 +1,311 @@
+"""MongoDB: a filter names one entity, and the collection keeps one entity one; else nothing is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson.regex import Regex
+from pymongo import MongoClient
+from pymongo.collation import Collation
+from pymongo.collection import Collection
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outcome,
+    Rejected,
+    SeenIds,
+)
+from onewrite.mongodb import GuardedCollection
+from tests.engines.ledgers import AnyLedger, ledgers
+from tests.engines.stores import increment, mongo_state
+
+Documents = Collection[dict[str, Any]]
+Client = MongoClient[dict[str, Any]]
+M1, M2 = (Message(f"m-{n}", source="s", sequence=n) for n in (1, 2))
+ADA = {"email": "ada@example.org"}
+NO_CASE = Collation(locale="en", strength=2)
+
+Call = Callable[[GuardedCollection, dict[str, Any]], Any]
+CALLS: dict[str, Call] = {
+    "update_one": lambda c, query: c.update_one(M1, query, {"$inc": {"n": 1}}),
+    "upsert": lambda c, query: c.update_one(M1, query, {"$inc": {"n": 1}}, upsert=True),
+    "pipeline": lambda c, query: c.update_one(M1, query, [{"$set": {"n": 1}}]),
+    "find_one_and_update": lambda c, query: c.find_one_and_update(M1, query, {"$inc": {"n": 1}}),
+    "record": lambda c, query: c.record(M1, query),
+    "seen": lambda c, query: c.seen(M1, query),
+    "explain": lambda c, query: c.explain(M1, query, {"$inc": {"n": 1}}),
+}
+calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+NAMING_NONE: dict[str, dict[str, Any]] = {
+    "empty": {},
+    "another_field": ADA,
+    "several_ids": {"_id": {"$in": ["e", "f"]}},
+    "a_range": {"_id": {"$gt": "a"}},
+    "any": {"_id": {"$exists": True}},
+    "none": {"_id": None},
+    "equal_to_none": {"_id": {"$eq": None}},
+    "pattern": {"_id": re.compile("e")},
+    "bson_pattern": {"_id": Regex("e")},
+    "not": {"_id": {"$ne": "f"}},
+    "or": {"$or": [{"_id": "e"}, {"_id": "f"}]},
+    "and": {"$and": [{"_id": "e"}]},
+    "inside": {"_id.part": "e"},
+}
+
+
+@calls
+@pytest.mark.parametrize("query", NAMING_NONE.values(), ids=NAMING_NONE)
+def test_a_filter_that_does_not_name_one_entity_is_refused(collection: Documents, query: dict[str, Any], call: Call) -> None:
+    collection.insert_many([{"_id": "e", **ADA}, {"_id": "f", **ADA}])
+    before = list(collection.find())
+    with pytest.raises(InvalidUpdate, match="name"):
+        call(GuardedCollection(collection, SeenIds()), query)
+    assert list(collection.find()) == before
+
+
+@pytest.mark.parametrize("id_", ["e", 7, {"part": 1}, b"\x00", True, {"$eq": "e"}], ids=str)
+def test_an_id_of_any_type_names_an_entity(collection: Documents, id_: Any) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    outcomes = [guarded.update_one(M1, {"_id": id_}, {"$inc": {"n": 1}}, upsert=True) for _ in range(2)]
+    assert [type(outcome) for outcome in outcomes] == [Applied, Duplicate]
+
+
+# ---------------------------------------------------------------- identity=
+
+
+@ledgers
+def test_under_a_unique_index_other_fields_name_an_entity(collection: Documents, ledger: AnyLedger) -> None:
+    collection.create_index("email", unique=True)
+    guarded = GuardedCollection(collection, ledger, identity=("email",))
+    for expected in (Applied, Duplicate):
+        assert isinstance(guarded.update_one(M1, ADA, {"$inc": {"n": 1}}, upsert=True), expected)
+    assert isinstance(guarded.find_one_and_update(M2, {"email": {"$eq": ADA["email"]}}, {"$inc": {"n": 1}}), Applied)
+    for outcome in (guarded.seen(M2, ADA), guarded.record(M2, ADA), guarded.update_one(M2, ADA, {"$inc": {"n": 1}})):
+        assert isinstance(outcome, Duplicate)
+        assert outcome.entity is not None
+        assert outcome.entity["n"] == 2
+    assert collection.count_documents({}) == 1
+
+
+def test_all_fields_of_an_identity_name_an_entity_and_so_does_its_id(collection: Documents) -> None:
+    collection.create_index([("tenant", 1), ("email", -1)], unique=True)
+    guarded = GuardedCollection(collection, SeenIds(), identity=["email", "tenant"])
+    for tenant in ("a", "b"):
+        assert isinstance(guarded.update_one(M1, {**ADA, "tenant": tenant}, {"$inc": {"n": 1}}, upsert=True), Applied)
+    with pytest.raises(InvalidUpdate, match="email, tenant"):
+        guarded.update_one(M1, ADA, {"$inc": {"n": 1}})
+    for document in collection.find():
+        assert isinstance(guarded.update_one(M1, {"_id": document["_id"]}, {"$inc": {"n": 1}}), Duplicate)
+
+
+def test_an_entity_that_only_its_fields_name_is_recorded_only_if_it_is_there(collection: Documents) -> None:
+    collection.create_index("email", unique=True)
+    guarded = GuardedCollection(collection, SeenIds(), identity=("email",))
+    assert guarded.record(M1, ADA) == Rejected(M1)
+    assert collection.find_one() is None
+
+
+INDEXES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "not_unique": {"keys": "email"},
+    "of_another_field": {"keys": "number", "unique": True},
+    "of_more_fields": {"keys": [("email", 1), ("tenant", 1)], "unique": True},
+    "of_some_documents": {"keys": "email", "unique": True, "partialFilterExpression": {"active": True}},
+}
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+@calls
+def test_without_a_unique_index_on_it_an_identity_is_refused_before_anything_is_written(
+    collection: Documents, index: dict[str, Any], call: Call
+) -> None:
+    collection.insert_many([ADA | {"_id": "e"}, ADA | {"_id": "f", "number": 1, "tenant": "t"}])
+    if index:
+        collection.create_index(**index)
+    before = list(collection.find())
+    guarded = GuardedCollection(collection, SeenIds(), identity=("email",))
+    if call is CALLS["explain"]:  # it sends nothing, and so asks for nothing
+        assert call(guarded, ADA)["filter"]["email"] == ADA["email"]
+        return
+    with pytest.raises(ConfigurationError, match="unique index"):
+        call(guarded, ADA)
+    assert list(collection.find()) == before
+
+
+def test_an_identity_is_taken_as_soon_as_its_index_is_there(collection: Documents) -> None:
+    collection.insert_one({**ADA, "_id": "e"})
+    guarded = GuardedCollection(collection, SeenIds(), identity=("email",))
+    with pytest.raises(ConfigurationError):
+        guarded.update_one(M1, ADA, {"$inc": {"n": 1}})
+    collection.create_index("email", unique=True)
+    assert isinstance(guarded.update_one(M1, ADA, {"$inc": {"n": 1}}), Applied)
+
+
+RENAMING: dict[str, Any] = {
+    "set": {"$set": {"email": "new@example.org"}},
+    "set_inside": {"$set": {"email.host": "example.org"}},
+    "unset": {"$unset": {"email": ""}},
+    "rename_away": {"$rename": {"email": "mail"}},
+    "rename_here": {"$rename": {"mail": "email"}},
+    "set_on_insert": {"$setOnInsert": {"email": "new@example.org"}},
+    "pipeline_set": [{"$set": {"email": "new@example.org"}}],
+    "pipeline_add": [{"$addFields": {"email": {"$concat": ["$name", "@example.org"]}}}],
+    "pipeline_unset": [{"$unset": ["n", "email"]}],
+}
+
+
+@pytest.mark.parametrize("update", RENAMING.values(), ids=RENAMING)
+@pytest.mark.parametrize("writer", ["update_one", "find_one_and_update"])
+def test_an_update_that_changes_what_names_the_entity_is_refused(collection: Documents, writer: str, update: Any) -> None:
+    collection.create_index("email", unique=True)
+    collection.insert_one({**ADA, "_id": "e", "n": 1})
+    guarded = GuardedCollection(collection, SeenIds(), identity=("email",))
+    with pytest.raises(InvalidUpdate, match="identity="):
+        getattr(guarded, writer)(M1, ADA, update, upsert=True)
+    assert list(collection.find()) == [{**ADA, "_id": "e", "n": 1}]
+
+
+@pytest.mark.parametrize("wrong", ["email", 7, [1], None], ids=str)
+def test_an_identity_is_a_sequence_of_names(collection: Documents, wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="identity="):
+        GuardedCollection(collection, SeenIds(), identity=wrong)
+
+
+# ---------------------------------------------------------------- collections that keep no entity one
+
+
+@ledgers
+def test_an_insert_into_a_time_series_is_refused_before_anything_is_written(
+    mongo: Client, collection: Documents, ledger: AnyLedger
+) -> None:
+    series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
+    guarded = GuardedCollection(series, ledger)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="time series"):
+            guarded.insert_one(M1, {"_id": "e", "n": 1})
+    assert series.count_documents({}) == 0
+
+
+def test_an_insert_into_a_time_series_is_refused_after_other_calls_too(mongo: Client, collection: Documents) -> None:
+    series = mongo.test.create_collection(f"{collection.name}-series", timeseries={"timeField": "at"})
+    guarded = GuardedCollection(series, SeenIds(readable=True))
+    assert guarded.seen(M1, {"_id": "e"}) == Applied(M1)
+    with pytest.raises(ConfigurationError, match="time series"):
+        guarded.insert_one(M1, {"_id": "e", "at": datetime.now(UTC)})
+    assert series.count_documents({}) == 0
+
+
+@pytest.fixture
+def no_case(mongo: Client, collection: Documents) -> Documents:
+    """A collection that does not tell upper case from lower."""
+    return mongo.test.create_collection(f"{collection.name}-no-case", collation=NO_CASE)
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(None)], ids=str)
+def test_where_case_does_not_count_hashed_ids_that_differ_in_it_stay_apart(no_case: Documents, ledger: SeenIds) -> None:
+    guarded = GuardedCollection(no_case, ledger)
+    ids = ("ABC", "abc", "ABC", "abc")
+    outcomes = [guarded.update_one(Message(id_), {"_id": "e"}, increment(Message(id_)), upsert=True) for id_ in ids]
+    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Duplicate, Duplicate]
+    assert mongo_state(no_case) == (2, ["ABC", "abc"])
+
+
+@pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=str)
+def test_where_case_does_not_count_marks_that_are_numbers_and_their_sources_stay_apart(
+    no_case: Documents, ledger: AnyLedger
+) -> None:
+    guarded = GuardedCollection(no_case, ledger)
+    messages = [Message(f"{source}-1", source=source, sequence=1) for source in ("ABC", "abc", "ABC", "abc")]
+    outcomes = [guarded.update_one(message, {"_id": "e"}, increment(message), upsert=True) for message in messages]
+    assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Duplicate, Duplicate]
+
+
+TEXT: dict[str, tuple[AnyLedger, Message]] = {
+    "readable": (SeenIds(readable=True), M1),
+    "plain_set": (SeenIds(None, readable=True), M1),
+    "after_readable": (SeenIds(None, also=SeenIds(readable=True)), M1),
+    "text_sequence": (HighWaterMark(), Message("m-1", sequence="a")),
+}
+
+
+@pytest.mark.parametrize(("ledger", "message"), TEXT.values(), ids=TEXT)
+def test_where_case_does_not_count_a_ledger_with_text_in_it_is_refused_before_anything_is_written(
+    no_case: Documents, ledger: AnyLedger, message: Message
+) -> None:
+    guarded = GuardedCollection(no_case, ledger)
+    deliveries: list[Callable[[], Outcome]] = [
+        lambda: guarded.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
+        lambda: guarded.find_one_and_update(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
+        lambda: guarded.insert_one(message, {"_id": "e"}),
+        lambda: guarded.record(message, {"_id": "e"}),
+        lambda: guarded.seen(message, {"_id": "e"}),
+    ]
+    for deliver in [*deliveries, *deliveries]:
+        with pytest.raises(ConfigurationError, match="collation 'en'"):
+            deliver()
+    assert no_case.find_one() is None
+
+
+@pytest.mark.parametrize("way", ["update_one", "insert_one"])
+def test_where_case_does_not_count_no_text_of_a_sequence_is_let_in_after_numbers(no_case: Documents, way: str) -> None:
+    guarded = GuardedCollection(no_case, HighWaterMark())
+    first, second = Message("m-1", source="n", sequence=1), Message("m-2", source="t", sequence="a")
+    if way == "insert_one":
+        assert isinstance(guarded.insert_one(first, {"_id": "e", "n": 1}), Applied)
+    else:
+        assert isinstance(guarded.update_one(first, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True), Applied)
+    with pytest.raises(ConfigurationError, match="collation 'en'"):
+        guarded.update_one(second, {"_id": "e"}, {"$inc": {"n": 1}})
+    assert mongo_state(no_case).n == 1
+
+
+def test_where_case_does_not_count_no_field_but_the_id_names_an_entity(no_case: Documents) -> None:
+    no_case.create_index("email", unique=True)
+    guarded = GuardedCollection(no_case, SeenIds(), identity=("email",))
+    with pytest.raises(ConfigurationError, match="name entities by _id"):
+        guarded.update_one(M1, ADA, {"$inc": {"n": 1}}, upsert=True)
+    assert no_case.find_one() is None
+
+
+# ---------------------------------------------------------------- the whole entity
+
+WHOLE: dict[str, Any] = {
+    "root": "$$ROOT",
+    "current": "$$CURRENT",
+    "inside": {"copy": ["$$ROOT"]},
+    "merged": {"$mergeObjects": ["$$ROOT", {"n": 1}]},
+    "as_a_list": {"$objectToArray": "$$ROOT"},
+    "by_another_name": {"$let": {"vars": {"all": "$$ROOT"}, "in": "$$all"}},
+}
+
+
+@pytest.mark.parametrize("stage", ["$set", "$addFields"])
+@pytest.mark.parametrize("whole", WHOLE.values(), ids=WHOLE)
+def test_a_pipeline_that_copies_the_whole_entity_with_its_ledger_is_refused(
+    collection: Documents, whole: Any, stage: str
+) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    guarded.insert_one(M1, {"_id": "e", "n": 1})
+    before = collection.find_one()
+    with pytest.raises(InvalidUpdate, match="whole entity"):
+        guarded.update_one(M2, {"_id": "e"}, [{stage: {"copy": whole}}])
+    assert collection.find_one() == before
+
+
+def test_a_field_of_the_whole_entity_and_its_name_as_text_may_be_copied(collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    guarded.insert_one(M1, {"_id": "e", "n": 1})
+    update = [{"$set": {"copy": "$$ROOT.n", "name": {"$literal": "$$ROOT"}}}]
+    assert isinstance(guarded.update_one(M2, {"_id": "e"}, update), Applied)
+    assert guarded.find_one({"_id": "e"}) == {"_id": "e", "n": 1, "copy": 1, "name": "$$ROOT"}

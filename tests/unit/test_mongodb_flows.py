@@ -1,0 +1,679 @@
+"""What a guarded collection does step by step: each flow is driven by hand, with the answers that MongoDB would give."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import (
+    AutoReconnect,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    OperationFailure,
+    WriteConcernError,
+)
+from pymongo.read_concern import ReadConcern
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.flow import Call, Flow, Wait
+from onewrite.ledger import Ledger
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, next_try
+from onewrite.mongodb.request import Guarded, guard_update
+from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+QUERY: dict[str, Any] = {"_id": "o-1"}
+OPEN_ONLY: dict[str, Any] = {"_id": "o-1", "closed": {"$exists": False}}
+UPDATE: dict[str, Any] = {"$inc": {"n": 1}}
+ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
+SEEN: dict[str, Any] = {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}
+FOURTH: dict[str, Any] = {**ENTITY, "events_ledger": "ow1 marks", "events@": {"s": 4}}
+IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
+
+
+class Collection:
+    """A collection as the flows see it when they are made, without options as mongomock's."""
+
+    write_concern = WriteConcern(wtimeout=500)
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def with_options(self, **asked: Any) -> Collection:
+        copy = type(self)()
+        copy.asked = asked
+        return copy
+
+
+class RealCollection(Collection):
+    def options(self) -> None:
+        """Never called: the flows are driven by hand."""
+
+
+@dataclass
+class Reply:
+    matched_count: int = 0
+    upserted_id: Any = None
+    raw_result: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+LANDED, CREATED, NOTHING = Reply(1), Reply(0, "o-1"), Reply()
+
+
+def flows(ledger: Ledger, *, fields: Any = (), real: bool = False, now: float = NOW) -> Flows:
+    collection = RealCollection() if real else Collection()
+    return Flows(collection, ledger, lambda: now, fields, "majority", awaited=False)
+
+
+def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
+    return flows(ledger).update(M5, query, update or UPDATE, native, "update_one")
+
+
+def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
+    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
+    steps: list[Call | Wait] = [next(flow)]
+    for n, answer in enumerate(answers):
+        try:
+            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
+        except StopIteration as done:
+            assert n == len(answers) - 1, "the flow ended with answers left"
+            return done.value, [step for step in steps if isinstance(step, Call)]
+    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
+
+
+def methods(steps: list[Call]) -> list[str]:
+    return [("upsert" if step.kwargs.get("upsert") else step.method) for step in steps]
+
+
+def lost_race(**details: Any) -> DuplicateKeyError:
+    return DuplicateKeyError("E11000", 11000, {"keyPattern": {"_id": 1}, **details})
+
+
+# --- a write ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
+    outcome, steps = play(write(SeenIds(), hint="_id_"), LANDED)
+    assert outcome == Applied(M5)
+    assert outcome.response is LANDED
+    assert methods(steps) == ["update_one"]
+    assert steps[0].kwargs == {"upsert": False, "hint": "_id_"}
+
+
+def test_a_write_that_creates_is_one_request_too() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), CREATED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "native", "entity"),
+    [
+        (SEEN, {}, ENTITY),
+        (SEEN, {"upsert": True}, ENTITY),
+        (None, {"upsert": True}, None),  # a new document's state before
+    ],
+)
+def test_a_document_that_is_asked_for_comes_back_without_its_ledger(reply: Any, native: Any, entity: Any) -> None:
+    flow = flows(SeenIds()).update(M5, QUERY, UPDATE, native, "find_one_and_update")
+    outcome, steps = play(flow, reply)
+    assert outcome == Applied(M5, entity)
+    assert steps[0].method == "find_one_and_update"
+
+
+def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
+    outcome, steps = play(flows(SeenIds()).update(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
+    assert outcome == Duplicate(M5, ENTITY)
+    assert methods(steps) == ["find_one_and_update", "find_one"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(SEEN, Duplicate(M5, ENTITY)), (ENTITY, Rejected(M5, ENTITY)), (None, Rejected(M5))],
+    ids=["seen", "refused", "missing"],
+)
+def test_a_write_that_matches_nothing_is_explained_by_a_look(found: Any, expected: object) -> None:
+    native = {"session": None, "comment": "c", "collation": {"locale": "simple"}, "hint": "_id_"}
+    outcome, steps = play(write(SeenIds(), OPEN_ONLY, **native), NOTHING, found)
+    assert outcome == expected
+    assert steps[1] == Call("find_one", (QUERY,), {"session": None, "comment": "c", "collation": {"locale": "simple"}})
+
+
+def test_an_upsert_that_lost_the_race_to_create_is_tried_again_without_upsert() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), lost_race(), ENTITY, LANDED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert", "find_one", "update_one"]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence(5)])
+def test_an_entity_that_is_created_and_deleted_again_and_again_is_the_drivers_failure_in_the_end(ledger: Ledger) -> None:
+    errors = [lost_race() for _ in range(3)]
+    answers = [answer for error in errors for answer in (error, None, NOTHING, None)]
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(ledger, upsert=True), *answers)
+    assert raised.value in errors
+
+
+def test_an_upsert_that_matched_nothing_and_created_nothing_is_tried_again() -> None:
+    outcome, steps = play(write(SeenIds(), upsert=True), lost_race(), None, NOTHING, None, CREATED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["upsert", "find_one", "update_one", "find_one", "upsert"]
+
+
+def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
+    outcome, steps = play(write(InSequence()), NOTHING, FOURTH, LANDED)
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["update_one", "find_one", "update_one"]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "upsert", "query", "turn", "failed", "exists", "expected"),
+    [
+        # A failed upsert: the entity is there, or was.
+        (SeenIds(), True, QUERY, 1, True, True, False),
+        (SeenIds(), True, OPEN_ONLY, 3, True, False, False),
+        # It was deleted meanwhile, and maybe created again.
+        (SeenIds(), True, QUERY, 2, False, False, True),
+        (SeenIds(), True, QUERY, 2, False, True, True),
+        (SeenIds(), True, OPEN_ONLY, 2, False, False, True),
+        # The caller's own condition refused.
+        (SeenIds(), True, OPEN_ONLY, 2, False, True, None),
+        (SeenIds(), False, QUERY, 1, False, True, None),
+        (SeenIds(), False, QUERY, 1, False, False, None),
+        # A gap may have been filled before the look, once.
+        (InSequence(), False, QUERY, 1, False, True, False),
+        (InSequence(), True, QUERY, 1, False, True, False),
+        (InSequence(), True, QUERY, 2, False, True, None),
+        (InSequence(5), False, QUERY, 1, False, True, None),
+    ],
+)
+def test_what_is_tried_next_after_a_write_that_did_not_land(
+    ledger: Ledger, upsert: bool, query: Any, turn: int, failed: bool, exists: bool, expected: bool | None
+) -> None:
+    guarded: Guarded = guard_update(ledger.entry(M5, NOW), (), query, UPDATE, {"upsert": upsert})
+    assert next_try(guarded, turn, failed=failed, exists=exists) is expected
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124, 2, 11000])
+def test_an_upsert_that_fails_after_the_message_is_in_is_a_duplicate(code: int) -> None:
+    error = lost_race() if code == 11000 else OperationFailure("no", code)
+    outcome, steps = play(write(SeenIds(), upsert=True), error, SEEN)
+    assert outcome == Duplicate(M5, ENTITY)
+    assert methods(steps) == ["upsert", "find_one"]
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124, 91])
+def test_an_upsert_that_fails_where_there_is_no_entity_is_the_drivers_failure(code: int) -> None:
+    error = OperationFailure("no", code)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, None)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("code", [121, 54, 17124])
+def test_an_upsert_that_fails_where_the_entity_refuses_the_message_is_a_refusal(code: int) -> None:
+    outcome, steps = play(write(SeenIds(), OPEN_ONLY, upsert=True), OperationFailure("no", code), ENTITY, NOTHING, ENTITY)
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["upsert", "find_one", "update_one", "find_one"]
+
+
+def test_a_callers_own_unique_index_that_refuses_a_creation_is_the_callers_business() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(SeenIds(), upsert=True), error, None)
+    assert raised.value is error
+
+
+def test_a_callers_own_unique_index_that_refuses_a_change_is_not_looked_into() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"phone": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(write(SeenIds()), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+@pytest.mark.parametrize(
+    "error", [WriteConcernError("wtimeout", 64), ExecutionTimeout("time is up", 50)], ids=["concern", "time"]
+)
+def test_a_write_that_may_have_landed_leaves_its_failure_to_the_caller_without_a_look(
+    error: Exception, upsert: bool
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        play(write(SeenIds(), upsert=upsert), error)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_a_lost_connection_leaves_as_the_driver_raised_it() -> None:
+    error = AutoReconnect("gone")
+    with pytest.raises(AutoReconnect) as raised:
+        play(write(SeenIds(), upsert=True), error)
+    assert raised.value is error
+
+
+def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
+    error = OperationFailure("no", 121)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, AutoReconnect("gone"))
+    assert raised.value is error
+
+
+def test_where_only_the_look_fails_its_failure_is_seen() -> None:
+    gone = AutoReconnect("gone")
+    with pytest.raises(AutoReconnect) as raised:
+        play(write(SeenIds()), NOTHING, gone)
+    assert raised.value is gone
+
+
+@pytest.mark.parametrize("code", [2, 14, 28, 28664])
+def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver(code: int) -> None:
+    error = OperationFailure("no", code)
+    with pytest.raises(LedgerMismatch, match="'messageIDs_14d' holds a str"):
+        play(write(SeenIds()), error, {**ENTITY, "messageIDs_14d": "x"})
+
+
+@pytest.mark.parametrize("found", [ENTITY, SEEN, None])
+def test_a_failure_about_the_callers_own_content_is_the_drivers(found: Any) -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds()), error, found)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+
+
+def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_drivers() -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), upsert=True), error, None, None)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [OperationFailure("no", 17419), DocumentTooLarge("no")])
+@pytest.mark.parametrize("found", [SEEN, None], ids=["there", "missing"])
+def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, found: Any) -> None:
+    sizes = "It has 104 bytes now, 79 of them its ledger's and 25 the caller's own" if found else "It has 5 bytes now"
+    with pytest.raises(EntityTooLarge, match=sizes) as raised:
+        play(write(SeenIds()), error, found)
+    assert raised.value.__cause__ is error
+
+
+def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() -> None:
+    first, second = OperationFailure("no", 17419), OperationFailure("no", 17419)
+    with pytest.raises(EntityTooLarge) as raised:
+        play(write(SeenIds(), upsert=True), first, ENTITY, second, ENTITY)
+    assert raised.value.__cause__ is second
+
+
+def test_nothing_is_looked_for_in_a_transaction_that_is_aborted() -> None:
+    error = OperationFailure("no", 14)
+    with pytest.raises(OperationFailure) as raised:
+        play(write(SeenIds(), session=IN_TRANSACTION), error)
+    assert raised.value is error
+
+
+# --- a refusal in a sequence ------------------------------------------------------------------------------------------
+
+
+def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_second_request() -> None:
+    flow = write(InSequence(), OPEN_ONLY, comment="c", hint="_id_")
+    outcome, steps = play(flow, NOTHING, FOURTH, NOTHING, FOURTH, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert outcome.settled
+    query, update = steps[-1].args
+    assert {"_id": "o-1"}.items() <= query.items()
+    assert "closed" not in query
+    assert update == {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
+    assert steps[-1].kwargs == {"upsert": False, "comment": "c"}
+
+
+def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
+    outcome, steps = play(write(InSequence(5)), NOTHING, None)
+    assert outcome == Rejected(M5, settled=False)
+    assert methods(steps) == ["update_one", "find_one"]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()])
+def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
+    outcome, steps = play(write(ledger, OPEN_ONLY), NOTHING, ENTITY)
+    assert outcome == Rejected(M5, ENTITY)
+    assert len(steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, Rejected(M5, None, settled=False)),  # the entity was deleted meanwhile
+        (ENTITY, Rejected(M5, ENTITY, settled=False)),
+        ({**ENTITY, "events@": {"s": 5}}, Duplicate(M5, ENTITY)),
+        ({**ENTITY, "events@": {"s": 7}}, Stale(M5, 7, ENTITY)),
+    ],
+)
+def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expected: object) -> None:
+    outcome, steps = play(write(InSequence(5), OPEN_ONLY), NOTHING, ENTITY, NOTHING, found)
+    assert outcome == expected
+    assert methods(steps) == ["update_one", "find_one", "update_one", "find_one"]
+
+
+# --- an insert --------------------------------------------------------------------------------------------------------
+
+
+def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
+    return flows(ledger).insert(M5, ENTITY, native)
+
+
+def test_an_insert_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
+    outcome, steps = play(insert(SeenIds(), comment="c"), "the answer")
+    assert outcome == Applied(M5)
+    assert outcome.response == "the answer"
+    assert steps == [Call("insert_one", (SEEN,), {"comment": "c"})]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [(SEEN, Duplicate(M5, ENTITY)), ({"_id": "o-1", "n": 7}, Rejected(M5, {"_id": "o-1", "n": 7}))]
+)
+def test_an_insert_of_what_is_there_is_a_duplicate_or_refused(found: Any, expected: object) -> None:
+    answers = [lost_race(), found] if isinstance(expected, Duplicate) else [lost_race(), found, NOTHING, found]
+    assert play(insert(SeenIds()), *answers)[0] == expected
+
+
+def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None:
+    held = {"_id": "o-1", "n": 7}
+    outcome, steps = play(insert(SeenIds(), comment="c", bypass_document_validation=True), lost_race(), held, NOTHING, held)
+    assert outcome == Rejected(M5, held)
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one"]
+    query, update = steps[2].args
+    assert query == {"$and": [{"_id": "o-1"}, {"_id": {"$exists": False}}]}
+    assert update == {"$unset": {"messageIDs_ledger": ""}}
+    assert steps[2].kwargs == {"comment": "c"}
+
+
+def test_a_refused_insert_that_was_not_safe_is_a_duplicate_or_what_the_second_look_says() -> None:
+    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
+    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None)[0] == Rejected(M5)
+
+
+def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raised_it() -> None:
+    error = WriteConcernError("wtimeout", 64)
+    with pytest.raises(WriteConcernError) as raised:
+        play(insert(SeenIds()), lost_race(), ENTITY, error)
+    assert raised.value is error
+
+
+def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
+    outcome, steps = play(insert(SeenIds()), lost_race(), None, "the answer")
+    assert outcome == Applied(M5)
+    assert methods(steps) == ["insert_one", "find_one", "insert_one"]
+
+
+def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() -> None:
+    errors = [lost_race() for _ in range(6)]
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(insert(SeenIds()), *[answer for error in errors for answer in (error, None)])
+    assert raised.value is errors[-1]
+
+
+def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_business() -> None:
+    error = DuplicateKeyError("E11000", 11000, {"keyPattern": {"email": 1}})
+    with pytest.raises(DuplicateKeyError) as raised:
+        play(insert(SeenIds()), error)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
+def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
+    flow = flows(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
+    with pytest.raises(EntityTooLarge, match="It has 16777320 bytes now, 79 of them its ledger's") as raised:
+        play(flow, error)
+    assert raised.value.__cause__ is error
+
+
+def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None:
+    error = OperationFailure("no", 121)
+    with pytest.raises(OperationFailure) as raised:
+        play(insert(SeenIds()), error)
+    assert raised.value is error
+
+
+def test_an_insert_after_a_gap_creates_nothing_and_looks() -> None:
+    assert play(insert(InSequence()), None)[0] == Deferred(M5, 1)
+    assert play(insert(InSequence()), {**ENTITY, "events@": {"s": 3}})[0] == Deferred(M5, 4, ENTITY)
+    assert play(insert(InSequence()), {**ENTITY, "events@": {"s": 5}})[0] == Duplicate(M5, ENTITY)
+
+
+def test_an_insert_that_follows_others_is_refused_and_moves_the_mark() -> None:
+    outcome, steps = play(insert(InSequence()), FOURTH, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["find_one", "update_one"]
+
+
+def test_the_first_message_of_a_source_that_finds_its_entity_there_is_confirmed_and_moves_the_mark() -> None:
+    outcome, steps = play(insert(InSequence(5)), lost_race(), ENTITY, NOTHING, ENTITY, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one", "update_one"]
+
+
+# --- what else is asked -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_creates_where_the_entity_is_named_by_id_and_no_transaction_forbids_it() -> None:
+    assert play(flows(SeenIds()).record(M5, QUERY, {}), CREATED)[1][0].kwargs == {"upsert": True}
+    assert play(flows(SeenIds()).record(M5, QUERY, {"upsert": False}), LANDED)[1][0].kwargs == {"upsert": False}
+    session = {"session": IN_TRANSACTION}
+    assert play(flows(SeenIds()).record(M5, QUERY, session), LANDED)[1][0].kwargs == {"upsert": False, **session}
+    by_email = flows(SeenIds(), fields=["email"]).record(M5, {"email": "a@b"}, {})
+    indexes = {"email_1": {"key": [("email", 1)], "unique": True}}
+    assert play(by_email, indexes, LANDED)[1][1].kwargs == {"upsert": False}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(None, Applied(M5)), (ENTITY, Applied(M5, ENTITY)), (SEEN, Duplicate(M5, ENTITY))],
+    ids=["nothing", "fresh", "seen"],
+)
+def test_seen_looks_once(found: Any, expected: object) -> None:
+    outcome, steps = play(flows(SeenIds()).seen(M5, OPEN_ONLY, {"comment": "c"}), found)
+    assert outcome == expected
+    assert steps == [Call("find_one", (QUERY,), {"comment": "c"})]
+
+
+@pytest.mark.parametrize("name", ["projection", "skip", "sort"])
+def test_seen_needs_the_whole_entity(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
+        play(flows(SeenIds()).seen(M5, QUERY, {name: {"n": 1}}))
+
+
+def test_seen_refuses_a_filter_that_reads_the_ledger() -> None:
+    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+        play(flows(SeenIds()).seen(M5, {**QUERY, "messageIDs_14d.r0": HASH}, {}))
+
+
+def test_a_document_is_read_without_its_ledger() -> None:
+    found, steps = play(flows(SeenIds()).find({"n": 1}, {"sort": [("n", 1)]}), SEEN)
+    assert found == ENTITY
+    assert steps == [Call("find_one", ({"n": 1},), {"sort": [("n", 1)]})]
+    assert play(flows(SeenIds()).find({"n": 1}, {}), None)[0] is None
+    assert flows(SeenIds()).without_ledger(SEEN) == ENTITY
+
+
+def test_explain_is_what_update_one_would_send() -> None:
+    explained = flows(SeenIds()).explain(M5, QUERY, UPDATE, {"upsert": True, "hint": "_id_"})
+    (sent,) = play(write(SeenIds(), upsert=True, hint="_id_"), CREATED)[1]
+    assert explained == {"filter": sent.args[0], "update": sent.args[1], **sent.kwargs}
+
+
+# --- the collection ---------------------------------------------------------------------------------------------------
+
+ENGLISH = {"collation": {"locale": "en"}}
+UNIQUE = {"email_1": {"key": [("email", 1)], "unique": True}}
+READABLE = SeenIds(readable=True)
+
+
+def test_a_ledger_of_hashes_that_names_entities_by_id_asks_the_collection_nothing() -> None:
+    store = flows(SeenIds(), real=True)
+    assert methods(play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]) == ["update_one"]
+    assert methods(play(store.seen(M5, QUERY, {}), None)[1]) == ["find_one"]
+
+
+def test_the_options_of_a_collection_are_asked_for_once_where_they_matter() -> None:
+    store = flows(READABLE, real=True)
+    first = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), {}, LANDED)[1]
+    second = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
+    assert [methods(first), methods(second)] == [["options", "update_one"], ["update_one"]]
+
+
+def test_the_first_insert_asks_whether_ids_are_unique() -> None:
+    store = flows(SeenIds(), real=True)
+    assert methods(play(store.insert(M5, ENTITY, {}), {}, "the answer")[1]) == ["options", "insert_one"]
+    assert methods(play(store.insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
+    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+        play(flows(SeenIds(), real=True).insert(M5, ENTITY, {}), {"timeseries": {"timeField": "at"}})
+
+
+def test_a_stand_in_that_knows_no_options_is_not_asked_for_them() -> None:
+    assert methods(play(flows(READABLE).insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
+
+
+@pytest.mark.parametrize("ledger", [READABLE, HighWaterMark()])
+def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_could_spoil(ledger: Ledger) -> None:
+    store, message = flows(ledger, real=True), Message("m", sequence="a")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+            play(store.update(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        play(store.seen(message, QUERY, {}), ENGLISH)
+
+
+def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_later_one() -> None:
+    series = {"timeseries": {"timeField": "at"}}
+    store = flows(READABLE, real=True)
+    play(store.seen(M5, QUERY, {}), series, None)
+    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+        refused_at_some_step(store.insert(M5, ENTITY, {}), series)
+    store = flows(HighWaterMark(), real=True)
+    play(store.insert(M5, ENTITY, {}), ENGLISH, "the answer")
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        refused_at_some_step(store.update(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"), ENGLISH)
+
+
+def refused_at_some_step(flow: Flow[Any], options: dict[str, Any]) -> None:
+    """Drive a flow to its first request that is none for options, which should not be reached."""
+    step = next(flow)
+    while isinstance(step, Call) and step.method == "options":
+        step = flow.send(options)
+
+
+def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
+    store, query = flows(SeenIds(), fields=["email"]), {"email": "a@b"}
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="only under a unique index"):
+            play(store.update(M5, query, UPDATE, {}, "update_one"), {"_id_": {"key": [("_id", 1)]}})
+    first = play(store.update(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
+    second = play(store.seen(M5, query, {}), None)[1]
+    assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]
+
+
+def test_declared_fields_name_the_entity_of_every_request() -> None:
+    store, query = flows(InSequence(5), fields=["email"]), {"email": "a@b", "closed": {"$exists": False}}
+    flow = store.update(M5, query, UPDATE, {}, "update_one")
+    outcome, steps = play(flow, UNIQUE, NOTHING, ENTITY, LANDED)
+    assert outcome == Rejected(M5, ENTITY)
+    assert steps[2].args == ({"email": "a@b"},)
+    assert {"email": "a@b"}.items() <= steps[3].args[0].items()
+
+
+@pytest.mark.parametrize("fields", ["email", 5, [1], [("email", 1)], {"email"}], ids=repr)
+def test_declared_fields_are_a_row_of_names(fields: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r'identity=.*as in \("email",\)'):
+        flows(SeenIds(), fields=fields)
+
+
+def test_writes_are_acknowledged_by_a_majority_and_looks_see_what_it_has() -> None:
+    assert flows(SeenIds()).target.asked == {
+        "write_concern": WriteConcern("majority", j=True, wtimeout=500),
+        "read_concern": ReadConcern("majority"),
+        "read_preference": ReadPreference.PRIMARY,
+    }
+    lax = Flows(Collection(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+    assert lax.target.asked == {"read_preference": ReadPreference.PRIMARY}
+
+
+def test_a_collection_that_tells_no_outcome_is_refused() -> None:
+    class Careless(Collection):
+        write_concern = WriteConcern(w=0)
+
+    with pytest.raises(ConfigurationError, match="w=0"):
+        Flows(Careless(), SeenIds(), lambda: NOW, (), "acknowledged", awaited=False)
+    odd: Any = "none"
+    with pytest.raises(ConfigurationError, match="durability='none'"):
+        Flows(Collection(), SeenIds(), lambda: NOW, (), odd, awaited=False)
+
+
+# --- clocks and sizes -------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "onewrite")
+    clock = iter([n * 4000 + NOW for n in range(20)])
+    store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", awaited=False)
+    for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
+        result = {} if time is None else {"operationTime": Timestamp(time, 1)}
+        play(store.update(M5, QUERY, UPDATE, {}, "update_one"), Reply(1, None, result))
+    (record,) = caplog.records
+    assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
+
+
+def test_a_ledger_that_knows_no_time_compares_no_clocks(caplog: pytest.LogCaptureFixture) -> None:
+    play(write(HighWaterMark()), Reply(1, None, {"operationTime": Timestamp(1, 1)}))
+    assert caplog.records == []
+
+
+def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    few, many = ([n.to_bytes(10) for n in range(count)] for count in (10, LARGE_LEDGER // 10))
+    store = flows(SeenIds())
+    play(store.find(QUERY, {}), {**ENTITY, "messageIDs_14d": {"r0": few}})
+    assert caplog.records == []
+    for _ in range(2):
+        play(store.find(QUERY, {}), {**ENTITY, "messageIDs_14d": {"r0": many}})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("The ledger of an entity has ")
+
+
+def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = flows(HighWaterMark())
+    marks = {str(n): n for n in range(MANY_SOURCES + 1)}
+    for _ in range(2):
+        play(store.seen(M5, QUERY, {}), {**ENTITY, "events@": marks})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("An entity holds the marks of 101 sources")
+
+
+def test_something_else_where_the_marks_should_be_counts_for_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert play(flows(HighWaterMark()).find(QUERY, {}), {**ENTITY, "events@": "x" * 200})[0] == ENTITY
+    assert caplog.records == []
