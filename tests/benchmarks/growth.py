@@ -99,7 +99,7 @@ def _by_rate() -> Iterator[Row]:
             what = f"{name}: write units a message"
             yield Row(what, f"{rate:,} messages a retention", sum(units) / len(units), units[0], units[-1], "units")
             stream.close()
-    with Mongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
+    with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as client:
         for (name, ledger), rate in itertools.product(kinds.items(), _RATES):
             yield _document_bytes(client["shop"].rates, name, ledger, rate)
 
