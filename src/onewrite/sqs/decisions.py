@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
 
 from onewrite.aws_lambda import Report, Result
-from onewrite.outcome import Deferred
 
 Received: TypeAlias = Mapping[str, Any]
 """A message as ReceiveMessage gives it."""
@@ -126,7 +125,7 @@ def _pause(message: Received, result: Result | None, backoff: Callable[[int], fl
     """Seconds until it may come again."""
     if result is None:
         return 0
-    if any(isinstance(outcome, Deferred) for outcome in result.outcomes):
+    if any(not outcome.settled for outcome in result.outcomes):
         count = int(_attributes(message).get("ApproximateReceiveCount", 1))
         return min(max(0, backoff(count)), LONGEST_HIDDEN)
     return _LEFT
