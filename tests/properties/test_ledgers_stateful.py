@@ -50,7 +50,7 @@ class Store:
         terms = entry.terms
         labelled = all(self.held.get(label.slot, label.text) in label.accepts for label in terms.labels)
         alone = all(slot not in self.held for slot in terms.no_label)
-        by_hand = terms.no_set is not None and isinstance(self.look(terms.no_set), frozenset)
+        by_hand = terms.no_set is not None and any(isinstance(mark, str) for mark in self.held.get(terms.no_set, ()))
         return labelled and alone and not by_hand and all(self._lets_past(change) for change in entry.changes)
 
     def _lets_past(self, change: Change) -> bool:

@@ -132,7 +132,7 @@ def test_a_refusal_shows_why_without_another_request() -> None:
 
 @pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
 def test_a_try_whose_answer_was_lost_is_applied_and_shows_the_entity_where_that_was_asked_for(native: Any) -> None:
-    held = {**SEEN, "messageIDs_try_r2": {TOKEN}}
+    held = {**SEEN, "messageIDs_try_r4": {TOKEN}}
     shown = ENTITY if native.get("ReturnValues") == "ALL_NEW" else None
     assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == Applied(M5, shown, retried=True)
 
@@ -166,6 +166,7 @@ def test_a_conflict_that_lasts_is_the_drivers_own_in_the_end() -> None:
     with pytest.raises(ClientError) as raised:
         play(flows(SeenIds()).write(M5, CLOSE), *[conflict(), None] * 5, last)
     assert raised.value is last
+    assert raised.value.__cause__ is None
 
 
 def test_what_is_refused_after_a_conflict_is_explained() -> None:
@@ -177,6 +178,7 @@ def test_another_failure_after_a_conflict_leaves_as_it_is() -> None:
     with pytest.raises(ClientError) as raised:
         play(flows(SeenIds()).write(M5, CLOSE), conflict(), None, denied)
     assert raised.value is denied
+    assert raised.value.__cause__ is None
 
 
 # --- an entity that is too large, or that something else is in ----------------------------------------------------------
@@ -219,6 +221,7 @@ def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read
     with pytest.raises(ClientError) as raised:
         play(flows(SeenIds()).write(M5, {"Item": {"orderId": 1}}, guard_put), error)
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
@@ -241,8 +244,9 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the
 def test_something_else_in_the_tokens_place_leaves_the_drivers_failure_as_it_is(value: object) -> None:
     error = mistyped()
     with pytest.raises(ClientError) as raised:
-        play(flows(SeenIds()).write(M5, CLOSE), error, {"Item": {**ENTITY, "messageIDs_try_r2": value}})
+        play(flows(SeenIds()).write(M5, CLOSE), error, {"Item": {**ENTITY, "messageIDs_try_r4": value}})
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
@@ -306,7 +310,7 @@ def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
         ({**FOURTH, "events@s": Decimal(5)}, Duplicate(M5, CLOSED)),
         ({**FOURTH, "events@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
         ({**FOURTH, "events@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
-        ({**FOURTH, "events@s": Decimal(5), "events_try_r2": {TOKEN}}, Rejected(M5, CLOSED)),  # its answer was lost
+        ({**FOURTH, "events@s": Decimal(5), "events_try_r4": {TOKEN}}, Rejected(M5, CLOSED)),  # its answer was lost
     ],
 )
 def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected: object) -> None:
@@ -330,6 +334,7 @@ def test_a_mark_that_cannot_be_moved_is_the_drivers_failure() -> None:
     with pytest.raises(ClientError) as raised:
         play(flows(InSequence()).write(M5, CLOSE), refusal(FOURTH), denied)
     assert raised.value is denied
+    assert raised.value.__cause__ is None
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -360,6 +365,21 @@ def test_an_entity_is_read_without_its_ledger(client: bool) -> None:
     read = {"TableName": "orders", "Key": typed(KEY["Key"])} if client else KEY
     assert steps == [Call("get_item", (), {**read, "ConsistentRead": True})]
     assert play(flows(SeenIds(), client=client).get(KEY), {})[0] is None
+
+
+@pytest.mark.parametrize("name", ["get", "seen"])
+def test_a_key_in_typed_values_is_refused_where_a_client_would_look_for_a_map(name: str) -> None:
+    native = {"Key": {"orderId": {"S": "o-1"}}}
+
+    def read(*, client: bool) -> Flow[Any]:
+        store = flows(SeenIds(), client=client)
+        return store.get(native) if name == "get" else store.seen(M5, native)
+
+    with pytest.raises(InvalidUpdate, match=r"orderId is \{'S': 'o-1'\}, a typed value: a guarded client takes plain ones"):
+        next(read(client=True))
+    step = next(read(client=False))  # a Table takes it for the map that it is, and DynamoDB says what is wrong with it
+    assert isinstance(step, Call)
+    assert step.kwargs["Key"] == native["Key"]
 
 
 def test_a_read_without_a_key_is_the_drivers_to_refuse() -> None:

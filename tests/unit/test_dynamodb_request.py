@@ -72,8 +72,8 @@ def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_t
         **KEY,
         "UpdateExpression": (
             "SET #s = :s, messageIDs_ledger=:ow_l0 "
-            "REMOVE old, messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r0 "
-            "ADD n :one, messageIDs_14d_r1 :ow_s,messageIDs_try_r2 :ow_a"
+            "REMOVE old, messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r1,messageIDs_try_r2 "
+            "ADD n :one, messageIDs_14d_r1 :ow_s,messageIDs_try_r4 :ow_a"
         ),
         "ConditionExpression": f"{SET_CONDITION} AND (attribute_exists(orderId))",
         "ExpressionAttributeNames": {"#s": "status", "#ow_0": "messageIDs"},
@@ -135,7 +135,8 @@ def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
     assert listed(update(SeenIds(retention=None), UpdateExpression="SET a = :a")) == {
         **KEY,
         "UpdateExpression": (
-            "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r0 ADD messageIDs_all :ow_s,messageIDs_try_r2 :ow_a"
+            "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 "
+            "ADD messageIDs_all :ow_s,messageIDs_try_r4 :ow_a"
         ),
         "ConditionExpression": f"{LABELLED} AND NOT attribute_type(#ow_0,:ow_ss) AND NOT contains(messageIDs_all,:ow_m0)",
         "ExpressionAttributeNames": {"#ow_0": "messageIDs"},
@@ -147,7 +148,7 @@ def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
 def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
     request = listed(update(SeenIds(retention=None, readable=True), Message("m5")))
     assert spelt_out(request, "UpdateExpression") == (
-        "SET messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r0 ADD messageIDs :ow_s,messageIDs_try_r2 :ow_a"
+        "SET messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 ADD messageIDs :ow_s,messageIDs_try_r4 :ow_a"
     )
     assert spelt_out(request, "ConditionExpression") == f"{LABELLED} AND NOT contains(messageIDs,:ow_m0)"
     assert request["ExpressionAttributeValues"] == {
@@ -173,7 +174,7 @@ def test_a_mark_is_moved_where_it_may_be(
     message = Message("m5", source=source, sequence=5)
     assert listed(update(ledger, message, UpdateExpression="REMOVE a", ConditionExpression="(b = c)")) == {
         **KEY,
-        "UpdateExpression": ("SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE a, events_try_r0 ADD events_try_r2 :ow_a"),
+        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE a, events_try_r1,events_try_r2 ADD events_try_r4 :ow_a",
         "ConditionExpression": f"{MARK_LABELLED} AND {condition} AND (b = c)",
         "ExpressionAttributeNames": {"#ow_m0": name},
         "ExpressionAttributeValues": {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
@@ -204,8 +205,8 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     request = listed(update(SeenIds(timedelta(days=30), also=SeenIds()), UpdateExpression="REMOVE a"))
     assert request["UpdateExpression"] == (
         "SET messageIDs_ledger=:ow_l0 REMOVE a, messageIDs_30d_r1,messageIDs_30d_r3,messageIDs_30d_r4,"
-        "messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r0 "
-        "ADD messageIDs_30d_r2 :ow_s,messageIDs_try_r2 :ow_a"
+        "messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r1,messageIDs_try_r2 "
+        "ADD messageIDs_30d_r2 :ow_s,messageIDs_try_r4 :ow_a"
     )
     assert request["ConditionExpression"] == (
         "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
@@ -260,7 +261,7 @@ def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
         "orderId": "o-1",
         "messageIDs_ledger": "ow1 14d",
         "events_ledger": "ow1 > messageIDs",
-        "messageIDs_try_r2": [TOKEN],
+        "messageIDs_try_r4": [TOKEN],
         "messageIDs_14d_r1": [HASH],
     }
     used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
@@ -290,7 +291,7 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
             "tags": ["a"],
             "events_ledger": "ow1 marks",
             "events@s": 5,
-            "events_try_r2": [TOKEN],
+            "events_try_r4": [TOKEN],
         },
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
@@ -324,7 +325,7 @@ def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
         "orderId": "o-1",
         "messageIDs_ledger": "ow1 14d",
         "messageIDs_14d_r1": [HASH],
-        "messageIDs_try_r2": [TOKEN],
+        "messageIDs_try_r4": [TOKEN],
     }
     assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
     assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_0": "messageIDs"}
@@ -358,7 +359,7 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
     assert listed(call.kwargs) == {
         "TableName": "orders",
         "Key": {"shop": "a", "size": 1},
-        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE events_try_r0 ADD events_try_r2 :ow_a",
+        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE events_try_r1,events_try_r2 ADD events_try_r4 :ow_a",
         "ConditionExpression": f"{MARK_LABELLED} AND #ow_m0=:ow_p AND (attribute_exists(#k0) AND attribute_exists(#k1))",
         "ExpressionAttributeNames": {"#k0": "shop", "#k1": "size", "#ow_m0": "events@s"},
         "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
@@ -428,7 +429,7 @@ TOUCHES: list[dict[str, Any]] = [
     {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(events_ledger)"},
     {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(events_all) > :n)"},
     {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "events@s"}},
-    {"ConditionExpression": "a BETWEEN events_try_r3 AND :v"},
+    {"ConditionExpression": "a BETWEEN events_try_r4 AND :v"},
     {"ConditionExpression": "a IN (:v, events_90s_r0.b)"},
 ]
 
@@ -477,8 +478,8 @@ def test_a_new_item_may_have_business_attributes_that_are_called_almost_like_a_l
 
 def test_a_ledgers_attributes_are_those_that_it_makes_and_no_others() -> None:
     sets = ("a_14d_r0", "a_14dt_r5", "a_36h_r1", "a_90m_r2", "a_1s_r3", "a_1500000us_r4", "a_all")
-    theirs = (*sets, "a_ledger", "a_try_r0", "a_try_r3", "a@", "a@s", "a@s.t", "a@%", "a@a\nb")
-    lookalikes = ("a_14d_r6", "a_14d_r00", "a_14d", "a_14w_r0", "a_d_r0", "a_all_r0", "a_try_r4", "a_ledger_", "a_ledgers")
+    theirs = (*sets, "a_ledger", "a_try_r0", "a_try_r4", "a@", "a@s", "a@s.t", "a@%", "a@a\nb")
+    lookalikes = ("a_14d_r6", "a_14d_r00", "a_14d", "a_14w_r0", "a_d_r0", "a_all_r0", "a_try_r5", "a_ledger_", "a_ledgers")
     others = (*lookalikes, "a", "ab", "a.b", "a_", "a_r0", "b_all", "", "xa_all", "a_14d_r0\n")
     terms = SeenIds(attribute="a").terms
     assert [name for name in (*theirs, *others) if belongs(terms, name)] == [*theirs]
@@ -656,7 +657,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
         "a": {"L": [{"N": "1"}]},
         "events_ledger": {"S": "ow1 marks"},
         "events@s": {"N": "5"},
-        "events_try_r2": {"BS": [TOKEN]},
+        "events_try_r4": {"BS": [TOKEN]},
     }
 
 

@@ -43,7 +43,7 @@ def test_the_short_cuts_say_what_boto3_says(value: Any) -> None:
     assert typed({"a": value}) == {"a": TypeSerializer().serialize(value)}
 
 
-@pytest.mark.parametrize("value", [10**38, -(10**38), 10**50, 1.5, object()])
+@pytest.mark.parametrize("value", [10**38, -(10**38), 10**50, 1.5, pytest.param(object(), id="an object")])
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
 def test_what_dynamodb_cannot_hold_is_refused_as_boto3_does(value: Any, wrap: Any) -> None:
     with pytest.raises(Exception) as theirs:  # of whatever type boto3 raises
@@ -61,9 +61,9 @@ def test_a_set_in_one_order_is_sent_in_that_order() -> None:
 @pytest.mark.parametrize(
     ("value", "sent"),
     [
-        ({"b", "a"}, Members(("a", "b"))),
-        (frozenset({2, 1}), Members((1, 2))),
-        ([{"b", "a"}], [Members(("a", "b"))]),
+        pytest.param({"b", "a"}, Members(("a", "b")), id="texts"),
+        pytest.param(frozenset({2, 1}), Members((1, 2)), id="numbers"),
+        pytest.param([{"b", "a"}], [Members(("a", "b"))], id="texts in a list"),
         (({"b": {2, 1}},), [{"b": Members((1, 2))}]),
         ({"a": [1, None]}, {"a": [1, None]}),
         (1.5, 1.5),  # boto3 says what is wrong with it
@@ -156,7 +156,7 @@ def test_bytes_come_back_as_bytes() -> None:
         (1234, 4),
         ({1, 22}, 2 + 3),
         ({"a": {"ab"}}, 3 + 1 + 1 + 2),
-        (object(), 1),
+        pytest.param(object(), 1, id="an object"),
     ],
     ids=repr,
 )

@@ -77,7 +77,7 @@ def test_a_refusal_that_the_ledger_does_not_explain_is_the_callers_own(ledger: L
     ],
 )
 def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: dict[str, Any]) -> None:
-    attempts = {f"{ledger.attribute}_try_r2": binaries(OTHER)}
+    attempts = {f"{ledger.attribute}_try_r4": binaries(OTHER)}
     assert verdict(ledger, {**ENTITY, **held, **attempts}) == Duplicate(M5, ENTITY)
     assert verdict(ledger, {**ENTITY, **held}) == Duplicate(M5, ENTITY)
 
@@ -119,8 +119,14 @@ def test_a_message_before_the_first_of_its_source_is_stale() -> None:
 def test_a_duplicate_of_one_ledger_weighs_more_than_what_another_says() -> None:
     item = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), "events@s": Decimal(7)}
     assert verdict(SeenIds(also=HighWaterMark()), item) == Duplicate(M5, ENTITY)
+    gap = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), "events@s": Decimal(3)}
+    assert verdict(InSequence(also=SeenIds()), gap) == Duplicate(M5, ENTITY)
+
+
+def test_a_mark_that_one_ledger_has_passed_weighs_more_than_what_another_lets_in() -> None:
     both = {**ENTITY, "events@s": Decimal(3), "old@s": Decimal(9)}
-    assert verdict(InSequence(also=HighWaterMark("old")), both) == Stale(M5, 9, ENTITY)
+    for before in (HighWaterMark("old"), InSequence(attribute="old")):
+        assert verdict(HighWaterMark(also=before), both) == Stale(M5, 9, ENTITY)
 
 
 def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
@@ -132,12 +138,12 @@ def test_a_mark_is_an_int_again_and_not_a_decimal() -> None:
 # --- a lost answer ----------------------------------------------------------------------------------------------------
 
 LANDED: list[tuple[Ledger, dict[str, Any]]] = [
-    (SeenIds(), {"messageIDs_14d_r1": binaries(HASH), "messageIDs_try_r2": binaries(TOKEN, OTHER)}),
-    (SeenIds(retention=None), {"messageIDs_all": binaries(HASH), "messageIDs_try_r2": binaries(TOKEN)}),
-    (HighWaterMark(), {"events@s": Decimal(5), "events_try_r2": binaries(TOKEN)}),
+    (SeenIds(), {"messageIDs_14d_r1": binaries(HASH), "messageIDs_try_r4": binaries(TOKEN, OTHER)}),
+    (SeenIds(retention=None), {"messageIDs_all": binaries(HASH), "messageIDs_try_r4": binaries(TOKEN)}),
+    (HighWaterMark(), {"events@s": Decimal(5), "events_try_r4": binaries(TOKEN)}),
     # Meanwhile others have written on top of it.
-    (HighWaterMark(), {"events@s": Decimal(9), "events_try_r2": binaries(TOKEN, OTHER)}),
-    (InSequence(), {"events@s": Decimal(6), "events_try_r2": binaries(TOKEN, OTHER)}),
+    (HighWaterMark(), {"events@s": Decimal(9), "events_try_r4": binaries(TOKEN, OTHER)}),
+    (InSequence(), {"events@s": Decimal(6), "events_try_r4": binaries(TOKEN, OTHER)}),
 ]
 
 
@@ -151,9 +157,9 @@ def test_what_holds_this_calls_own_token_was_written_by_an_earlier_try_of_it(led
 @pytest.mark.parametrize(
     "held",
     [
-        {"messageIDs_try_r2": binaries(OTHER)},
+        {"messageIDs_try_r4": binaries(OTHER)},
         {"messageIDs_try_r1": binaries(TOKEN)},  # tokens of another time
-        {"events_try_r2": binaries(TOKEN)},  # and of another ledger
+        {"events_try_r4": binaries(TOKEN)},  # and of another ledger
         {"messageIDs_14d_r0": binaries(TOKEN)},
     ],
 )
@@ -202,9 +208,27 @@ def test_hashes_where_readable_ids_should_be_are_a_mismatch() -> None:
         verdict(BY_HAND, {"messageIDs": binaries(HASH)})
 
 
-@pytest.mark.parametrize("value", [Decimal(5), "try", None, True, ["try"], {"a": 1}, {"try"}, {Decimal(1)}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        Decimal(5),
+        "try",
+        None,
+        True,
+        ["try"],
+        {"a": 1},
+        {"try"},
+        {Decimal(1)},
+        TOKEN,
+        Binary(TOKEN),
+        [Binary(TOKEN)],
+        [TOKEN],
+        {TOKEN: 1},
+    ],
+    ids=repr,
+)
 def test_something_else_where_the_tokens_should_be_proves_nothing(value: object) -> None:
-    item = {**ENTITY, "messageIDs_try_r2": value}
+    item = {**ENTITY, "messageIDs_try_r4": value}
     assert verdict(SeenIds(), item) == Rejected(M5, ENTITY)
     assert verdict(SeenIds(), {**item, "messageIDs_14d_r1": binaries(HASH)}) == Duplicate(M5, ENTITY)
 
@@ -227,8 +251,12 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
         verdict(ledger, {**ENTITY, **held})
 
 
-@pytest.mark.parametrize("value", ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x")], ids=repr)
-def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(value: object) -> None:
+@pytest.mark.parametrize(
+    "value",
+    ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x"), {Decimal(1)}, {Binary(b"x")}, ["m5"], [{"m5"}], []],
+    ids=repr,
+)
+def test_what_stands_beside_a_ledger_and_is_no_set_of_text_is_the_callers_own(value: object) -> None:
     item = {**ENTITY, "messageIDs": value}
     assert verdict(SeenIds(), {**item, "messageIDs_14d_r1": binaries(HASH)}) == Duplicate(M5, item)
 
@@ -254,6 +282,8 @@ def test_an_entity_with_a_ledger_that_is_known_is_none(ledger: Ledger, held: dic
         (sortable(9), "5", LedgerMismatch),
         ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
         ("5555", "-001", LedgerMismatch),
+        ("9", "-", LedgerMismatch),
+        ("10", sortable(9), LedgerMismatch),
     ],
 )
 def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
@@ -281,7 +311,7 @@ OWN: dict[str, Any] = {
     "messageIDs_14d_r0": binaries(HASH),
     "messageIDs_30dt_r5": {"m1"},
     "messageIDs_all": binaries(HASH),
-    "messageIDs_try_r3": binaries(TOKEN),
+    "messageIDs_try_r4": binaries(TOKEN),
 }
 SECOND: dict[str, Any] = {
     "other_ledger": "ow1 marks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from onewrite import (
     sortable,
 )
 from onewrite.entry import ABSENT, Advance, Entry, Remember, Rule
-from onewrite.label import Slot, is_label, label_slot, labelled_attribute, shows_plain_set
+from onewrite.label import Label, Slot, is_label, label_slot, labelled_attribute, shows_plain_set
 from onewrite.ledger import check_ledger, mark_slot
 
 AnyLedger = SeenIds | HighWaterMark | InSequence
@@ -33,6 +34,7 @@ AnyLedger = SeenIds | HighWaterMark | InSequence
 NOW = 1_790_000_000.0
 DAY = 86_400.0
 MONTH, WEEK = timedelta(days=30), timedelta(days=7)
+CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
 PLAIN = SeenIds(None, readable=True)
@@ -193,10 +195,16 @@ def test_a_second_is_long_enough() -> None:
     assert len(remember(SeenIds(timedelta(seconds=1))).sets.live) == 3
 
 
-@pytest.mark.parametrize("retention", [timedelta.max, timedelta(days=999_999_999)])
-def test_a_retention_that_no_clock_can_count_is_wrong_in_our_words(retention: timedelta) -> None:
-    with pytest.raises(ConfigurationError, match="None to never forget"):
+@pytest.mark.parametrize("retention", [timedelta.max, timedelta(days=999_999_999), CENTURY + timedelta.resolution])
+def test_an_id_is_kept_for_a_hundred_years_at_most(retention: timedelta) -> None:
+    with pytest.raises(ConfigurationError, match=r"a hundred years at most\. Give None to never forget"):
         SeenIds(retention)
+
+
+@pytest.mark.parametrize("now", [0.0, NOW, 1e10])
+def test_a_hundred_years_can_be_counted_by_any_clock(now: float) -> None:
+    sets = remember(SeenIds(CENTURY), M1, now).sets
+    assert sets.present in sets.live
 
 
 def test_the_default_outlives_every_redelivery_that_sqs_makes() -> None:
@@ -286,9 +294,17 @@ def test_a_high_water_mark_lets_in_what_is_above_it(held: Any, sequence: Any, ex
     assert judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held) == expected
 
 
-@pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("", "9"), ("a", "10"), (sortable(9), "10")])
+@pytest.mark.parametrize(("held", "sequence"), [("9", "10"), ("10", "9"), ("a", "10"), ("00", "0"), ("0", "00")])
 def test_digits_of_another_length_are_compared_as_no_text(held: str, sequence: str) -> None:
     with pytest.raises(InvalidMessage, match=r"numbers of different length are in the wrong order.*to_number.*sortable"):
+        judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
+
+
+@pytest.mark.parametrize(
+    ("held", "sequence"), [("", "9"), (" 9", "9"), ("-5", "55"), ("/", "0"), ("$a", "10"), (sortable(9), "10"), ("#", "9")]
+)
+def test_text_that_sorts_before_all_digits_is_no_number_whatever_its_length(held: str, sequence: str) -> None:
+    with pytest.raises(LedgerMismatch, match=rf"The mark of source 's' is {re.escape(repr(held))}.*do not compare"):
         judged(HighWaterMark().entry(at(sequence), NOW), at(sequence), held)
 
 
@@ -382,13 +398,23 @@ TAKES_OVER: dict[str, AnyLedger] = {
 }
 SAME = {("mark", "sequence"), ("sequence", "mark"), ("mark at messageIDs", "sequence at messageIDs")}
 PAIRS = [(one, other) for one, other in product(KEPT, TAKES_OVER) if one != other and (one, other) not in SAME]
-changes = pytest.mark.parametrize(
-    ("before", "now"), [pytest.param(KEPT[one], TAKES_OVER[other], id=f"{one} -> {other}") for one, other in PAIRS]
-)
+# A gapless sequence counts on from the marks before it, and so never looks at another attribute for them.
+WAITS = {("mark", "sequence at messageIDs"), ("sequence", "sequence at messageIDs"), ("mark at messageIDs", "sequence")}
+ONE_WAY = {("sequence", "mark at messageIDs")}
+
+
+def _changes(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
+    named = [pytest.param(KEPT[one], TAKES_OVER[other], id=f"{one} -> {other}") for one, other in pairs]
+    return pytest.mark.parametrize(("before", "now"), named)
+
+
+all_changes = _changes(PAIRS)
+changes = _changes([pair for pair in PAIRS if pair not in WAITS])
+changes_both_ways = _changes([pair for pair in PAIRS if pair not in WAITS | ONE_WAY])
 M2 = Message("m2", source="s", sequence=2)
 
 
-@changes
+@all_changes
 def test_a_ledger_that_was_changed_without_saying_so_is_refused(before: AnyLedger, now: AnyLedger) -> None:
     with pytest.raises(LedgerMismatch, match="also="):
         written(before, M1).judge(now, M1)
@@ -415,7 +441,7 @@ def test_a_store_that_was_not_changed_yet_is_refused_once_the_changed_one_has_wr
             held.judge(before, message)
 
 
-@changes
+@changes_both_ways
 def test_a_change_can_be_taken_back(before: AnyLedger, now: AnyLedger) -> None:
     held = written(before, M1)
     assert held.write(replace(now, also=before), M2) is None
@@ -432,6 +458,18 @@ def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(before: AnyLedger
     also = _named(str(refused.value))
     assert (also.layout, also.attribute) == (before.layout, before.attribute)
     assert held.judge(replace(now, also=also), M1) == Duplicate(M1)
+
+
+@_changes(sorted(WAITS))
+def test_where_a_gapless_sequence_would_wait_the_remedy_says_to_keep_the_attribute(
+    before: AnyLedger, now: AnyLedger
+) -> None:
+    with pytest.raises(LedgerMismatch) as refused:
+        written(before, M1).judge(now, M1)
+    also = _named(str(refused.value))
+    assert (also.layout, also.attribute) == (before.layout, before.attribute)
+    with pytest.raises(ConfigurationError, match="keep the attribute of the ledger before"):
+        replace(now, also=also)
 
 
 def _named(text: str) -> AnyLedger:
@@ -488,24 +526,49 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
 
 
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
-    held = written(HighWaterMark("a"), at(5)) | written(SeenIds(), at(3))
+    held = Held(written(HighWaterMark("a"), at(5)) | written(SeenIds(), at(3), at(7)))
     ledger = HighWaterMark("b", also=(HighWaterMark("a"), SeenIds()))
-    found = Held(held)
-    assert found.judge(ledger, at(3)) == Duplicate(at(3))
-    assert found.judge(ledger, at(4)) == Stale(at(4), 5)
-    assert Held(written(HighWaterMark("a"), at(5))).judge(InSequence(9, "b", also=HighWaterMark("a")), at(4)) == Stale(
-        at(4), 8
-    )
-    assert found.judge(InSequence(6, "b", also=HighWaterMark("a")), at(7)) == Deferred(at(7), 6)
+    assert held.judge(ledger, at(3)) == Duplicate(at(3))
+    assert held.judge(ledger, at(4)) == Stale(at(4), 5)
+    assert held.judge(InSequence(6, "b", also=SeenIds()), at(7)) == Duplicate(at(7))
+    assert held.judge(InSequence(6, "b", also=SeenIds()), at(8)) == Deferred(at(8), 6)
+    for sequence, expected in ((4, Stale(at(4), 5)), (7, Deferred(at(7), 1))):
+        waits, past = InSequence(1, "b").entry(at(sequence), NOW), HighWaterMark("a").look(at(sequence), NOW)
+        for entry in (replace(waits, also=(past,)), replace(waits, own=past, also=(waits.own,))):
+            assert entry.judge(at(sequence), held.look) == expected
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        InSequence(),
+        HighWaterMark(),
+        InSequence(4),
+        (SeenIds(), HighWaterMark()),
+        SeenIds(also=InSequence()),
+        HighWaterMark("steps", also=InSequence()),
+    ],
+)
+def test_a_gapless_sequence_never_moves_where_it_would_wait_for_messages_that_are_done(before: Any) -> None:
+    """It would be told to wait for the first one, which the mark at the place before refuses."""
+    with pytest.raises(
+        ConfigurationError, match=r"InSequence\(attribute='steps'\) would wait for message 4 of a source"
+    ) as wrong:
+        InSequence(4, "steps", also=before)
+    assert "keep the attribute of the ledger before" in str(wrong.value)
+
+
+def test_a_gapless_sequence_follows_marks_at_its_own_attribute_and_ids_at_any() -> None:
+    for before in (InSequence(3), HighWaterMark(), SeenIds(), SeenIds(attribute="events"), (SeenIds(), HighWaterMark())):
+        assert written(HighWaterMark(), at(3)).judge(InSequence(also=before), at(4)) is None
 
 
 @pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
-def test_a_gapless_sequence_that_moved_waits_for_no_message_that_is_done(before: AnyLedger) -> None:
-    """Else the entity would wait for ever."""
-    held = written(before, at(1), at(2), at(3))
-    moved = InSequence(attribute="steps", also=before)
-    outcome = held.judge(moved, at(4))
-    assert not isinstance(outcome, Deferred) or held.judge(moved, at(outcome.expected)) is None
+def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) -> None:
+    held, moved = written(before, at(1), at(2)), HighWaterMark("steps", also=before)
+    assert [held.judge(moved, at(n)) for n in (1, 2)] == [Stale(at(1), 2), Duplicate(at(2))]
+    assert held.write(moved, at(3)) is None
+    assert [held.judge(moved, at(n)) for n in (1, 2, 3, 4)] == [Stale(at(1), 3), Duplicate(at(2)), Duplicate(at(3)), None]
 
 
 # --- ids that were kept by hand ---------------------------------------------------------------------------------------
@@ -527,13 +590,38 @@ def test_a_set_of_ids_without_a_label_is_refused_until_it_is_named(ledger: SeenI
     assert by_hand("m1").judge(changed, M2) is None
 
 
-@pytest.mark.parametrize("held", [["m1"], [{}], frozenset({3})])
-def test_any_set_or_array_is_refused_where_ids_may_have_been_kept_by_hand(held: object) -> None:
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(frozenset({"m2"}), id="another id"),
+        pytest.param(frozenset({""}), id="an empty text"),
+        pytest.param(frozenset({"m1", "m2"}), id="two ids"),
+        pytest.param(frozenset({"m1", 3}), id="an id and a number"),
+        pytest.param(frozenset({"m1", b"x", object()}), id="an id among other things"),
+    ],
+)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), SeenIds(also=HighWaterMark())])
+def test_any_set_of_text_is_refused_where_ids_may_have_been_kept_by_hand(ledger: SeenIds, held: object) -> None:
     with pytest.raises(LedgerMismatch, match="holds a set"):
-        Held({Slot("messageIDs"): held}).judge(SeenIds(), M1)
+        Held({Slot("messageIDs"): held}).judge(ledger, M1)
 
 
-@pytest.mark.parametrize("held", ["text", 3, None, {"any": "thing"}], ids=repr)
+@pytest.mark.parametrize(
+    "held",
+    [
+        "text",
+        3,
+        None,
+        {"any": "thing"},
+        ["m1"],
+        [{}],
+        frozenset(),
+        frozenset({3}),
+        frozenset({b"m1"}),
+        pytest.param(frozenset({object()}), id="a set of something else"),
+    ],
+    ids=repr,
+)
 def test_anything_else_there_is_the_callers_own(held: object) -> None:
     assert Held({Slot("messageIDs"): held}).judge(SeenIds(), M1) is None
 
@@ -629,6 +717,22 @@ def test_a_ledger_of_another_kind_that_moved_is_not_mistaken_for_a_plain_set() -
     assert "readable=True" not in str(refused.value)
 
 
+def test_the_label_of_each_attribute_says_how_it_is_kept_and_may_say_that_its_ledger_is_at_any_other() -> None:
+    terms = SeenIds(attribute="c", also=(SeenIds(WEEK, "b"), SeenIds(MONTH, "b"), HighWaterMark("a"))).terms
+    assert terms.labels == (
+        Label(label_slot("c"), "ow1 14d", ("ow1 14d", "ow1 > b", "ow1 > a"), kept="ow1 14d"),
+        Label(label_slot("b"), "ow1 > c", ("ow1 > c", "ow1 7d", "ow1 30d", "ow1 > a"), kept="ow1 7d"),
+        Label(label_slot("a"), "ow1 > c", ("ow1 > c", "ow1 marks", "ow1 > b"), kept="ow1 marks"),
+    )
+
+
+@pytest.mark.parametrize("attribute", ["messageIDs", "seen"])
+def test_a_place_that_no_ledger_is_named_at_is_not_taken_for_one_that_it_moved_to(attribute: str) -> None:
+    held = Held({label_slot(attribute): "ow1 > elsewhere"})
+    with pytest.raises(LedgerMismatch, match=f"has moved from '{attribute}' to 'elsewhere'"):
+        held.judge(SeenIds(attribute="seen", also=SeenIds()), M1)
+
+
 def test_a_wrong_retention_at_the_place_before_is_told_in_terms_of_that_place() -> None:
     held = written(SeenIds(), M1)
     with pytest.raises(LedgerMismatch, match="kept as '14d', and this store keeps '7d'"):
@@ -703,7 +807,7 @@ def test_the_three_ledgers_are_ledgers() -> None:
         check_ledger(ledger)
 
 
-@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", None, 3, ["a"]])
+@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", "a@", "a@b", "@", None, 3, ["a"]])
 @pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence])
 def test_a_ledger_needs_a_field_of_its_own(make: Any, attribute: Any) -> None:
     with pytest.raises(ConfigurationError, match="name a top-level field of the entity that nothing else uses"):

@@ -134,6 +134,27 @@ def test_a_part_derives_keys_of_its_own() -> None:
     assert message.part("a").child("charge") == Message("m1", source="elsewhere").part("a").child("charge")
 
 
+def test_a_parts_keys_never_change_between_versions() -> None:
+    # They stand in a namespace of the part's own, which no name of a child reaches from without.
+    whole = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+    of_part, of_inner = uuid.uuid5(whole, "2:m15:stock"), uuid.uuid5(whole, "2:m15:stock3:log")
+    assert Message("m1").part("stock").child("charge") == str(uuid.uuid5(of_part, "charge"))
+    assert Message("m1").part("stock").part("log").child("charge") == str(uuid.uuid5(of_inner, "charge"))
+
+
+def test_no_childs_name_leads_into_a_part() -> None:
+    message = Message("m1")
+    keys = [
+        message.child("5:stockcharge"),
+        message.child("5:stock6:charge"),
+        message.part("stock").child("charge"),
+        message.part("").child("5:stockcharge"),
+        message.part("stock").part("charge").child(""),
+        message.part("stock").part("").child("charge"),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
 def test_a_childs_name_that_is_spelt_like_a_part_is_no_part() -> None:
     assert Message("m1").child("1:ab") != Message("m1").part("a").child("b")
 

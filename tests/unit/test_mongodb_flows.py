@@ -276,6 +276,7 @@ def test_a_lost_connection_leaves_as_the_driver_raised_it() -> None:
     with pytest.raises(AutoReconnect) as raised:
         play(write(SeenIds(), upsert=True), error)
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
@@ -283,6 +284,7 @@ def test_where_the_look_fails_too_the_writes_own_failure_is_seen() -> None:
     with pytest.raises(OperationFailure) as raised:
         play(write(SeenIds(), upsert=True), error, AutoReconnect("gone"))
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 def test_where_only_the_look_fails_its_failure_is_seen() -> None:
@@ -290,6 +292,7 @@ def test_where_only_the_look_fails_its_failure_is_seen() -> None:
     with pytest.raises(AutoReconnect) as raised:
         play(write(SeenIds()), NOTHING, gone)
     assert raised.value is gone
+    assert raised.value.__cause__ is None
 
 
 @pytest.mark.parametrize("code", [2, 14, 28, 28664])
@@ -313,6 +316,7 @@ def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_driver
     with pytest.raises(OperationFailure) as raised:
         play(write(SeenIds(), upsert=True), error, None, None)
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 @pytest.mark.parametrize("error", [OperationFailure("no", 17419), DocumentTooLarge("no")])
@@ -336,6 +340,7 @@ def test_nothing_is_looked_for_in_a_transaction_that_is_aborted() -> None:
     with pytest.raises(OperationFailure) as raised:
         play(write(SeenIds(), session=IN_TRANSACTION), error)
     assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 # --- a refusal in a sequence ------------------------------------------------------------------------------------------

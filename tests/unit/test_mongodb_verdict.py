@@ -113,7 +113,9 @@ def test_a_mark_of_another_type_is_a_mismatch(ledger: Ledger, held: Any) -> None
         verdict(ledger, {**ENTITY, "events@": {"s": held}})
 
 
-@pytest.mark.parametrize("held", ["m5", 5, None, {"a": 1}, [HASH, "text"], [{"a": 1}], [[HASH]], 7.0, True], ids=repr)
+@pytest.mark.parametrize(
+    "held", ["m5", 5, None, {"a": 1}, [HASH, "text"], [{"a": 1}], [HASH, {"a": 1}], [[HASH]], 7.0, True], ids=repr
+)
 @pytest.mark.parametrize("slot", ["r4", "r1"])
 def test_a_slot_that_holds_something_else_is_a_mismatch_though_another_has_the_mark(slot: str, held: Any) -> None:
     with pytest.raises(LedgerMismatch, match="set of bytes"):
@@ -144,8 +146,8 @@ def test_something_else_in_place_of_ids_that_are_kept_for_ever_is_a_mismatch(hel
         (SeenIds(), {"events_ledger": "ow1 marks"}, "another kind in 'events'"),
         (HighWaterMark(), {"messageIDs_ledger": "ow1 14d"}, "another kind in 'messageIDs'"),
         (SeenIds(), {"messageIDs": ["m1"]}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": [{"a": 1}]}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": []}, "holds a set, as a handler keeps it"),
+        (SeenIds(), {"messageIDs": [{"a": 1}, "m1", 5]}, "holds a set, as a handler keeps it"),
+        (SeenIds(), {"messageIDs": [""]}, "holds a set, as a handler keeps it"),
     ],
 )
 def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
@@ -157,11 +159,17 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
     ("ledger", "held"),
     [
         (SeenIds(), {"messageIDs": "business"}),
-        (SeenIds(), {"messageIDs": {"a": [1]}}),
+        (SeenIds(), {"messageIDs": {"a": ["m5"]}}),
+        (SeenIds(), {"messageIDs": []}),
+        (SeenIds(), {"messageIDs": [1, None, HASH, True]}),
+        (SeenIds(), {"messageIDs": [{"a": "m5"}]}),
+        (SeenIds(), {"messageIDs": [["m5"]]}),
         (HighWaterMark(), {"events": ["placed"]}),
     ],
 )
-def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(ledger: Ledger, held: dict[str, Any]) -> None:
+def test_what_stands_beside_a_ledger_and_holds_no_text_as_a_set_does_is_the_callers_own(
+    ledger: Ledger, held: dict[str, Any]
+) -> None:
     assert verdict(ledger, {**ENTITY, **held}) == Rejected(M5, {**ENTITY, **held})
 
 
@@ -172,6 +180,9 @@ def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(ledger: Le
         ("9", "10", InvalidMessage),
         (sortable(9), "5", LedgerMismatch),
         ("5555", sortable(9), LedgerMismatch),  # as many letters, and yet no number
+        ("5555", "-001", LedgerMismatch),
+        ("9", "", LedgerMismatch),
+        ("10", sortable(9), LedgerMismatch),
     ],
 )
 def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_refusal(
@@ -202,10 +213,20 @@ def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
     assert [held(slot) for slot in (Slot("b"), Slot("b", "r0"), Slot("a_14d", "r1"))] == [ABSENT] * 3
 
 
-@pytest.mark.parametrize("value", [[{"b": 1}], [["b"]], True, None, 4.5, {"f": 1}], ids=repr)
+@pytest.mark.parametrize("value", [True, None, 4.5, "b", {"f": 1}], ids=repr)
 def test_what_no_ledger_wrote_stays_what_it_is(value: Any) -> None:
     assert lookup({"a": value})(Slot("a")) is value
     assert lookup({"a": {"b": value}})(Slot("a", "b")) is value
+
+
+def test_an_array_is_a_set_whatever_is_in_it_and_what_is_no_mark_is_one_thing() -> None:
+    held = lookup({"a": ["x", {"b": 1}, ["c"], {"d": 2}, b"y", 5], "b": {"r0": [{"x": 1}, [HASH]]}, "c": []})
+    found, only = held(Slot("a")), held(Slot("b", "r0"))
+    assert isinstance(found, frozenset)
+    assert isinstance(only, frozenset)
+    assert len(only) == 1
+    assert found - only == frozenset({"x", b"y", 5})
+    assert held(Slot("c")) == frozenset()
 
 
 def test_a_slot_is_a_path() -> None:
