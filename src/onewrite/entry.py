@@ -20,7 +20,7 @@ ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What all entries of one ledger have in common. In `no_set` may stand anything but a set."""
+    """What all entries of one ledger have in common. In `no_set` may stand anything but a set or a list."""
 
     attribute: str
     attributes: tuple[str, ...]  # its own, and those of the ledgers before it
@@ -197,7 +197,7 @@ class Entry:
         for slot in self.terms.no_label:
             if held(slot) is not ABSENT:
                 raise LedgerMismatch(other_kind(slot, held(slot)))
-        if self.terms.no_set is not None and _is_set_of_text(held(self.terms.no_set)):
+        if self.terms.no_set is not None and isinstance(held(self.terms.no_set), frozenset | list):
             raise LedgerMismatch(
                 f"{self.terms.attribute!r} holds a set, as a handler keeps it that remembers ids by itself, and this ledger does "
                 f'not look there. Give it also=SeenIds(retention=None, readable=True, attribute="{self.terms.attribute}") if '
@@ -206,10 +206,6 @@ class Entry:
 
 
 _WEIGHTS = (Duplicate, Stale, Deferred)
-
-
-def _is_set_of_text(held: object) -> bool:
-    return isinstance(held, frozenset) and any(isinstance(member, str) for member in cast("frozenset[object]", held))
 
 
 def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:

@@ -31,11 +31,18 @@ TOKEN = bytes.fromhex("b84df7")  # of the name "try"
 MARK = HighWaterMark()
 KEY = {"Key": {"orderId": "o-1"}}
 LABELLED = "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0) AND attribute_not_exists(events_ledger)"
+COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}
+
+
+def no_set_in(name: str) -> str:
+    return " AND ".join([f"NOT attribute_type({name},{kind})" for kind in COLLECTIONS])
+
+
 SET_CONDITION = (
-    f"{LABELLED} AND NOT attribute_type(#ow_0,:ow_ss) AND NOT contains(messageIDs_14d_r4,:ow_m0) "
+    f"{LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_14d_r4,:ow_m0) "
     "AND NOT contains(messageIDs_14d_r0,:ow_m0) AND NOT contains(messageIDs_14d_r1,:ow_m0)"
 )
-SET_VALUES = {":ow_l0": "ow1 14d", ":ow_ss": "SS", ":ow_m0": HASH}
+SET_VALUES = {":ow_l0": "ow1 14d", **COLLECTIONS, ":ow_m0": HASH}
 MARK_LABELLED = "(attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
 
 
@@ -124,7 +131,7 @@ def test_readable_ids_are_kept_in_sets_of_text() -> None:
     assert "ADD messageIDs_14dt_r1 :ow_s" in request["UpdateExpression"]
     assert request["ExpressionAttributeValues"] == {
         ":ow_l0": "ow1 14d text",
-        ":ow_ss": "SS",
+        **COLLECTIONS,
         ":ow_m0": "@s/m5",
         ":ow_s": ["@s/m5"],
         ":ow_a": [TOKEN],
@@ -138,7 +145,7 @@ def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
             "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 "
             "ADD messageIDs_all :ow_s,messageIDs_try_r4 :ow_a"
         ),
-        "ConditionExpression": f"{LABELLED} AND NOT attribute_type(#ow_0,:ow_ss) AND NOT contains(messageIDs_all,:ow_m0)",
+        "ConditionExpression": f"{LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_all,:ow_m0)",
         "ExpressionAttributeNames": {"#ow_0": "messageIDs"},
         "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -210,7 +217,7 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     )
     assert request["ConditionExpression"] == (
         "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
-        "AND attribute_not_exists(events_ledger) AND NOT attribute_type(#ow_0,:ow_ss) "
+        f"AND attribute_not_exists(events_ledger) AND {no_set_in('#ow_0')} "
         "AND NOT contains(messageIDs_30d_r5,:ow_m0) AND NOT contains(messageIDs_30d_r0,:ow_m0) "
         "AND NOT contains(messageIDs_30d_r2,:ow_m0) "
         "AND NOT contains(messageIDs_14d_r4,:ow_m1) AND NOT contains(messageIDs_14d_r0,:ow_m1) "
@@ -219,7 +226,7 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     assert request["ExpressionAttributeValues"] == {
         ":ow_l0": "ow1 30d",
         ":ow_l0_1": "ow1 14d",
-        ":ow_ss": "SS",
+        **COLLECTIONS,
         ":ow_m0": HASH,
         ":ow_m1": HASH,
         ":ow_s": [HASH],
@@ -233,7 +240,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
     assert spelt_out(request, "ConditionExpression") == (
         "(attribute_not_exists(ids_ledger) OR ids_ledger=:ow_l0 OR ids_ledger=:ow_l0_1) "
         "AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l1 OR messageIDs_ledger=:ow_l1_1) "
-        "AND NOT attribute_type(ids,:ow_ss) AND NOT contains(ids_14d_r4,:ow_m0) AND NOT contains(ids_14d_r0,:ow_m0) "
+        f"AND {no_set_in('ids')} AND NOT contains(ids_14d_r4,:ow_m0) AND NOT contains(ids_14d_r0,:ow_m0) "
         "AND NOT contains(ids_14d_r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
     )
     assert request["UpdateExpression"].startswith("SET ids_ledger=:ow_l0,messageIDs_ledger=:ow_l1 REMOVE ids_14d_r2,")

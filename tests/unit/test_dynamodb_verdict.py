@@ -244,6 +244,9 @@ def test_something_else_where_the_tokens_should_be_proves_nothing(value: object)
         (SeenIds(), {"events_ledger": "ow1 marks"}, r"another kind in 'events'.*also=HighWaterMark\(attribute='events'\)"),
         (HighWaterMark(), {"messageIDs_ledger": "ow1 14d"}, "another kind in 'messageIDs'"),
         (SeenIds(), {"messageIDs": {"m1"}}, "holds a set, as a handler keeps it that remembers ids by itself"),
+        (SeenIds(), {"messageIDs": {Decimal(1)}}, "holds a set"),
+        (SeenIds(), {"messageIDs": {Binary(b"x")}}, "holds a set"),
+        (SeenIds(), {"messageIDs": ["m5"]}, "holds a set"),
     ],
 )
 def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
@@ -253,10 +256,10 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
 
 @pytest.mark.parametrize(
     "value",
-    ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x"), {Decimal(1)}, {Binary(b"x")}, ["m5"], [{"m5"}], []],
+    ["x", Decimal(1), {"a": 1}, None, True, Binary(b"x")],
     ids=repr,
 )
-def test_what_stands_beside_a_ledger_and_is_no_set_of_text_is_the_callers_own(value: object) -> None:
+def test_what_stands_beside_a_ledger_and_is_no_set_is_the_callers_own(value: object) -> None:
     item = {**ENTITY, "messageIDs": value}
     assert verdict(SeenIds(), {**item, "messageIDs_14d_r1": binaries(HASH)}) == Duplicate(M5, item)
 

@@ -39,10 +39,10 @@ def guard(
 
 
 IDS_LABEL = {"messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": {"$exists": False}}
-NO_TEXTS = {"messageIDs": {"$not": {"$elemMatch": {"$type": "string"}}}}
+NO_ARRAY = {"messageIDs": {"$not": {"$type": "array"}}}
 LACKS = {
     **IDS_LABEL,
-    **NO_TEXTS,
+    **NO_ARRAY,
     "messageIDs_14d.r4": {"$ne": HASH},
     "messageIDs_14d.r0": {"$ne": HASH},
     "messageIDs_14d.r1": {"$ne": HASH},
@@ -50,7 +50,7 @@ LACKS = {
 LACKS_ALL = {
     **IDS_LABEL,
     "messageIDs_ledger": {"$in": [None, "ow1 all"]},
-    **NO_TEXTS,
+    **NO_ARRAY,
     "messageIDs_all": {"$ne": HASH},
 }
 LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$ne": "@s/m5"}}
@@ -174,7 +174,7 @@ def test_a_callers_own_alternatives_stay_beside_the_ledgers() -> None:
 def test_where_a_caller_and_the_ledger_ask_about_one_field_the_ledgers_part_goes_beside_it() -> None:
     query = {"_id": 1, "messageIDs": {"$gt": 5}, "events_ledger": "note", "$and": [{"c": 1}], "$or": [{"a": 1}]}
     rest = {name: value for name, value in LACKS.items() if name not in query}
-    ours = [NO_TEXTS, {"events_ledger": {"$exists": False}}]
+    ours = [NO_ARRAY, {"events_ledger": {"$exists": False}}]
     assert guard(SeenIds(), query).filter == {**query, **rest, "$and": [{"c": 1}, *ours]}
     piped = guard(SeenIds(), query, [{"$set": {"a": 1}}]).filter
     assert piped == {**query, **rest, "$and": [{"c": 1}, *OBJECT, *ARRAY, *ours]}
@@ -229,7 +229,7 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
         **QUERY,
         "messageIDs_ledger": {"$in": [None, "ow1 30d", "ow1 14d"]},
         "events_ledger": {"$exists": False},
-        **NO_TEXTS,
+        **NO_ARRAY,
         "messageIDs_30d.r5": {"$ne": HASH},
         "messageIDs_30d.r0": {"$ne": HASH},
         "messageIDs_30d.r2": {"$ne": HASH},

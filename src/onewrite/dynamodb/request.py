@@ -29,6 +29,7 @@ _OURS = re.compile(r"[#:]ow_\w+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)  # no reserved word has an underscore in it
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
+_COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}  # in which a handler may keep ids by itself
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 
 
@@ -126,7 +127,8 @@ def _conditions(shape: Shape, words: _Words) -> list[str]:
         parts.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
     parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in shape.terms.no_label])
     if shape.terms.no_set is not None:
-        parts.append(f"NOT attribute_type({words(name_of(shape.terms.no_set))},:ow_ss)")
+        name = words(name_of(shape.terms.no_set))
+        parts.extend([f"NOT attribute_type({name},{kind})" for kind in _COLLECTIONS])
     for n, change in enumerate(shape.changes):
         parts.extend(_lacks(change, n, words) if isinstance(change, RememberShape) else [_is_past(change, n)])
     return parts
@@ -171,7 +173,7 @@ def _label_values(n: int, label: Label) -> list[str]:
 
 def _constants(terms: Terms) -> dict[str, str]:
     """The values that are the same for all messages."""
-    values = {} if terms.no_set is None else {":ow_ss": "SS"}
+    values = {} if terms.no_set is None else {**_COLLECTIONS}
     for n, label in enumerate(terms.labels):
         values.update(zip(_label_values(n, label), label.accepts, strict=True))
     return values

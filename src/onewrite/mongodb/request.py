@@ -118,7 +118,7 @@ def _labelled(terms: Terms) -> dict[str, Any]:
     fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
     fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
     if terms.no_set is not None:
-        fields[path_of(terms.no_set)] = {"$not": {"$elemMatch": {"$type": "string"}}}
+        fields[path_of(terms.no_set)] = {"$not": {"$type": "array"}}
     return fields
 
 
