@@ -321,7 +321,7 @@ def _before(also: object) -> list[Ledger]:
 
 
 def _looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
-    return tuple([look(message, now) for look in terms.looks])
+    return tuple([look(message, now) for look in terms.looks]) if terms.looks else ()
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(attribute)}(?:_ledger|{sets}|_try_r[0-{ATTEMPT_SLOTS - 1}]|@.*)", re.DOTALL)
 
 
+@lru_cache(maxsize=4096)  # callers name the same attributes again and again
 def belongs(terms: Terms, name: str) -> bool:
     """Is this attribute one that the store's own ledger makes, or those before it?"""
     return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)

@@ -139,7 +139,8 @@ class Flows:
         return self._ledger.entry(message, self._clock())
 
     def _write(self, message: Message, now: float, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
-        yield from self._check_collection(guarded.entry)
+        if self._fields or keeps_text(guarded.entry):
+            yield from self._check_collection(guarded.entry)
         upsert = guarded.upsert
         failure: Exception | None = None
         for turn in range(1, _ROUNDS + 1):

@@ -26,6 +26,7 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(attribute)}(?:_ledger|_all|_\d+(?:d|h|m|s|us)t?|@)")
 
 
+@lru_cache(maxsize=4096)  # callers name the same fields again and again
 def belongs(terms: Terms, name: str) -> bool:
     """Is this field one that the store's own ledger makes, or those before it?"""
     return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)

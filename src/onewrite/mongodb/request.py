@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from onewrite.entry import Advance, Change, Entry, Remember, Sets, Terms
+from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.label import Slot
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
@@ -173,14 +173,19 @@ def _fold(entry: Entry, update: Document) -> dict[str, Any]:
     if isinstance(entry.own, Remember):
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
         ours["$push"] = {path: entry.own.mark}
-        if dead := entry.shape.dead:
-            ours["$unset"] = {path_of(slot): "" for slot in dead}
+        if dead := _dead(entry.shape):
+            ours["$unset"] = dead
     else:
         ours["$set"] = {**ours["$set"], path: entry.own.mark}
     folded = dict(update)
     for operator, change in ours.items():
         folded[operator] = {**update.get(operator, {}), **change}
     return folded
+
+
+@lru_cache(maxsize=64)
+def _dead(shape: Shape) -> dict[str, str]:
+    return {path_of(slot): "" for slot in shape.dead}
 
 
 @lru_cache(maxsize=64)
