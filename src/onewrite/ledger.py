@@ -58,6 +58,7 @@ class SeenIds:
     The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
     enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
     entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
+    With both, the set is one as handlers keep it by hand: an id that stands in it alone counts for every source.
 
     `also` names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be
     off by a 56th of the retention.
@@ -103,17 +104,16 @@ class SeenIds:
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
-        _check(message, now)
-        mark = _text(message) if self.readable else _hash(message)
-        return Entry(self.terms, Remember(self._sets(now), mark), _looks(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), _looks(self.terms, message, now))
 
     def look(self, message: Message, now: float) -> Remember:
-        """What must not be there, where another ledger has taken this one's place."""
-        if self.readable:
-            # A set that was kept by hand has the ids alone.
-            aliases = (message.id,) if self.retention is None and _text(message) != message.id else ()
-            return Remember(self._sets(now), _text(message), aliases)
-        return Remember(self._sets(now), _hash(message))
+        """The mark that must not be there."""
+        _check(message, now)
+        if not self.readable:
+            return Remember(self._sets(now), _hash(message))
+        # A set without end may have been kept by hand before, and then has the ids alone.
+        by_hand = self.retention is None and message.source and not message.parts
+        return Remember(self._sets(now), _text(message), (message.id,) if by_hand else ())
 
     def _sets(self, now: float) -> Sets:
         if self.retention is None:
@@ -178,10 +178,10 @@ class InSequence:
     def __post_init__(self) -> None:
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
-        if any(each.layout == self.layout and each.attribute != self.attribute for each in _before(self.also)):
+        if any((each.layout, each.attribute) != (self.layout, self.attribute) for each in _before(self.also)):
             raise ConfigurationError(
-                f"InSequence(attribute={self.attribute!r}) would wait for message {self.first} of a source whose mark stands in another "
-                "attribute: keep the attribute of the ledger before, whose marks it continues."
+                f"InSequence(also=...) would wait for message {self.first} of every source, which another ledger holds already: change to "
+                "HighWaterMark(also=...) first. InSequence may follow that one as it is, and continues its marks."
             )
         object.__setattr__(self, "terms", _terms(self))
 

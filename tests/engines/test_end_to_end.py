@@ -151,9 +151,19 @@ def disorder(workers: Workers, choice: random.Random, *, size: int, kills: int, 
 def finish(workers: Workers) -> None:
     """Until the queue is empty, and those who are still at work have ended in order."""
     workers.until(lambda: workers.queue.counts() == (0, 0))
+    workers.until(lambda: all(hears_sigterm(process) for process in workers.processes))  # one may have been started just now
     for process in workers.processes:
         process.terminate()
     assert {process.wait(PATIENCE) for process in workers.processes} == {0, -signal.SIGKILL}
+
+
+def hears_sigterm(process: subprocess.Popen[bytes]) -> bool:
+    """Has it a handler of its own for the signal, as the kernel tells it? One that has ended needs none."""
+    status = Path(f"/proc/{process.pid}/status")
+    if process.poll() is not None or not status.parent.parent.is_dir():
+        return True
+    (caught,) = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def effects(store: Store) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from onewrite.dynamodb.attempt import Attempt, new_attempt
 from onewrite.dynamodb.layout import belongs, lookup, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_record, guard_update
 from onewrite.dynamodb.values import Spell, plain, sendable, size, typed, typed_value
-from onewrite.dynamodb.verdict import refused
+from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.ledger import Ledger, check_ledger
@@ -139,6 +139,7 @@ class Flows:
             return outcome
         if _is_too_large(error):
             raise self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held) from error
+        check_tokens(attempt, held or {})
         raise error
 
     def _held(self, call: Call) -> Flow[Entity | None]:

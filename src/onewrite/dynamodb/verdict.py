@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import cast
 
+from boto3.dynamodb.types import Binary
+
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.layout import attempts_name, lookup, without_ledger
+from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 
 
@@ -27,3 +30,14 @@ def _landed(attempt: Attempt, item: Entity) -> bool:
     """Did an earlier try of this very call write to the item?"""
     tokens: object = item.get(attempts_name(attempt.entry.terms.attribute, attempt.ring.present))
     return isinstance(tokens, AbstractSet) and attempt.token in cast("AbstractSet[object]", tokens)
+
+
+def check_tokens(attempt: Attempt, item: Entity) -> None:
+    """Raise where something else stands in the place of the tokens."""
+    name = attempts_name(attempt.entry.terms.attribute, attempt.ring.present)
+    held: object = item.get(name, frozenset())
+    if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
+        raise LedgerMismatch(
+            f"{name!r} holds something else than the tokens of attempts: another writer uses it. Give the ledger an attribute of its "
+            "own, or repair the entity."
+        )

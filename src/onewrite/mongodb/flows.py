@@ -103,12 +103,14 @@ class Flows:
                     return Applied(message, response=reply)
             found = yield from self._look(entity, native)
             if found is not None or raced is None:
-                break  # else it was deleted meanwhile
+                break
+            yield from self._wait(entry, entity, native)  # else it was deleted meanwhile, or no majority has it yet
         if found is None and raced is not None:
             raise raced
         outcome = unmatched(entry, message, found)
         if isinstance(outcome, Rejected) and raced is not None:
-            outcome = yield from self._confirmed(entry, message, entity, native)
+            yield from self._wait(entry, entity, native)
+            outcome = unmatched(entry, message, (yield from self._look(entity, native)))
         return (yield from self._settled(outcome, entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
@@ -212,8 +214,8 @@ class Flows:
             raise
         return None, reply
 
-    def _confirmed(self, entry: Entry, message: Message, entity: Document, native: Document) -> Flow[Outcome]:
-        """Look again once what stood in the way is safe.
+    def _wait(self, entry: Entry, entity: Document, native: Document) -> Flow[None]:
+        """Wait until what stood in the way is safe.
 
         A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
         that matches nothing waits for the same, and says so.
@@ -221,7 +223,6 @@ class Flows:
         nothing: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
         options = {name: native[name] for name in ("session", "comment") if name in native}
         yield Call("update_one", (nothing, {"$unset": {path_of(entry.terms.labels[0].slot): ""}}), options)
-        return unmatched(entry, message, (yield from self._look(entity, native)))
 
     def _look(self, entity: Document, native: Document) -> Flow[Document | None]:
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}

@@ -14,6 +14,8 @@ from onewrite.outcome import Outcome, Rejected
 
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE = frozenset({10334, 17419, 17420})
+# Unauthorized, AuthenticationFailed, and rate limits (of MongoDB, and of services that speak like it): no word of the document.
+_UNWILLING = frozenset({13, 18, 462, 16500})
 # BadValue, TypeMismatch, PathNotViable, and $concatArrays on no array: maybe the caller's fault, maybe a broken ledger.
 _CONTENT = frozenset({2, 14, 28, 28664})
 
@@ -27,7 +29,9 @@ def unmatched(entry: Entry, message: Message, document: Document | None) -> Outc
 
 def says_nothing_was_done(error: Exception) -> bool:
     """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
-    return isinstance(error, OperationFailure) and not isinstance(error, WriteConcernError | ExecutionTimeout)
+    if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
+        return False
+    return error.code not in _UNWILLING
 
 
 def is_of_entity(error: DuplicateKeyError, entity: Mapping[str, Any]) -> bool:
