@@ -9,6 +9,7 @@ are kept: a store that is set up otherwise would look in the wrong place and let
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -178,11 +179,7 @@ class InSequence:
     def __post_init__(self) -> None:
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
-        if any((each.layout, each.attribute) != (self.layout, self.attribute) for each in _before(self.also)):
-            raise ConfigurationError(
-                f"InSequence(also=...) would wait for message {self.first} of every source, which another ledger holds already: change to "
-                "HighWaterMark(also=...) first. InSequence may follow that one as it is, and continues its marks."
-            )
+        self._check_before(_before(self.also))
         object.__setattr__(self, "terms", _terms(self))
 
     @property
@@ -192,6 +189,19 @@ class InSequence:
     @property
     def remedy(self) -> str:
         return _FEWER_SOURCES
+
+    def _check_before(self, before: Sequence[Ledger]) -> None:
+        """Refuse what would wait for ever for a message that is done: the marks of this ledger are not where it was noted."""
+        if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
+            raise ConfigurationError(
+                f"InSequence(attribute={self.attribute!r}) would wait for message {self.first} of a source whose mark stands in another "
+                "attribute: keep the attribute of the ledger before, whose marks it continues."
+            )
+        if before and self.first == 1 and not any(each.layout == self.layout for each in before):
+            raise ConfigurationError(
+                "InSequence(also=...) would wait for message 1 of every source, which the ledger before may hold already: say with first= "
+                "where to go on; or change to HighWaterMark(also=...) first, whose marks InSequence continues as they are."
+            )
 
     @property
     def layout(self) -> str:

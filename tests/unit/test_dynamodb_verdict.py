@@ -120,7 +120,7 @@ def test_a_duplicate_of_one_ledger_weighs_more_than_what_another_says() -> None:
     item = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), "events@s": Decimal(7)}
     assert verdict(SeenIds(also=HighWaterMark()), item) == Duplicate(M5, ENTITY)
     gap = {**ENTITY, "messageIDs_14d_r1": binaries(HASH), "events@s": Decimal(3)}
-    assert verdict(InSequence(also=SeenIds()), gap) == Duplicate(M5, ENTITY)
+    assert verdict(InSequence(2, also=SeenIds()), gap) == Duplicate(M5, ENTITY)
 
 
 def test_a_mark_that_one_ledger_has_passed_weighs_more_than_what_another_lets_in() -> None:

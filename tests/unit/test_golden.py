@@ -45,7 +45,7 @@ MESSAGES = [
         sequence=sortable(49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898),
     ),
 ]
-FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-1", source="order-9", sequence=1)]
+FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-3", source="order-9", sequence=1)]
 KINDS = list(LEDGERS)
 
 

@@ -432,15 +432,15 @@ def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raise
 
 
 def test_an_insert_of_what_was_deleted_meanwhile_is_tried_again() -> None:
-    outcome, steps = play(insert(SeenIds()), lost_race(), None, "the answer")
+    outcome, steps = play(insert(SeenIds()), lost_race(), None, "nothing matched", "the answer")
     assert outcome == Applied(M5)
-    assert methods(steps) == ["insert_one", "find_one", "insert_one"]
+    assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
 
 
 def test_an_insert_of_what_comes_and_goes_is_the_drivers_failure_in_the_end() -> None:
     errors = [lost_race() for _ in range(6)]
     with pytest.raises(DuplicateKeyError) as raised:
-        play(insert(SeenIds()), *[answer for error in errors for answer in (error, None)])
+        play(insert(SeenIds()), *[answer for error in errors for answer in (error, None, "nothing matched")])
     assert raised.value is errors[-1]
 
 

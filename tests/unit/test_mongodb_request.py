@@ -53,7 +53,7 @@ LACKS_ALL = {
     **NO_ARRAY,
     "messageIDs_all": {"$ne": HASH},
 }
-LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$ne": "@s/m5"}}
+LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
 DROPS = {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""}
 MARKS_LABEL = {"events_ledger": {"$in": [None, "ow1 marks"]}, "messageIDs_ledger": {"$exists": False}}
 ALONE = {"events@.s.0": {"$exists": False}}

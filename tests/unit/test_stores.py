@@ -55,7 +55,7 @@ class Collection:
         self.requests.append("insert")
         raise DuplicateKeyError("E11000", 11000)
 
-    def update_one(self, query: Any, update: Any, *, upsert: bool) -> Any:
+    def update_one(self, query: Any, update: Any, *, upsert: bool = False) -> Any:
         self.requests.append("upsert" if upsert else "update")
         if upsert:
             raise DuplicateKeyError("E11000", 11000)
@@ -71,7 +71,7 @@ class AsyncTable(Table):
 
 
 class AsyncCollection(Collection):
-    async def update_one(self, query: Any, update: Any, *, upsert: bool) -> Any:
+    async def update_one(self, query: Any, update: Any, *, upsert: bool = False) -> Any:
         raise AssertionError
 
 
@@ -174,7 +174,7 @@ def test_a_duplicate_key_that_is_never_the_entitys_own_passes_through_in_the_end
         guarded.insert_one(M1, {"_id": 1})
     with pytest.raises(DuplicateKeyError):
         guarded.update_one(M1, {"_id": 1}, {"$set": {"a": 1}}, upsert=True)
-    assert collection.requests == ["insert", "find"] * 6 + ["upsert", "find", "update", "find"] * 3
+    assert collection.requests == ["insert", "find", "update"] * 6 + ["upsert", "find", "update", "find"] * 3
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------
