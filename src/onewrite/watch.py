@@ -41,7 +41,8 @@ class Watch:
             self._say(
                 "size",
                 f"The ledger of an entity has {size} bytes, which DynamoDB bills in every write of it and MongoDB reads and "
-                "rewrites: give SeenIds a shorter retention, or one entity fewer messages. Said once for this store.",
+                "rewrites. SeenIds takes less with a shorter retention, and every ledger with fewer messages or sources for one entity. "
+                "Said once for this store.",
             )
         if sources > MANY_SOURCES:
             self._say(

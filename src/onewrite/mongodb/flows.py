@@ -94,21 +94,25 @@ class Flows:
         guarded = guard_insert(entry, document, native)
         yield from self._check_collection(entry, inserts=True)
         entity = {"_id": document["_id"]}
+        if entry.follows_gap:  # such a message creates nothing
+            there = yield from self._look(entity, native)
+            return (yield from self._settled(unmatched(entry, message, there), entry, entity, native))
         raced: DuplicateKeyError | None = None
-        found: Document | None = None
         for _ in range(_ROUNDS):
-            if not entry.follows_gap:  # such a message creates nothing
-                raced, reply = yield from self._create(guarded, entity, native)
-                if raced is None:
-                    return Applied(message, response=reply)
-            found = yield from self._look(entity, native)
-            if found is not None or raced is None:
-                break
-            yield from self._wait(entry, entity, native)  # else it was deleted meanwhile, or no majority has it yet
-        if found is None and raced is not None:
-            raise raced
+            created = yield from self._create(message, guarded, entity, native)
+            if isinstance(created, Applied):
+                return created
+            raced, found = created
+            if found is not None:
+                return (yield from self._met(message, entry, found, native))
+            yield from self._wait(entry, entity, native)  # it was deleted meanwhile, or no majority has it yet
+        raise cast("DuplicateKeyError", raced)
+
+    def _met(self, message: Message, entry: Entry, found: Document, native: Document) -> Flow[Outcome]:
+        """What an insert means that met the entity."""
+        entity = {"_id": found["_id"]}
         outcome = unmatched(entry, message, found)
-        if isinstance(outcome, Rejected) and raced is not None:
+        if isinstance(outcome, Rejected):
             yield from self._wait(entry, entity, native)
             outcome = unmatched(entry, message, (yield from self._look(entity, native)))
         return (yield from self._settled(outcome, entry, entity, native))
@@ -201,18 +205,24 @@ class Flows:
         found = unmatched(entry, message, (yield from self._look(entity, native)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
 
-    def _create(self, document: Document, entity: Document, native: Document) -> Flow[tuple[DuplicateKeyError | None, Any]]:
+    def _create(
+        self, message: Message, document: Document, entity: Document, native: Document
+    ) -> Flow[Applied | tuple[DuplicateKeyError, Document | None]]:
+        """Create the entity, or say what stood in the way and what is there."""
+        raced: DuplicateKeyError
         try:
             reply = yield Call("insert_one", (document,), dict(native))
         except DuplicateKeyError as error:
-            if is_of_entity(error, entity):
-                return error, None
-            raise
+            if not is_of_entity(error, entity):
+                raise
+            raced = error
         except (OperationFailure, DocumentTooLarge) as error:
             if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
                 raise self._too_large(document) from error
             raise
-        return None, reply
+        else:
+            return Applied(message, response=reply)
+        return raced, (yield from self._look(entity, native))
 
     def _wait(self, entry: Entry, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
