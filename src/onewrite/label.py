@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 FORMAT = "ow1"  # the version of what is stored
@@ -31,6 +32,12 @@ def label_slot(attribute: str) -> Slot:
 def labelled_attribute(name: str, text: object) -> str | None:
     """The attribute whose ledger has its label in the field of that name, if it is a label."""
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) and is_label(text) else None
+
+
+def labelled(fields: Iterable[tuple[str, object]]) -> tuple[set[str], set[str]]:
+    """The attributes whose ledgers have left their labels among these fields, and those of them that hold ids themselves."""
+    found = {attribute: text for name, text in fields if (attribute := labelled_attribute(name, text)) is not None}
+    return {*found}, {attribute for attribute, text in found.items() if shows_plain_set(text)}
 
 
 def is_label(text: object) -> bool:

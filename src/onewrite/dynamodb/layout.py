@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.values import raw
 from onewrite.entry import ABSENT, Lookup, Terms
-from onewrite.label import Slot, labelled_attribute, shows_plain_set
+from onewrite.label import Slot, labelled
 from onewrite.ledger import SLOTS
 from onewrite.outcome import Entity
 
@@ -49,12 +49,7 @@ def _is_made_by(attribute: str, name: str) -> bool:
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
     """The item without the store's own ledger, and without any other that has left its label in it."""
-    others, plain = set[str](), set[str]()
-    for name, value in item.items():
-        if (other := labelled_attribute(name, _text(value))) is not None:
-            others.add(other)
-            if shows_plain_set(_text(value)):
-                plain.add(other)
+    others, plain = labelled([(name, _text(value)) for name, value in item.items()])
     return {
         name: value
         for name, value in item.items()

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.errors import LedgerMismatch
-from onewrite.label import Slot, labelled_attribute, shows_plain_set
+from onewrite.label import Slot, labelled
 from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
@@ -38,12 +38,7 @@ def _is_made_by(attribute: str, name: str) -> bool:
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
     """The document without the store's own ledger, and without any other that has left its label in it."""
-    others, plain = set[str](), set[str]()
-    for name, value in document.items():
-        if (other := labelled_attribute(name, value)) is not None:
-            others.add(other)
-            if shows_plain_set(value):
-                plain.add(other)
+    others, plain = labelled(document.items())
     return {
         name: value
         for name, value in document.items()
