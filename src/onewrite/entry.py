@@ -63,8 +63,7 @@ class Shape(NamedTuple):
         return tuple([slot for change in self.changes if isinstance(change, RememberShape) for slot in change.sets.dead])
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(NamedTuple):
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
 
     sets: Sets
@@ -85,8 +84,7 @@ class Remember:
         return Duplicate(message, entity) if any(mark in marks for marks in sets for mark in spellings) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(NamedTuple):
     """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`)."""
 
     slot: Slot
@@ -159,8 +157,7 @@ _UNSORTABLE = (
 Change: TypeAlias = Remember | Advance
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only."""
 
     terms: Terms

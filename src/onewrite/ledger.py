@@ -240,9 +240,14 @@ _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 def mark_slot(attribute: str, message: Message) -> Slot:
     """Where the mark of the message's source stands. Two sources, or two parts of one, never share it."""
+    return _mark_slot(attribute, message.source, message.parts)
+
+
+@lru_cache(maxsize=1024)  # a process reads few sources, again and again
+def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     # What is escaped has two digits behind each "%", so "%+" and a lone "%" stand for themselves.
-    parts = [f"%+{part.translate(_ESCAPES)}" for part in message.parts]
-    return Slot(f"{attribute}@", message.source.translate(_ESCAPES) + "".join(parts) or "%")
+    escaped = [f"%+{part.translate(_ESCAPES)}" for part in parts]
+    return Slot(f"{attribute}@", source.translate(_ESCAPES) + "".join(escaped) or "%")
 
 
 @lru_cache(maxsize=256)

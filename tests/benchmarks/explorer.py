@@ -14,12 +14,12 @@ from typing import Any
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.explorer import explore
-from onewrite.testing.judge import Judge
-from onewrite.testing.schedule import Bounds
-from onewrite.testing.search import Search
-from onewrite.testing.standins import moto_tables, new_collection
-from onewrite.testing.trial import Subject
+from onewrite.testing.explorer.explore import explore
+from onewrite.testing.explorer.judge import Judge
+from onewrite.testing.explorer.schedule import Bounds
+from onewrite.testing.explorer.search import Search
+from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.benchmarks.measure import Plan, Row
 
 ON_MONGOMOCK = 1e6 / 300  # microseconds

@@ -16,7 +16,7 @@ from pymongo import MongoClient
 from onewrite import Applied, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.benchmarks.measure import Plan, Row, expect, message_ids, ratio, take_turns
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_dynamodb import TABLE, orders

@@ -11,7 +11,7 @@ from pymongo import MongoClient, WriteConcern
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.ledger import Ledger
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import Mongod
+from onewrite.testing.servers.engines import Mongod
 from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
 
 BUSINESS: dict[str, Any] = {"$set": {"status": "SHIPPED"}, "$inc": {"shipments": 1}}

@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import Dynoxide, Mongod, dynamo_client, dynamo_resource
+from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client, dynamo_resource
 from tests.benchmarks.measure import Plan, Row, expect
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_dynamodb import TABLE, orders

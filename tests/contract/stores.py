@@ -22,8 +22,8 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
-from onewrite.testing.mongomock_truth import AsyncStandInCollection
-from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.testing.standins.mongomock_truth import AsyncStandInCollection
 
 NOW = 1_790_000_000.0
 AWS: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}

@@ -10,7 +10,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.proxy import FaultProxy, MongoProxy

@@ -19,7 +19,7 @@ from pymongo import AsyncMongoClient, MongoClient
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.servers import REGION, Dynoxide, Mongod, dynamo_client
+from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pymongo.errors import PyMongoError
 
 from onewrite import Message, SeenIds
-from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import Apply, Delivery, Store, Verdict, applied, store_on, verdict
 from tests.engines.workers import PATIENCE, SPAWN, acknowledge
 from tests.support.engines import dynoxide_binary, mongod_binary, require

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onewrite import InSequence, SeenIds
-from onewrite.testing.servers import REGION, dynamo_client
+from onewrite.testing.servers.engines import REGION, dynamo_client
 from tests.engines.stores import Store, create_table, store_on
 from tests.support.moto_server import MotoServer
 

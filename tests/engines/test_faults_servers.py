@@ -15,10 +15,10 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, NetworkTimeout, Ope
 from onewrite import Applied, ConfigurationError, Duplicate, Message, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.faults import Crash, Faults
-from onewrite.testing.machine import Machine
-from onewrite.testing.servers import Dynoxide, Mongod
-from onewrite.testing.tap import is_async
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.testing.taps.faults import Crash, Faults
+from onewrite.testing.taps.tap import is_async
 from tests.engines.stores import async_dynamo, create_table
 
 if TYPE_CHECKING:

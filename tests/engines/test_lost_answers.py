@@ -19,7 +19,7 @@ from botocore.retries.standard import ExponentialBackoff
 
 from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.testing.servers import dynamo_client, dynamo_resource
+from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
 from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import State, addition, dynamo_state
 from tests.support.proxy import Fault, FaultProxy

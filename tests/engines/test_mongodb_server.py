@@ -30,7 +30,7 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import Mongod
+from onewrite.testing.servers.engines import Mongod
 from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import increment, mongo_state
 from tests.support.engines import mongod_binary, require

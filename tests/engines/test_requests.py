@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Outcome, Rejected, Stale
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import dynamo_client
+from onewrite.testing.servers.engines import dynamo_client
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import addition, increment
 from tests.support.proxy import FaultProxy, MongoProxy

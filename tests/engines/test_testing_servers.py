@@ -18,9 +18,10 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite import ConfigurationError
-from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod, process, programs
-from onewrite.testing.process import free_port, listening
-from onewrite.testing.servers import DynamoDBServer, Dynoxide, Mongod
+from onewrite.testing import ProgramMissing, dynamodb_local, dynoxide, mongod
+from onewrite.testing.servers import process, programs
+from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
+from onewrite.testing.servers.process import free_port, listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a death signal is Linux's")
@@ -168,7 +169,7 @@ def test_a_server_without_its_launcher_starts_as_well(monkeypatch: pytest.Monkey
     require(dynoxide_binary)
     server = Dynoxide()
     server.stop()  # there is nothing to stop yet
-    monkeypatch.setattr("onewrite.testing.process.sys.platform", "darwin")
+    monkeypatch.setattr("onewrite.testing.servers.process.sys.platform", "darwin")
     with server:
         assert server.client().list_tables()["TableNames"] == []
 

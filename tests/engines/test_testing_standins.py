@@ -14,8 +14,8 @@ from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
-from onewrite.testing.moto_values import size
-from onewrite.testing.servers import Dynoxide
+from onewrite.testing.servers.engines import Dynoxide
+from onewrite.testing.standins.moto_values import size
 
 REFUSED = "ValidationException"
 NOT_MET = "ConditionalCheckFailedException"

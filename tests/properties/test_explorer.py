@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import Message
-from onewrite.testing.explorer import explore
-from onewrite.testing.judge import Judge, Shown
-from onewrite.testing.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
-from onewrite.testing.search import Search
-from onewrite.testing.standins import new_collection
-from onewrite.testing.trial import Subject
+from onewrite.testing.explorer.explore import explore
+from onewrite.testing.explorer.judge import Judge, Shown
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
+from onewrite.testing.explorer.search import Search
+from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.standins.stores import new_collection
 
 Handler: TypeAlias = Callable[[Message], object]
 Program: TypeAlias = dict[str, list[tuple[str, str]]]  # for each message what its handler does, and to which entity

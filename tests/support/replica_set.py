@@ -13,7 +13,7 @@ from typing import Any, Self
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 
-from onewrite.testing.servers import Mongod
+from onewrite.testing.servers.engines import Mongod
 
 _START_SECONDS = 60.0
 # The first would step down when it has not heard of the others for this long, and it shall not.

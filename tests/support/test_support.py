@@ -19,8 +19,8 @@ from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 
 from onewrite.testing import ProgramMissing
-from onewrite.testing.process import free_port
-from onewrite.testing.servers import Dynoxide, Mongod, dynamo_client
+from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
+from onewrite.testing.servers.process import free_port
 
 from . import engines
 from .engines import dynoxide_binary, mongod_binary, require

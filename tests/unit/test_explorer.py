@@ -20,9 +20,9 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.explorer import Explorer, Progress, explore
-from onewrite.testing.report import IncompleteExploration, Report
-from onewrite.testing.standins import moto_tables, new_collection
+from onewrite.testing.explorer.exploration import IncompleteExploration, Report
+from onewrite.testing.explorer.explore import Explorer, Progress, explore
+from onewrite.testing.standins.stores import moto_tables, new_collection
 
 Handler = Callable[[Message], Any]
 MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
@@ -573,7 +573,7 @@ def test_requests_that_have_no_spelling_are_explored_without_a_memory_of_them() 
 
 
 def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onewrite.testing.judge.MOST_ORDERS", 2)
+    monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
     assert "There are more orders of the messages than 2: not all were tried for what is expected." in str(report)
@@ -881,7 +881,7 @@ def test_an_exploration_that_is_cut_short_warns() -> None:
 
 
 def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("onewrite.testing.explorer._SILENCE", 0.0)
+    monkeypatch.setattr("onewrite.testing.explorer.explore._SILENCE", 0.0)
     told: list[Progress] = []
     on_mongodb(guarded_by(SeenIds()), MESSAGES[:1], progress=told.append)
     assert [progress.schedules for progress in told] == list(range(1, len(told) + 1))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.deliveries import Answer, Crew, current
-from onewrite.testing.faults import Crash
-from onewrite.testing.request import Request
+from onewrite.testing.explorer.calls import Answer, Crew, current
+from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.traffic import Request
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import Applied, Duplicate, Message
-from onewrite.testing.deliveries import Answer
-from onewrite.testing.difference import difference
-from onewrite.testing.faults import Crash
-from onewrite.testing.judge import Finding, Shown
-from onewrite.testing.report import Counterexample, Report, ShownStep, counterexample, words
-from onewrite.testing.request import Request
-from onewrite.testing.schedule import Bounds, Delivery, Fault, Step, Taken
-from onewrite.testing.trial import Happening
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.exploration import Counterexample, Report, ShownStep, counterexample, words
+from onewrite.testing.explorer.judge import Finding, Shown
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, Taken
+from onewrite.testing.explorer.trial import Happening
+from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.traffic import Request
 
 WRITE = Request("orders", "UpdateItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=True, tables=("orders",))
 READ = Request("orders", "GetItem", {"Key": {"id": "o-1"}}, (("orders", "o-1"),), writes=False, tables=("orders",))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.deliveries import Answer
-from onewrite.testing.request import Request
-from onewrite.testing.schedule import Board, Bounds, Delivery, Fault, Step, Taken, faults_for, independent
-from onewrite.testing.search import _spelt
-from onewrite.testing.token import decode, encode
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.replay import decode, encode
+from onewrite.testing.explorer.schedule import Board, Bounds, Delivery, Fault, Step, Taken, faults_for, independent
+from onewrite.testing.explorer.search import _spelt
+from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
 WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",))

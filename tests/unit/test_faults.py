@@ -19,12 +19,12 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.dynamodb_tap import client_of
-from onewrite.testing.failures import driver_retries
-from onewrite.testing.faults import Crash, Faults
-from onewrite.testing.request import Request
-from onewrite.testing.standins import moto_tables, new_collection
-from onewrite.testing.tap import kind_of
+from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.taps.dynamodb import client_of
+from onewrite.testing.taps.failures import driver_retries
+from onewrite.testing.taps.faults import Crash, Faults
+from onewrite.testing.taps.tap import kind_of
+from onewrite.testing.taps.traffic import Request
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD n :one"}
 MESSAGE = Message("m-1")

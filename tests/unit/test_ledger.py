@@ -538,7 +538,7 @@ def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferre
     assert held.judge(InSequence(6, "b", also=SeenIds()), at(8)) == Deferred(at(8), 6)
     for sequence, expected in ((4, Stale(at(4), 5)), (7, Deferred(at(7), 1))):
         waits, past = InSequence(1, "b").entry(at(sequence), NOW), HighWaterMark("a").look(at(sequence), NOW)
-        for entry in (replace(waits, also=(past,)), replace(waits, own=past, also=(waits.own,))):
+        for entry in (waits._replace(also=(past,)), waits._replace(own=past, also=(waits.own,))):
             assert entry.judge(at(sequence), held.look) == expected
 
 

@@ -18,10 +18,10 @@ from pymongo.errors import DuplicateKeyError
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection
-from onewrite.testing import machine as machine_module
-from onewrite.testing.canonical import NotCanonicalError, canonical, digest
-from onewrite.testing.machine import Machine
-from onewrite.testing.standins import MakeTable, moto_tables, new_collection
+from onewrite.testing.model import machine as machine_module
+from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from botocore.exceptions import EndpointConnectionError, NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
 from onewrite.aws_lambda import Handler, Report, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.aws_lambda.report import Result
+from onewrite.batch.report import Result
 from onewrite.sqs import Worker, backoff
 from onewrite.sqs.decisions import Settlement, extension, is_passing, lambda_record, settlement, unsettled
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection

@@ -25,10 +25,10 @@ from pymongo.results import UpdateResult
 from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing import dynamodb_tap, mongodb_request
-from onewrite.testing.request import Request, commute, describe
-from onewrite.testing.standins import moto_tables, new_collection
-from onewrite.testing.tap import is_async, kind_of, send, tap
+from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.taps import dynamodb, mongodb_methods
+from onewrite.testing.taps.tap import is_async, kind_of, send, tap
+from onewrite.testing.taps.traffic import Request, commute, describe
 
 LEDGERS = [SeenIds(), SeenIds(retention=None), HighWaterMark(), InSequence()]
 MESSAGE = Message("m-1", source="s", sequence=1)
@@ -181,8 +181,7 @@ def test_a_table_that_is_not_there_raises_what_it_would_raise(table: Any) -> Non
 )
 def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
     found = [
-        dynamodb_tap.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys
-        for value in (typed, plain)
+        dynamodb.request_of("t", "GetItem", {"TableName": "t", "Key": {"id": value}}, {}).keys for value in (typed, plain)
     ]
     assert found[0] == found[1]
     assert found[0] is not None
@@ -212,7 +211,7 @@ def test_typed_and_plain_keys_are_the_same_key(typed: Any, plain: Any) -> None:
     ],
 )
 def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, arguments: Any, keys: Any, tables: Any) -> None:
-    found = dynamodb_tap.request_of("store", method, arguments, {"t": ("pk",)})
+    found = dynamodb.request_of("store", method, arguments, {"t": ("pk",)})
     assert (found.keys, found.tables) == (keys, tables)
 
 
@@ -230,7 +229,7 @@ def test_a_call_names_its_tables_and_keys_where_they_are_known(method: str, argu
     ],
 )
 def test_a_call_is_known_to_write_or_only_to_read(method: str, arguments: Any, writes: bool) -> None:
-    assert dynamodb_tap.request_of("store", method, arguments, {}).writes is writes
+    assert dynamodb.request_of("store", method, arguments, {}).writes is writes
 
 
 @pytest.mark.parametrize("ledger", LEDGERS)
@@ -401,7 +400,7 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
     ],
 )
 def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: Any) -> None:
-    assert mongodb_request.request_of("c", "c", method, arguments, {}).keys == keys
+    assert mongodb_methods.request_of("c", "c", method, arguments, {}).keys == keys
 
 
 @pytest.mark.parametrize(
@@ -415,7 +414,7 @@ def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: 
 )
 def test_ids_that_are_one_id_to_the_server_are_one_key(one: Any, other: Any) -> None:
     found = [
-        mongodb_request.request_of("c", "c", "find_one", {"filter": {"_id": {"$eq": value}}}, {}).keys
+        mongodb_methods.request_of("c", "c", "find_one", {"filter": {"_id": {"$eq": value}}}, {}).keys
         for value in (one, other)
     ]
     assert found[0] == found[1]
@@ -477,7 +476,7 @@ def test_a_collation_of_the_collection_makes_one_of_different_ids() -> None:
     ],
 )
 def test_a_pipeline_touches_the_collections_that_it_names(stages: Any, tables: Any, writes: bool) -> None:
-    found = mongodb_request.request_of("c", "c", "aggregate", {"pipeline": stages}, {})
+    found = mongodb_methods.request_of("c", "c", "aggregate", {"pipeline": stages}, {})
     assert (found.tables, found.writes, found.keys) == (tables, writes, None)
 
 
@@ -575,7 +574,7 @@ def test_the_kinds_of_stores_are_told_apart(table: Any, collection: Any) -> None
 
 def test_tapping_imports_no_driver() -> None:
     program = (
-        "import sys, onewrite.testing.tap, onewrite.testing.faults, onewrite.testing.machine; "
+        "import sys, onewrite.testing.taps.tap, onewrite.testing.taps.faults, onewrite.testing.model.machine; "
         "print(*{'boto3', 'botocore', 'pymongo', 'bson', 'moto', 'mongomock'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

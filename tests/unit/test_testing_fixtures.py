@@ -10,14 +10,19 @@ from pathlib import Path
 import boto3
 import pytest
 
-import onewrite.testing.servers
-import onewrite.testing.standins
-from onewrite.testing.standins import MakeCollection, MakeTable
+import onewrite.testing.servers.engines
+import onewrite.testing.standins.stores
+from onewrite.testing.standins.stores import MakeCollection, MakeTable
 
 # A pytest inside this process forgets what it was the first to import: drivers with types of their own would be there twice.
 DRIVERS = [
     import_module(name)
-    for name in ("pymongo", "botocore.exceptions", "onewrite.testing.servers", "onewrite.testing.mongomock_truth")
+    for name in (
+        "pymongo",
+        "botocore.exceptions",
+        "onewrite.testing.servers.engines",
+        "onewrite.testing.standins.mongomock_truth",
+    )
 ]
 
 
@@ -25,7 +30,7 @@ DRIVERS = [
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
     """Run pytest on these tests, with our plugin and no other, and no engine anywhere."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setattr("onewrite.testing.programs.MONGOD_PACKAGES", ())
+    monkeypatch.setattr("onewrite.testing.servers.programs.MONGOD_PACKAGES", ())
     monkeypatch.setenv("PATH", "")
     for name in ("ONEWRITE_MONGOD", "ONEWRITE_DYNOXIDE", "ONEWRITE_DYNAMODB_LOCAL"):
         monkeypatch.delenv(name, raising=False)
@@ -129,9 +134,9 @@ def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: 
 
 def test_an_engine_runs_once_for_all_tests(run: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
-    monkeypatch.setattr("onewrite.testing.programs._is_program", lambda _: True)
-    monkeypatch.setattr("onewrite.testing.process.Server.start", lambda server: starts.append(server.name))
-    monkeypatch.setattr("onewrite.testing.servers.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
+    monkeypatch.setattr("onewrite.testing.servers.programs._is_program", lambda _: True)
+    monkeypatch.setattr("onewrite.testing.servers.process.Server.start", lambda server: starts.append(server.name))
+    monkeypatch.setattr("onewrite.testing.servers.engines.find_dynamodb_local", lambda: (Path("java"), Path("jar")))
     for name in ("MONGOD", "DYNOXIDE"):
         monkeypatch.setenv(f"ONEWRITE_{name}", "a-program")
     result = run("""

@@ -12,7 +12,7 @@ import mongomock  # noqa: F401  # pytester forgets what was first imported insid
 import pytest
 
 import onewrite.mongodb
-import onewrite.testing.session  # noqa: F401  # the same
+import onewrite.testing.explorer.session  # noqa: F401  # the same
 
 Run: TypeAlias = Callable[..., pytest.RunResult]
 

@@ -28,7 +28,7 @@ from onewrite import ConfigurationError, HighWaterMark, Message, OnewriteError, 
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import StandInLies, dynamodb_stream_event, mongod, mongomock_collection, moto_table
-from onewrite.testing.standins import moto_tables
+from onewrite.testing.standins.stores import moto_tables
 
 FIRST = Message("m1", source="s", sequence=1)
 
@@ -76,7 +76,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     ("use", "module", "extra"),
     [
         (lambda: moto_table().__enter__(), "moto", "testing"),
-        (lambda: mongomock_collection().__enter__(), "onewrite.testing.mongomock_truth", "testing,mongodb"),
+        (lambda: mongomock_collection().__enter__(), "onewrite.testing.standins.mongomock_truth", "testing,mongodb"),
         (mongod, "pymongo", "mongodb"),
         (lambda: dynamodb_stream_event((None, {"orderId": "o-1"})), "onewrite.dynamodb.values", "dynamodb"),
     ],

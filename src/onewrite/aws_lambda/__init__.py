@@ -4,15 +4,14 @@ The event source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]
 for success.
 """
 
-from onewrite.aws_lambda.handler import (
-    Handler,
-    Options,
+from onewrite.aws_lambda.decorators import (
     dynamodb_stream_handler,
     kafka_handler,
     kinesis_handler,
     sqs_handler,
 )
-from onewrite.aws_lambda.report import EveryRecordFailed, Report, Result
+from onewrite.batch.handler import Handler, Options
+from onewrite.batch.report import EveryRecordFailed, Report, Result
 
 __all__ = [
     "EveryRecordFailed",

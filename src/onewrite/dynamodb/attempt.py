@@ -7,9 +7,9 @@ serves all ledgers and any number of writers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
+from typing import NamedTuple
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
@@ -22,8 +22,7 @@ _ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
 _TOKEN_BYTES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One call: what it asks of the entity, and the token that says which marks are its own."""
 
     message: Message

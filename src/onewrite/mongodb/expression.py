@@ -22,7 +22,7 @@ _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def check_filter(terms: Terms, query: object) -> None:
-    if not isinstance(query, Mapping):
+    if type(query) is not dict and not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
         _check_path(terms, path)
@@ -39,7 +39,7 @@ def check_document(terms: Terms, document: object) -> None:
 
 
 def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
-    if isinstance(update, Mapping):
+    if type(update) is dict or isinstance(update, Mapping):
         _check_operators(terms, fields, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
@@ -50,9 +50,10 @@ def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
 
 def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
     """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value."""
-    for names in (("_id",), fields):
-        if names and all(name in query for name in names):
-            return {name: _one_value(name, query[name]) for name in names}
+    if "_id" in query:
+        return {"_id": _one_value("_id", query["_id"])}
+    if fields and query.keys() >= {*fields}:
+        return {name: _one_value(name, query[name]) for name in fields}
     wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
     raise InvalidUpdate(
         f"The filter has the fields {[*query]!r}, and none that names one entity: a redelivery could take effect on another one. "
@@ -62,6 +63,8 @@ def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _one_value(name: str, value: Any) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if _is_eq(value):
         value = value["$eq"]
     elif _has_operators(value):
@@ -72,8 +75,6 @@ def _one_value(name: str, value: Any) -> Any:
 
 
 def _has_operators(value: object) -> bool:
-    if type(value) in _SCALARS:
-        return False
     if isinstance(value, re.Pattern | Regex):
         return True
     return isinstance(value, Mapping) and any(str(key).startswith("$") for key in cast("Document", value))
@@ -137,7 +138,7 @@ def _check_operators(terms: Terms, fields: tuple[str, ...], update: Document) ->
                 f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                 "use $set and $unset."
             )
-        if not isinstance(change, Mapping):
+        if type(change) is not dict and not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
             _check_written(terms, fields, path)
@@ -163,6 +164,8 @@ def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
 
 def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
     _check_path(terms, path)
+    if not fields:  # the usual case
+        return
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(

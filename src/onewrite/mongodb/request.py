@@ -7,9 +7,8 @@ Each group of a ledger's slots is one field of the document: {"messageIDs_ledger
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
@@ -20,8 +19,7 @@ from onewrite.mongodb.layout import Document, path_of
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
+class Guarded(NamedTuple):
     """A write that is ready to be sent, and where to look if it did not match."""
 
     entry: Entry

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
 
-from onewrite.aws_lambda import Report, Result
+from onewrite.batch.report import Report, Result
 
 Received: TypeAlias = Mapping[str, Any]
 """A message as ReceiveMessage gives it."""

@@ -16,8 +16,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from onewrite.aws_lambda import Handler
-from onewrite.aws_lambda.sources import SQS
+from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
 from onewrite.sqs.decisions import LONGEST_HIDDEN, Received, backoff, extension, lambda_record, settlement
 from onewrite.sqs.queue import Queue, default_client, logger
@@ -37,7 +36,7 @@ def new_attempt() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _HeldMessages:
     """What was received, and since when SQS hides it at the earliest."""
 
     messages: Sequence[Received]
@@ -137,12 +136,12 @@ class Worker:
             messages = queue.receive(MaxNumberOfMessages=self.batch_size, WaitTimeSeconds=wait)
             if messages:
                 self._stop.busy = True
-                self._take(queue, _Batch(messages, since))
+                self._take(queue, _HeldMessages(messages, since))
                 self._stop.busy = False
             elif messages is not None and self.stop_when_empty:
                 return
 
-    def _take(self, queue: Queue, batch: _Batch) -> None:
+    def _take(self, queue: Queue, batch: _HeldMessages) -> None:
         if self._stop.asked:  # while SQS was being asked
             queue.hide([(message, 0) for message in batch.messages])
             return
@@ -153,11 +152,11 @@ class Worker:
         queue.delete(settled.done)
         queue.hide(settled.again)
 
-    def _seconds_left(self, batch: _Batch) -> float:
+    def _seconds_left(self, batch: _HeldMessages) -> float:
         return min(batch.since + LONGEST_HIDDEN, self._stop.deadline) - self.clock()
 
     @contextmanager
-    def _kept_hidden(self, queue: Queue, batch: _Batch) -> Generator[None, None, None]:
+    def _kept_hidden(self, queue: Queue, batch: _HeldMessages) -> Generator[None, None, None]:
         """However long it takes. It ends before the batch is settled, lest it hides again what was to come soon."""
         over = threading.Event()
         thread = threading.Thread(target=self._extend, args=(queue, batch, over), name="onewrite-visibility", daemon=True)
@@ -168,7 +167,7 @@ class Worker:
             over.set()
             thread.join()
 
-    def _extend(self, queue: Queue, batch: _Batch, over: threading.Event) -> None:
+    def _extend(self, queue: Queue, batch: _HeldMessages, over: threading.Event) -> None:
         held = batch.messages
         while held and not self.pause(over, queue.visibility / _BEATS):
             seconds = extension(queue.visibility, self.clock() - batch.since)
@@ -193,7 +192,7 @@ def _check_wiring(queue_url: object, handler: object) -> None:
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) of "
             "onewrite.aws_lambda, and give the worker what that makes of it."
         )
-    if handler.source is not SQS:
+    if "aws:sqs" not in handler.source.origins:
         raise ConfigurationError(
             f"This handler takes batches of {handler.source.name}, not of SQS: decorate with @sqs_handler."
         )

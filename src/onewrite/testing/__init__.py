@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from onewrite.testing.context import lambda_context
     from onewrite.testing.errors import ProgramMissing, StandInLies
     from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
-    from onewrite.testing.explorer import explore
-    from onewrite.testing.faults import Crash, Faults
-    from onewrite.testing.servers import dynamodb_local, dynoxide, mongod
-    from onewrite.testing.standins import mongomock_collection, moto_table
+    from onewrite.testing.explorer.explore import explore
+    from onewrite.testing.servers.engines import dynamodb_local, dynoxide, mongod
+    from onewrite.testing.standins.stores import mongomock_collection, moto_table
+    from onewrite.testing.taps.faults import Crash, Faults
 
 __all__ = [
     "Crash",
@@ -34,20 +34,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Crash": "faults",
-    "Faults": "faults",
+    "Crash": "taps.faults",
+    "Faults": "taps.faults",
     "ProgramMissing": "errors",
     "StandInLies": "errors",
-    "dynamodb_local": "servers",
+    "dynamodb_local": "servers.engines",
     "dynamodb_stream_event": "events",
-    "dynoxide": "servers",
-    "explore": "explorer",
+    "dynoxide": "servers.engines",
+    "explore": "explorer.explore",
     "kafka_event": "events",
     "kinesis_event": "events",
     "lambda_context": "context",
-    "mongod": "servers",
-    "mongomock_collection": "standins",
-    "moto_table": "standins",
+    "mongod": "servers.engines",
+    "mongomock_collection": "standins.stores",
+    "moto_table": "standins.stores",
     "sqs_event": "events",
 }
 

@@ -234,7 +234,7 @@ def _event_name(old: Item | None, new: Item | None) -> str:
 def _typed_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
         from onewrite.dynamodb.values import typed  # noqa: PLC0415  # who tests without DynamoDB may lack boto3
-        from onewrite.testing.moto_values import size  # noqa: PLC0415  # the same
+        from onewrite.testing.standins.moto_values import size  # noqa: PLC0415  # the same
     held = {name: typed(image) for name, image in images.items()}
     shown = {name: {field: _in_json(value) for field, value in image.items()} for name, image in held.items()}
     return {**shown, "SizeBytes": sum(size(image) for image in held.values())}

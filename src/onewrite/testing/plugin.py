@@ -10,10 +10,10 @@ import pytest
 from onewrite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from onewrite.testing.faults import Faults
-    from onewrite.testing.servers import DynamoDBLocal, Dynoxide, Mongod
-    from onewrite.testing.session import Explore, Session
-    from onewrite.testing.standins import MakeCollection, MakeTable
+    from onewrite.testing.explorer.session import Explore, Session
+    from onewrite.testing.servers.engines import DynamoDBLocal, Dynoxide, Mongod
+    from onewrite.testing.standins.stores import MakeCollection, MakeTable
+    from onewrite.testing.taps.faults import Faults
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
@@ -39,7 +39,7 @@ def _positive(text: str) -> int:
 @pytest.fixture
 def moto_table() -> Iterator[MakeTable]:
     """`moto_table("orders", key="orderId")`: an empty table, there until the test ends."""
-    from onewrite.testing.standins import moto_tables  # noqa: PLC0415  # it costs nothing where it is not used
+    from onewrite.testing.standins.stores import moto_tables  # noqa: PLC0415  # it costs nothing where it is not used
 
     with moto_tables() as make:
         yield make
@@ -48,7 +48,7 @@ def moto_table() -> Iterator[MakeTable]:
 @pytest.fixture
 def mongomock_collection() -> MakeCollection:
     """`mongomock_collection("orders")`: an empty collection."""
-    from onewrite.testing.standins import new_collection  # noqa: PLC0415  # the same
+    from onewrite.testing.standins.stores import new_collection  # noqa: PLC0415  # the same
 
     return new_collection
 
@@ -56,34 +56,34 @@ def mongomock_collection() -> MakeCollection:
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Mongod]:
     """A MongoDB for the whole run, or a skip. `mongod.collection("orders")` is empty."""
-    from onewrite.testing import servers  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
-    with servers.mongod() as server:
+    with engines.mongod() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def dynoxide() -> Iterator[Dynoxide]:
     """A DynamoDB engine for the whole run, or a skip. `dynoxide.table("orders")` is empty."""
-    from onewrite.testing import servers  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
-    with servers.dynoxide() as server:
+    with engines.dynoxide() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def dynamodb_local() -> Iterator[DynamoDBLocal]:
     """Amazon's DynamoDB Local for the whole run, or a skip. `dynamodb_local.table("orders")` is empty."""
-    from onewrite.testing import servers  # noqa: PLC0415  # the same
+    from onewrite.testing.servers import engines  # noqa: PLC0415  # the same
 
-    with servers.dynamodb_local() as server:
+    with engines.dynamodb_local() as server:
         yield server
 
 
 @pytest.fixture
 def faults() -> Iterator[Callable[[Any], Faults]]:
     """`faults(store)`: as `onewrite.testing.Faults`, and a fault that no request has met fails the test at its end."""
-    from onewrite.testing.faults import Faults  # noqa: PLC0415  # the same
+    from onewrite.testing.taps.faults import Faults  # noqa: PLC0415  # the same
 
     planned: list[Faults] = []
 
@@ -99,13 +99,13 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Explore:
     """`onewrite.testing.explore`, obeying the command line."""
-    from onewrite.testing.session import Explore  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.session import Explore  # noqa: PLC0415  # the same
 
     return Explore(_session(request.config), request.node.nodeid)
 
 
 def _session(config: pytest.Config) -> Session:
-    from onewrite.testing.session import Session  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.session import Session  # noqa: PLC0415  # the same
 
     schedules, token = config.getoption("onewrite_schedules"), config.getoption("onewrite_replay")
     return config.stash.setdefault(_SESSION, Session(schedules, token))
@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     token: str | None = config.getoption("onewrite_replay")
     if token is None:
         return
-    from onewrite.testing.token import read  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.replay import read  # noqa: PLC0415  # the same
 
     try:
         read(token)

@@ -1,0 +1,238 @@
+"""The handler of a batch that a decorator makes of a function of one message."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast, get_args
+
+from onewrite.batch import workers
+from onewrite.batch.lanes import Lanes
+from onewrite.batch.report import EveryRecordFailed, Report, Result, log, logger, where
+from onewrite.batch.source import Response, Source
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.flow import meter
+from onewrite.identity import Identity, record_id
+from onewrite.message import Message
+from onewrite.metrics import Hook
+from onewrite.outcome import Outcome
+
+Returned: TypeAlias = Outcome | Sequence[Outcome] | None
+Ending: TypeAlias = Outcome | tuple[Outcome, ...] | BaseException | None
+R = TypeVar("R", bound=Returned | Awaitable[Returned])
+
+_OUTCOMES: tuple[type, ...] = get_args(Outcome)
+
+
+class Options(TypedDict, total=False):
+    """What each decorator takes beside the identity."""
+
+    max_workers: int
+    margin: float
+    raise_when_all_fail: bool
+    on_outcome: Hook | None
+    clock: Callable[[], float]
+    monotonic: Callable[[], float]
+
+
+class Handler(Generic[R]):
+    """What Lambda calls with a batch.
+
+    - `max_workers`: how many records of a standard queue, groups of a FIFO queue or partitions of Kafka are under way at a
+      time: in threads, or as tasks where the function is `async`. A stream is one lane: no number speeds it up.
+    - `margin`: with less than this many seconds left to the invocation no record is taken any more. It grows to one and a
+      half times the slowest record of the batch. The function's timeout must leave room for it.
+    - `raise_when_all_fail`: raise `EveryRecordFailed`, rather than to return every record.
+    - `on_outcome(message, outcome, seconds)`: called for each record that was processed, where it was: in its thread. The
+      message is None where the identity failed; the outcome is what the function returned, or the exception.
+    - `clock`, `monotonic`: epoch seconds for the age of messages, and seconds for durations.
+    """
+
+    __name__: str
+
+    def __init__(
+        self,
+        each: Callable[[Message], R],
+        source: Source,
+        identity: Identity,
+        *,
+        max_workers: int = 1,
+        margin: float = 1.0,  # some requests and the answer's way back
+        raise_when_all_fail: bool = False,
+        on_outcome: Hook | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check(each, identity, max_workers, margin, on_outcome)
+        self.each = each
+        self.source = source
+        self._identity = identity
+        self._max_workers = max_workers
+        self._margin = margin
+        self._raise_when_all_fail = raise_when_all_fail
+        self._on_outcome = on_outcome
+        self._clock, self._monotonic = clock, monotonic
+        self._is_async = _is_async(each)
+        functools.update_wrapper(self, each, updated=())  # its name and docstring; its attributes might hide ours
+        self._name = getattr(each, "__qualname__", type(each).__name__)
+
+    def __call__(self, event: Any, context: Any = None) -> Response:
+        """The answer to a batch: what must come again."""
+        report = self.run(event, context)
+        if self._raise_when_all_fail and report.failed and not any(result.settled for result in report.results):
+            raise EveryRecordFailed(
+                f"{self._name}: none of {len(report.results) + len(report.returned)} records was settled."
+            )
+        return report.response
+
+    def run(self, event: Any, context: Any = None) -> Report:
+        """The same work as a value."""
+        started, now = self._monotonic(), self._clock()
+        records, of_each = self.source.open(event)
+        lanes = Lanes(of_each)
+        batch = workers.Batch(records, lanes, _time_left(context), self._margin)
+        self._work(batch, min(self._max_workers, lanes.width))
+        if (outside := meter.get()) is not None:
+            outside.requests += batch.requests
+        if batch.exit is not None:
+            raise batch.exit
+        report = self._report(records, lanes.remaining, batch, now, self._monotonic() - started)
+        log(self._name, self.source.name, report)
+        return report
+
+    def _work(self, batch: workers.Batch, count: int) -> None:
+        if self._is_async:
+            workers.in_tasks(batch, self._aprocess, count)
+        elif count > 1:
+            workers.in_threads(batch, self._process, count)
+        else:
+            workers.work(batch, self._process)
+
+    def _process(self, record: Any) -> Result:
+        started, message = self._monotonic(), None
+        returned: Ending
+        try:
+            message = self._identify(record)
+            returned = _checked(self.each(message))
+        except BaseException as error:
+            if workers.is_exit(error):
+                raise
+            returned = error
+        return self._result(record, message, returned, self._monotonic() - started)
+
+    async def _aprocess(self, record: Any) -> Result:
+        started, message = self._monotonic(), None
+        try:
+            message = self._identify(record)
+            returned: Any = self.each(message)
+            returned = _checked(await returned if inspect.isawaitable(returned) else returned)
+        except BaseException as error:
+            if workers.is_exit(error) or workers.is_cancelled(error):
+                raise
+            returned = error
+        return self._result(record, message, returned, self._monotonic() - started)
+
+    def _identify(self, record: Any) -> Message:
+        if not isinstance(record, dict):
+            raise InvalidMessage(f"The record is a {type(record).__name__}, not an object: nothing can be read from it.")
+        message = cast("object", self._identity(cast("dict[str, Any]", record)))
+        if isinstance(message, Message):
+            return message
+        _discard(message)
+        raise TypeError(f"The identity returned a {type(message).__name__}, not a Message.")
+
+    def _result(self, record: Any, message: Message | None, returned: Ending, seconds: float) -> Result:
+        if self._on_outcome is not None:
+            self._tell(self._on_outcome, message, returned, seconds)
+        if isinstance(returned, BaseException):
+            return Result(record, record_id(record), message, (), returned, seconds)
+        outcomes = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+        return Result(record, record_id(record), message, outcomes, None, seconds)
+
+    def _tell(self, hook: Hook, message: Message | None, returned: Ending, seconds: float) -> None:
+        """What the hook raises is no failure of the record."""
+        try:
+            hook(message, returned, seconds)
+        except BaseException as error:
+            if workers.is_exit(error):
+                raise
+            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, where(error))
+
+    def _report(
+        self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Batch, now: float, seconds: float
+    ) -> Report:
+        sent = [moment for moment in map(self.source.sent, records) if not math.isnan(moment)]
+        return Report(
+            response=self.source.response(records[position] for position in remaining),
+            results=tuple(batch.results[position] for position in sorted(batch.results)),
+            returned=tuple(records[position] for position in remaining if position not in batch.results),
+            oldest_seconds=max(0.0, now - min(sent)) if sent else None,
+            requests=batch.requests,
+            seconds=seconds,
+        )
+
+
+def _checked(returned: object) -> Outcome | tuple[Outcome, ...] | None:
+    """What a function may return, a sequence as a tuple. An empty one is settled: the message touched nothing."""
+    if returned is None or isinstance(returned, _OUTCOMES):
+        return cast("Outcome | None", returned)
+    kind = f"a {type(returned).__name__}"
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
+        raise _not_returned(kind, returned)
+    outcomes = tuple(cast("Sequence[object]", returned))
+    strangers = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
+    if strangers:
+        raise _not_returned(f"{kind} with a {type(strangers[0]).__name__}", *strangers)
+    return cast("tuple[Outcome, ...]", outcomes)
+
+
+def _not_returned(what: str, *values: object) -> TypeError:
+    for value in values:
+        _discard(value)
+    remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
+    return TypeError(f"The function returned {what}: return an Outcome, a sequence of them, or None{remedy}.")
+
+
+def _discard(value: object) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # or it would warn that nobody awaited it
+
+
+def _is_async(each: Any) -> bool:
+    """Whether calling it gives an awaitable, under whatever it is wrapped in."""
+    while each is not None:
+        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
+            return True
+        each = each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
+    return False
+
+
+def _time_left(context: Any) -> Callable[[], float] | None:
+    """In seconds. A context of a worker or a test may know of no deadline."""
+    ask = getattr(context, "get_remaining_time_in_millis", None)
+    if not callable(ask):
+        return None
+
+    def left() -> float:
+        milliseconds = ask()
+        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # such as of a mock
+
+    return left
+
+
+def _check(each: object, identity: object, max_workers: object, margin: object, on_outcome: object) -> None:
+    if not callable(each):
+        raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate one.")
+    if not callable(identity):
+        raise ConfigurationError(
+            f"identity is a {type(identity).__name__}: give one of onewrite.identity, or your own function."
+        )
+    if type(max_workers) is not int or max_workers < 1:
+        raise ConfigurationError(f"max_workers={max_workers!r}: one worker at least, as an int.")
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < math.inf:
+        raise ConfigurationError(f"margin={margin!r}: a number of seconds, from 0 upwards.")
+    if on_outcome is not None and (not callable(on_outcome) or _is_async(on_outcome)):
+        raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")

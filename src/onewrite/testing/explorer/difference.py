@@ -1,0 +1,48 @@
+"""Where two requests that should be the same differ, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from onewrite.testing.taps.traffic import Request
+
+_REMEDY = (
+    "Take ids from the message, as message.child(name) gives them, and time as an argument that the test sets: a redelivery "
+    "must send what the first delivery sent."
+)
+
+
+def difference(who: str, before: Request | None, after: Request | None) -> str:
+    """What a delivery did the second time that it had not done the first, with what to do about it."""
+    if before is None or after is None:
+        there, missing = ("first", "second") if after is None else ("second", "first")
+        what = f"it sent {before or after} the {there} time, and nothing the {missing}"
+    elif str(before) != str(after):
+        what = f"it sent {before} the first time, and {after} the second"
+    else:
+        path, one, other = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", "one thing", "another")
+        what = f"in {before} it gave {path} as {one}, and then as {other}"
+    return f"{who} is not the same each time that the same schedule is run: {what}. {_REMEDY}"
+
+
+def _first(one: object, other: object, path: str = "") -> tuple[str, str, str] | None:
+    """The path to the first value that differs, and both values."""
+    ours, others = _parts(one), _parts(other)
+    if ours is None or others is None:
+        return None if one == other else (path, repr(one), repr(other))
+    for name in dict.fromkeys([*ours, *others]):
+        inner = f"{path}.{name}" if path else str(name)
+        if name in ours and name in others:
+            found = _first(ours[name], others[name], inner)
+            if found is not None:
+                return found
+        elif name != "_id":  # which the driver puts into the handler's own document, once that is sent
+            return inner, repr(ours.get(name, "nothing")), repr(others.get(name, "nothing"))
+    return None
+
+
+def _parts(value: object) -> Mapping[Any, object] | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[Any, object]", value)
+    return dict(enumerate(cast("Sequence[object]", value))) if isinstance(value, list | tuple) else None

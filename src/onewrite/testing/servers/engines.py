@@ -1,0 +1,236 @@
+"""Real engines for tests that need one: threads, lost answers, whatever a stand-in cannot show.
+
+`with mongod() as server:` starts MongoDB, `dynoxide()` and `dynamodb_local()` a DynamoDB. Where the program is not here they raise
+`ProgramMissing`, which pytest and unittest take for a skip; its text says how to get the program. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from onewrite.testing.errors import needed_by
+from onewrite.testing.schema import table_request
+from onewrite.testing.servers.process import START_SECONDS, Server
+from onewrite.testing.servers.programs import find_dynamodb_local, find_dynoxide, find_mongod
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
+    from pymongo import MongoClient
+    from pymongo.collection import Collection
+
+REGION = "eu-west-1"
+
+
+def mongod(*, replica_set: bool = True) -> Mongod:
+    """A MongoDB of this test's own, to be used in `with`. As a replica set of one it takes retryable writes and transactions."""
+    return Mongod(replica_set=replica_set)
+
+
+def dynoxide() -> Dynoxide:
+    """A DynamoDB engine of this test's own, to be used in `with`."""
+    return Dynoxide()
+
+
+def dynamodb_local() -> DynamoDBLocal:
+    """Amazon's DynamoDB Local, to be used in `with`."""
+    return DynamoDBLocal()
+
+
+class Mongod(Server):
+    """A mongod with fail points; as a one-node replica set it takes retryable writes and transactions."""
+
+    name: ClassVar[str] = "mongod"
+
+    def __init__(self, *, replica_set: bool = True) -> None:
+        with needed_by("mongod", "mongodb"):
+            import_module("pymongo")
+        super().__init__()
+        self.replica_set = replica_set
+        self._binary = find_mongod()
+        self._initiated = False
+        self._clients: list[MongoClient[dict[str, Any]]] = []
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
+
+    def client(self, **options: Any) -> MongoClient[dict[str, Any]]:
+        """A client, closed with the server. `options` are MongoClient's."""
+        client = self._connect(**options)
+        self._clients.append(client)
+        return client
+
+    def collection(self, name: str = "orders", *, database: str = "test") -> Collection[dict[str, Any]]:
+        """An empty collection: one that is there is dropped."""
+        collection = (self._clients[0] if self._clients else self.client())[database][name]
+        collection.drop()
+        return collection
+
+    def close(self) -> None:
+        while self._clients:
+            self._clients.pop().close()
+        super().close()
+        self._initiated = False
+
+    def _connect(self, **options: Any) -> MongoClient[dict[str, Any]]:
+        from pymongo import MongoClient  # noqa: PLC0415  # only where asked for
+
+        return MongoClient(self.uri, **options)
+
+    def _command(self, folder: Path) -> list[str]:
+        (folder / "data").mkdir(exist_ok=True)
+        command = [str(self._binary), "--dbpath", str(folder / "data"), "--port", str(self.port)]
+        command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5"]
+        for parameter in (
+            "enableTestCommands=1",
+            "diagnosticDataCollectionEnabled=false",
+            "shutdownTimeoutMillisForSignaledShutdown=100",  # nobody to hand over to
+        ):
+            command += ["--setParameter", parameter]
+        return [*command, "--replSet", "rs0", "--oplogSize", "64"] if self.replica_set else command
+
+    def _ready(self) -> bool:
+        from pymongo.errors import PyMongoError  # noqa: PLC0415  # only where asked for
+
+        with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
+            try:
+                if self._process is None or client.admin.command("serverStatus")["pid"] != self._process.pid:
+                    return False  # somebody else's server on our port; ours is about to say so
+                if self.replica_set and not self._initiated:
+                    member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
+                    client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+                    self._initiated = True
+                return self._writable(client)
+            except PyMongoError:
+                return False
+
+    def _writable(self, client: MongoClient[dict[str, Any]]) -> bool:
+        """Watch the election on one connection: a new client each time would cost more than the election."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until and self.running:
+            if client.admin.command("hello")["isWritablePrimary"]:
+                return True
+            time.sleep(0.01)
+        return False
+
+
+class DynamoDBServer(Server):
+    """What answers as DynamoDB over HTTP; its data survives kill() and restart()."""
+
+    def __init__(self) -> None:
+        with needed_by(self.name, "dynamodb"):
+            import_module("boto3")
+        super().__init__()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **config: Any) -> DynamoDBClient:
+        """A low-level client. `config` goes to botocore's Config."""
+        return dynamo_client(self.endpoint, **config)
+
+    def resource(self, **config: Any) -> DynamoDBServiceResource:
+        """The resource API; like every boto3 resource it belongs to one thread."""
+        return dynamo_resource(self.endpoint, **config)
+
+    def table(
+        self,
+        name: str = "orders",
+        key: str = "orderId",
+        *,
+        sort_key: str | None = None,
+        types: Mapping[str, str] | None = None,
+        **native: Any,
+    ) -> Any:
+        """An empty table, defined as `moto_table` defines it: one that is there is dropped."""
+        request = table_request(name, key, sort_key, types, native)
+        resource: Any = self.resource()
+        with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
+            resource.Table(request["TableName"]).delete()
+        return resource.create_table(**request)
+
+    def _greeting(self) -> str:
+        """What the log says when it is this server that listens, if it says so."""
+        return ""
+
+    def _ready(self) -> bool:
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # only where asked for
+
+        if self._greeting() not in self.log_tail():
+            return False  # whoever answers there is not ours
+        client = self.client(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
+        try:
+            client.list_tables(Limit=1)
+        except (BotoCoreError, ClientError):
+            return False
+        finally:
+            client.close()
+        return True
+
+
+class Dynoxide(DynamoDBServer):
+    """A DynamoDB engine that starts in milliseconds."""
+
+    name: ClassVar[str] = "dynoxide"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._binary = find_dynoxide()
+
+    def _command(self, folder: Path) -> list[str]:
+        command = [str(self._binary), "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        return [*command, "--db-path", str(folder / "data.sqlite")]
+
+    def _greeting(self) -> str:
+        return f"listening on {self.endpoint}"
+
+
+class DynamoDBLocal(DynamoDBServer):
+    """Amazon's own engine for tests."""
+
+    name: ClassVar[str] = "dynamodb-local"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._java, self._jar = find_dynamodb_local()
+
+    def _command(self, folder: Path) -> list[str]:
+        libraries = self._jar.parent / "DynamoDBLocal_lib"
+        command = [str(self._java), f"-Djava.library.path={libraries}", "-jar", str(self._jar)]
+        return [*command, "-port", str(self.port), "-dbPath", str(folder), "-sharedDb"]
+
+
+_session_lock = threading.Lock()
+
+
+@cache
+def _session() -> Any:
+    import boto3  # noqa: PLC0415  # only where asked for
+
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)  # noqa: S106  # the engines ask for any
+
+
+def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
+    """A boto3 client for an engine or a proxy before it; config goes to botocore's Config."""
+    return cast("DynamoDBClient", _made("client", endpoint, config))
+
+
+def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
+    """As dynamo_client, for the resource API; like every boto3 resource it belongs to one thread."""
+    return cast("DynamoDBServiceResource", _made("resource", endpoint, config))
+
+
+def _made(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
+    from botocore.config import Config  # noqa: PLC0415  # only where asked for
+
+    with _session_lock:  # a Session is not thread-safe, the client it makes is
+        make: Callable[..., Any] = getattr(_session(), kind)
+        return make("dynamodb", endpoint_url=endpoint, config=Config(**config))

@@ -1,0 +1,223 @@
+"""Tables and collections in memory, for tests: moto and mongomock, made atomic and made to tell the truth.
+
+Neither library is atomic under threads, and both answer some requests otherwise than the engine does. Here every call is made
+under a lock, and the lies that are known are mended or raise `StandInLies`: `moto_truth` and `mongomock_truth` list them.
+What a stand-in cannot show at all (a lost answer, a failover, the order of a FIFO queue) needs a server: see `servers`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from functools import cache
+from json import dumps
+from typing import Any, Protocol
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.errors import needed_by
+from onewrite.testing.schema import table_request
+
+_REGION = "eu-west-1"
+_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "dummy",
+    "AWS_SECRET_ACCESS_KEY": "dummy",
+    "AWS_SESSION_TOKEN": "dummy",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+_STEERING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
+
+
+class MakeTable(Protocol):
+    """`moto_table` as a function: the table lives until the test ends."""
+
+    def __call__(
+        self,
+        name: str = "orders",
+        key: str = "orderId",
+        *,
+        sort_key: str | None = None,
+        types: Mapping[str, str] | None = None,
+        **native: Any,
+    ) -> Any: ...
+
+
+class MakeCollection(Protocol):
+    """`mongomock_collection` as a function."""
+
+    def __call__(self, name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any: ...
+
+
+@contextmanager
+def moto_table(
+    name: str = "orders",
+    key: str = "orderId",
+    *,
+    sort_key: str | None = None,
+    types: Mapping[str, str] | None = None,
+    **native: Any,
+) -> Generator[Any, None, None]:
+    """An empty boto3 Table on moto. Whatever client is made while it is open sees it: `boto3.client("dynamodb")` too.
+
+    Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. What else `create_table` takes, such as
+    `GlobalSecondaryIndexes`, is handed on. Several may be open at once; one of a name that is there already takes its place.
+    Neither credentials nor a region need to be set.
+    """
+    with moto_tables() as make:
+        yield make(name, key, sort_key=sort_key, types=types, **native)
+
+
+@contextmanager
+def moto_tables() -> Generator[MakeTable, None, None]:
+    """Makes tables that are all gone when the block ends. Making one anew costs less than a write to it."""
+    with _moto.opened() as account:
+        names: set[str] = set()
+
+        def make(
+            name: str = "orders",
+            key: str = "orderId",
+            *,
+            sort_key: str | None = None,
+            types: Mapping[str, str] | None = None,
+            **native: Any,
+        ) -> Any:
+            request = table_request(name, key, sort_key, types, native)
+            names.add(request["TableName"])
+            return account.put(request)
+
+        try:
+            yield make
+        finally:
+            account.remove(names)
+
+
+class _Account:
+    """moto's DynamoDB in one region, while it is mocked."""
+
+    _pristine: dict[str, Any] = {}  # noqa: RUF012  # definitions that any account may copy: moto is slow to make a table
+
+    def __init__(self, region: str) -> None:
+        from moto.core.models import DEFAULT_ACCOUNT_ID  # noqa: PLC0415  # needed by who opens a table
+        from moto.dynamodb.models import dynamodb_backends  # noqa: PLC0415  # the same
+
+        self.closed = False
+        self._region = region
+        self._tables: dict[str, Any] = dynamodb_backends[DEFAULT_ACCOUNT_ID][region].tables
+        self._resource = _session(region).resource("dynamodb")
+        self._client = self._resource.meta.client
+        self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
+        self._kind: Any = None
+
+    def put(self, request: Mapping[str, Any]) -> Any:
+        """An empty table, in the place of one of the same name."""
+        name = request["TableName"]
+        definition = dumps([self._region, request], sort_keys=True, default=repr)
+        if definition not in self._pristine:
+            self._tables.pop(name, None)
+            self._client.create_table(**request)
+            self._pristine[definition] = self._tables[name]
+        self._tables[name] = deepcopy(self._pristine[definition])
+        if self._kind is None:
+            self._kind = type(self._resource.Table(name))  # boto3 builds this class at each call
+        return self._kind(name, client=self._resource.meta.client)
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._tables.pop(name, None)
+
+    def close(self) -> None:
+        self.closed = True
+        self._client.close()
+
+    def _check_open(self, **_: Any) -> None:
+        if self.closed:
+            raise ConfigurationError("This moto_table is closed: use it within its block, or the fixture within its test.")
+
+
+@cache
+def _session(region: str) -> Any:
+    """Kept, since it holds the service's definition, which takes long to read."""
+    import boto3  # noqa: PLC0415  # needed by who opens a table
+
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # moto asks for any
+
+
+class _Moto:
+    """One mock for all tables that are open: the last to close ends it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._stack = ExitStack()
+        self._account: Any = None
+
+    @contextmanager
+    def opened(self) -> Generator[_Account, None, None]:
+        with self._lock:
+            if not self._users:
+                self._account = self._stack.enter_context(_mocked())
+            self._users += 1
+        try:
+            yield self._account
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._account = None
+                    self._stack.close()
+
+
+_moto = _Moto()
+
+
+@contextmanager
+def _mocked() -> Generator[_Account, None, None]:
+    with needed_by("moto_table"):
+        from moto import mock_aws  # noqa: PLC0415  # needed by who opens a table
+
+        from onewrite.testing.standins.moto_truth import truthful  # noqa: PLC0415  # the same
+    with _dummy_account() as region, mock_aws(), truthful():
+        account = _Account(region)
+        try:
+            yield account
+        finally:
+            account.close()
+
+
+@contextmanager
+def _dummy_account() -> Generator[str, None, None]:
+    """Neither the caller's account, nor a profile or an endpoint of theirs, is seen meanwhile."""
+    region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
+    dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
+    steering = [name for name in os.environ if name.startswith(_STEERING)]
+    before = {name: os.environ.pop(name, None) for name in [*dummies, *steering]}
+    os.environ.update(dummies)
+    try:
+        yield region
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
+def mongomock_collection(
+    name: str = "orders", *, database: str = "test", asynchronous: bool = False
+) -> Generator[Any, None, None]:
+    """An empty collection on mongomock; with `asynchronous=True` one whose methods are awaited, as pymongo's AsyncCollection's.
+
+    Each has a server of its own; others beside it are in `collection.database`.
+    """
+    yield new_collection(name, database=database, asynchronous=asynchronous)
+
+
+def new_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
+    """`mongomock_collection` as a function: nothing needs to be closed."""
+    with needed_by("mongomock_collection", "testing,mongodb"):
+        from onewrite.testing.standins.mongomock_truth import AsyncStandInCollection, new_database  # noqa: PLC0415  # only where asked for
+    collection = new_database(database)[name]
+    return AsyncStandInCollection(collection) if asynchronous else collection

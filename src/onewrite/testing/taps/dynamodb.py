@@ -1,0 +1,171 @@
+"""The tap on a boto3 or aiobotocore client or Table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from typing import Any, TypeAlias, cast
+
+from onewrite.testing.taps.traffic import Gate, Key, Request
+
+Item: TypeAlias = Mapping[str, Any]
+KeyNames: TypeAlias = tuple[str, ...] | None  # None: not known
+
+_READS = ("Get", "BatchGet", "TransactGet", "Query", "Scan", "Describe", "List")
+_SELECT = re.compile(r"\s*(select|exists)\b", re.IGNORECASE)
+_ITEM_METHODS = frozenset({"GetItem", "UpdateItem", "DeleteItem", "PutItem"})
+
+
+def client_of(store: Any) -> Any:
+    kind = cast("type[Any]", type(store))
+    return store if hasattr(kind, "_make_api_call") else store.meta.client
+
+
+def send(store: Any, request: Request) -> Any:
+    return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # its only door
+
+
+def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
+    client = client_of(store)
+    door = _AsyncDoor if awaited else _Door
+    copied = twin(client)
+    copied._make_api_call = door(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # its only door
+    if client is store:
+        return copied
+    table = twin(store)
+    table.meta = store.meta.copy()
+    table.meta.client = copied
+    return table
+
+
+def twin(thing: Any) -> Any:
+    """By hand: a client's `__getattr__` does not stand `copy.copy`."""
+    kind = cast("type[Any]", type(thing))
+    copied: Any = object.__new__(kind)
+    copied.__dict__.update(thing.__dict__)
+    return copied
+
+
+class _Door:
+    """Takes the place of a client's `_make_api_call`."""
+
+    def __init__(self, client: Any, gate: Gate, store: str) -> None:
+        self._client = client
+        self._gate = gate
+        self._store = store
+        self._key_names: dict[str, KeyNames] = {}
+
+    def __call__(self, method: str, arguments: Item) -> Any:
+        for table in self._unknown(method, arguments):
+            with self._learning(table) as learn:
+                learn(self._describe(table))
+        return self._gate(request_of(self._store, method, arguments, self._key_names))
+
+    def _unknown(self, method: str, arguments: Item) -> list[str]:
+        """The tables whose keys must be asked for: only a whole item does not tell which of its attributes they are."""
+        puts = [table for table, _, item in _entities(method, arguments) or () if item is not None]
+        return [table for table in dict.fromkeys(puts) if table not in self._key_names]
+
+    def _describe(self, table: str) -> Any:
+        """Past all gates: the client may itself be a tapped one."""
+        kind = cast("type[Any]", type(self._client))
+        return kind._make_api_call(self._client, "DescribeTable", {"TableName": table})  # noqa: SLF001  # its only door
+
+    @contextmanager
+    def _learning(self, table: str) -> Generator[Callable[[Any], None]]:
+        """Where there is no such table, or nobody may ask, its keys stay unknown; the request itself will tell."""
+
+        def learn(answer: Any) -> None:
+            self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
+
+        self._key_names[table] = None
+        with suppress(Exception):
+            yield learn
+
+
+class _AsyncDoor(_Door):
+    async def __call__(self, method: str, arguments: Item) -> Any:
+        for table in self._unknown(method, arguments):
+            with self._learning(table) as learn:
+                learn(await self._describe(table))
+        return await self._gate(request_of(self._store, method, arguments, self._key_names))
+
+
+def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
+    """The request that an API call is. `key_names` says which attributes are the key, for each table."""
+    entities = _entities(method, arguments)
+    keys = None if entities is None else tuple(_keys(entities, key_names))
+    tables = _tables(arguments) if entities is None else tuple(dict.fromkeys(table for table, _, _ in entities))
+    known = None if keys is None or None in keys else cast("tuple[Key, ...]", keys)
+    return Request(store, method, arguments, known, not _only_reads(method, arguments), tables)
+
+
+def _only_reads(method: str, arguments: Item) -> bool:
+    if method == "ExecuteStatement":
+        return _SELECT.match(str(arguments.get("Statement"))) is not None
+    return method.startswith(_READS)
+
+
+def _tables(arguments: Item) -> tuple[str, ...]:
+    return (_table(arguments["TableName"]),) if "TableName" in arguments else ()
+
+
+def _table(name: object) -> str:
+    """A table may be given by its ARN."""
+    return str(name).rpartition(":table/")[2]
+
+
+def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item | None]] | None:
+    """Each entity that a call names: its table, and its key or the whole item. None: any may be touched."""
+    try:
+        if method in _ITEM_METHODS:
+            return [_entity(arguments)]
+        if method in ("TransactWriteItems", "TransactGetItems"):
+            actions = [action for item in arguments["TransactItems"] for action in item.values()]
+            return [_entity(action) for action in actions]
+        if method == "BatchWriteItem":
+            return list(_batch(arguments["RequestItems"]))
+        if method == "BatchGetItem":
+            items: Mapping[str, Any] = arguments["RequestItems"]
+            return [(_table(table), key, None) for table, wanted in items.items() for key in wanted["Keys"]]
+    except (KeyError, TypeError, AttributeError):
+        pass  # malformed: botocore will say so
+    return None
+
+
+def _entity(action: Item) -> tuple[str, Item | None, Item | None]:
+    return _table(action["TableName"]), action.get("Key"), action["Item"] if "Key" not in action else None
+
+
+def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Item | None, Item | None]]:
+    for table, writes in tables.items():
+        for write in writes:
+            for change in write.values():
+                yield _entity({"TableName": table, **change})
+
+
+def _keys(entities: list[tuple[str, Item | None, Item | None]], key_names: Mapping[str, KeyNames]) -> Iterator[Key | None]:
+    for table, key, item in entities:
+        yield _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
+
+
+def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
+    try:
+        parts = tuple([_plain(values[name]) for name in sorted(names)])
+        hash(parts)
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return None  # no key: the request will be refused
+    return (table, parts[0] if len(parts) == 1 else parts) if parts else None
+
+
+def _plain(value: Any) -> Hashable:
+    """A key's value, the same whether it was given typed or plain."""
+    if isinstance(value, Mapping):
+        ((kind, value),) = cast("Mapping[str, Any]", value).items()
+        if kind == "N":
+            return Decimal(value)
+    if isinstance(value, int | float):
+        return Decimal(value)
+    return bytes(value) if isinstance(value, bytearray) else getattr(value, "value", value)  # boto3's Binary

@@ -1,0 +1,161 @@
+"""What the drivers raise when something goes wrong on the way, made as they make it; and a real second try of botocore's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.taps.dynamodb import client_of, twin
+from onewrite.testing.taps.tap import Store, is_async, kind_of
+from onewrite.testing.taps.traffic import Request
+
+_SINGLE_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
+_TRANSACTIONS = frozenset({"TransactWriteItems", "TransactGetItems"})
+_RETRYABLE_WRITES = frozenset(
+    {
+        "insert_one",
+        "insert_many",
+        "update_one",
+        "replace_one",
+        "delete_one",
+        "find_one_and_update",
+        "find_one_and_replace",
+        "find_one_and_delete",
+    }
+)
+
+
+def answer_lost(store: Store, _request: Request) -> Exception:
+    """The connection closed before the answer came, and the driver does not try again."""
+    if kind_of(store) == "collection":
+        from pymongo.errors import AutoReconnect  # noqa: PLC0415  # who tests on DynamoDB may lack it
+
+        return AutoReconnect("connection closed")
+    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # who tests on MongoDB may lack it
+
+    return ConnectionClosedError(endpoint_url=_endpoint(store))
+
+
+def timed_out(store: Store, _request: Request) -> Exception:
+    if kind_of(store) == "collection":
+        from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # who tests on DynamoDB may lack it
+
+        return NetworkTimeout("timed out")
+    from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  # who tests on MongoDB may lack it
+
+    return ReadTimeoutError(endpoint_url=_endpoint(store))
+
+
+def throttled(store: Store, request: Request) -> Exception:
+    """The server sheds load, and the driver has given up."""
+    if kind_of(store) == "collection":
+        labels = ["SystemOverloadedError", "RetryableError"]
+        return _server_error(462, "IngressRequestRateLimitExceeded", "Request rejected: rate limit exceeded", labels)
+    text = (
+        "The level of configured provisioned throughput for the table was exceeded. Consider increasing it with UpdateTable."
+    )
+    return _client_error(store, request, "ProvisionedThroughputExceededException", text)
+
+
+def transaction_cancelled(store: Store, request: Request) -> Exception:
+    """Another transaction holds the entity."""
+    if kind_of(store) == "collection":
+        return _server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
+    if request.method in _TRANSACTIONS:
+        others = len(request.arguments["TransactItems"]) - 1
+        conflict = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+        reasons = [conflict, *[{"Code": "None"}] * others]
+        codes = ", ".join(reason["Code"] for reason in reasons)
+        text = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
+        return _client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
+    if request.method in _SINGLE_WRITES:
+        return _client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
+    raise ConfigurationError(
+        f"A transaction never cancels {request.method}: plan cancel_transaction for a write of one item, or more."
+    )
+
+
+def is_answer(error: Exception) -> bool:
+    """Did the server refuse the request, rather than the driver?"""
+    return hasattr(error, "response") or hasattr(error, "code")
+
+
+def driver_retries(store: Store, request: Request) -> bool:
+    """Does the driver send the request again by itself, when the connection breaks? botocore is asked by doing."""
+    if kind_of(store) != "collection":
+        return True
+    if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in _RETRYABLE_WRITES:
+        return not request.writes
+    client = store.database.client
+    if not type(client).__module__.startswith("pymongo."):
+        return True  # a stand-in for a replica set
+    servers = client.topology_description.server_descriptions().values()
+    return client.options.retry_writes and any(server.retryable_writes_supported for server in servers)
+
+
+def with_second_try(store: Store) -> Store:
+    """A store whose driver loses the first answer, and sends the request again unless it is told to make one attempt.
+
+    MongoDB's retryable writes give the first answer to the second try: there is nothing to be seen.
+    """
+    if kind_of(store) == "collection":
+        return store
+    client = twin(client_of(store))
+    client._endpoint = twin(client._endpoint)  # noqa: SLF001  # botocore's attempts are below all that is public
+    lose = _alose_first if is_async(store) else _lose_first
+    client._endpoint._do_get_response = lose(client._endpoint._do_get_response)  # noqa: SLF001  # the same
+    return client
+
+
+Attempt: TypeAlias = Callable[..., Any]  # (request, operation, context) -> (answer, None) or (None, exception)
+
+
+def _lose_first(attempt: Attempt) -> Attempt:
+    lost: list[object] = []
+
+    def forgetful(request: Any, operation: Any, context: Any) -> Any:
+        came = attempt(request, operation, context)
+        return came if lost else _nothing(came, request, lost)
+
+    return forgetful
+
+
+def _alose_first(attempt: Attempt) -> Attempt:
+    lost: list[object] = []
+
+    async def forgetful(request: Any, operation: Any, context: Any) -> Any:
+        came = await attempt(request, operation, context)
+        return came if lost else _nothing(came, request, lost)
+
+    return forgetful
+
+
+def _nothing(came: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
+    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # who tests on MongoDB may lack it
+
+    lost.append(came)
+    return None, ConnectionClosedError(endpoint_url=request.url)
+
+
+def _endpoint(store: Store) -> str:
+    return client_of(store).meta.endpoint_url  # type: ignore[no-any-return]  # a client is of any type here
+
+
+def _client_error(
+    store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None
+) -> Exception:
+    """As the client raises it, of the class that is in `client.exceptions`."""
+    response: dict[str, Any] = {
+        "Error": {"Code": code, "Message": text},
+        "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
+        "message": text,
+        **(members or {}),
+    }
+    return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # the same
+
+
+def _server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
+    from pymongo.errors import OperationFailure  # noqa: PLC0415  # who tests on DynamoDB may lack it
+
+    return OperationFailure(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})

@@ -1,0 +1,182 @@
+"""Faults by plan: which request meets which fault, the same in every run.
+
+    faults = Faults(table)                  # or a client, a collection, a dict of these
+    faults.after(1)                         # the first request takes effect, and the process dies
+    with pytest.raises(Crash):
+        handle(faults.store, message)
+    handle(faults.store, message)           # the broker delivers the message again
+    faults.assert_all_used()
+
+A request is named by its position, from 1, among all that go through `faults.store`; or by a predicate on the `Request`, and then
+the first that it is true of is meant. Where two faults wait for one request, the one that was planned first strikes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.taps import failures
+from onewrite.testing.taps.steps import Steps, arun, run
+from onewrite.testing.taps.tap import Store, is_async, send, tap
+from onewrite.testing.taps.traffic import Request
+
+Where: TypeAlias = int | Callable[[Request], bool]
+Sent: TypeAlias = Literal["never", "once", "until answered"]
+
+
+class Crash(BaseException):
+    """The process died at this request. No `except Exception` of a handler sees it: expect it with `pytest.raises(Crash)`.
+
+    A dead process sends nothing: while this is on its way up, what a `finally` sends is refused in the same way. So deliver the
+    message again when the `except` or `pytest.raises` block has ended, not inside it.
+    """
+
+
+@dataclass(slots=True, eq=False)
+class _Plan:
+    name: str
+    where: Where
+    sent: Sent
+    failure: Callable[[Store, Request], BaseException]
+    optional: bool
+    times: int = 1
+    struck: int = 0
+
+    def strikes(self, request: Request, position: int) -> bool:
+        if self.struck == self.times:
+            return False
+        if isinstance(self.where, int):
+            return self.where <= position < self.where + self.times
+        return self.where(request)
+
+    def __str__(self) -> str:
+        where = self.where if isinstance(self.where, int) else getattr(self.where, "__name__", repr(self.where))
+        return f"{self.name}({where})"
+
+
+class Faults:
+    """Hands out `store`, whose requests meet what was planned. Its handler notices nothing else.
+
+    It wraps a boto3 or aiobotocore client or Table, a pymongo or mongomock collection, synchronous or asynchronous, or a dict of
+    these. A fault that no request meets fails `assert_all_used`, unless it was planned with `optional=True`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._raw = store
+        self._dict = cast("Mapping[str, Store]", store) if isinstance(store, Mapping) else None
+        self._plans: list[_Plan] = []
+        self._requests: list[Request] = []
+        self._lock = threading.Lock()
+        self.store = tap(store, self._gate)
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """All requests so far, with those that met a fault."""
+        return tuple(self._requests)
+
+    def before(self, where: Where, *, optional: bool = False) -> None:
+        """The process dies, and the request was not sent."""
+        self._plan(_Plan("before", where, "never", _crash, optional))
+
+    def after(self, where: Where, *, optional: bool = False) -> None:
+        """The process dies when the request has taken effect, and its caller never learns."""
+        self._plan(_Plan("after", where, "once", _crash, optional))
+
+    def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
+        """The request takes effect, and the connection closes before the answer has come.
+
+        `retried`: the driver does what it is configured to do. botocore sends the request again, and the handler sees the second
+        answer, as a refusal by its own first try; with one attempt allowed it raises. pymongo sends a retryable write again, but
+        the server then repeats its first answer, so there is nothing to see; another write raises.
+        `retried=False`: the driver raises, as when every try was lost.
+        """
+        self._plan(_Plan("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional))
+
+    def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
+        """The server sheds load for so many requests, and the driver raises: its own tries have not helped."""
+        if type(times) is not int or times < 1:
+            raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
+        self._plan(_Plan("throttle", where, "never", failures.throttled, optional, times))
+
+    def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
+        """No answer comes in time, and the driver raises. Its error does not tell whether the request was `applied`."""
+        self._plan(_Plan("time_out", where, "once" if applied else "never", failures.timed_out, optional))
+
+    def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
+        """Another transaction is in the way, and nothing is written: a transaction is cancelled, a single write refused."""
+        self._plan(_Plan("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
+
+    def assert_all_used(self) -> None:
+        """Fail for each fault that no request has met: a test that plans it proves nothing."""
+        unused = [str(plan) for plan in self._plans if plan.struck < plan.times and not plan.optional]
+        if unused:
+            seen = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
+            raise AssertionError(
+                f"These faults were planned, and no request met them: {', '.join(unused)}. If that is right, plan them with "
+                f"optional=True. The requests were:{seen}"
+            )
+
+    def _plan(self, plan: _Plan) -> None:
+        with self._lock:
+            _check(plan, len(self._requests))
+            self._plans.append(plan)
+
+    def _meet(self, request: Request) -> _Plan | None:
+        """The fault that the request meets."""
+        with self._lock:
+            self._requests.append(request)
+            for plan in self._plans:
+                if plan.strikes(request, len(self._requests)):
+                    plan.struck += 1
+                    return plan
+        return None
+
+    def _gate(self, request: Request) -> Any:
+        store = self._raw if self._dict is None else self._dict[request.store]
+        return (arun if is_async(store) else run)(self._perform(store, request))
+
+    def _perform(self, store: Store, request: Request) -> Steps[Any]:
+        if _is_dying():
+            raise Crash(f"The process is dead, and does not send {request}.")
+        plan = self._meet(request)
+        if plan is None:
+            return (yield partial(send, store, request))
+        if plan.sent == "until answered" and failures.driver_retries(store, request):
+            return (yield partial(send, failures.with_second_try(store), request))
+        failure = plan.failure(store, request)
+        if plan.sent != "never":
+            try:
+                yield partial(send, store, request)
+            except Exception as error:
+                if not failures.is_answer(error):
+                    raise  # it was never sent
+        raise failure
+
+
+def _crash(_store: Store, request: Request) -> BaseException:
+    return Crash(f"The process died at {request}.")
+
+
+def _is_dying() -> bool:
+    """Is this request made by a `finally`, or a handler of BaseException, on a crash's way up?"""
+    error = sys.exception()
+    while error is not None and not isinstance(error, Crash):
+        error = error.__context__
+    return error is not None
+
+
+def _check(plan: _Plan, seen: int) -> None:
+    if callable(plan.where):
+        return
+    if type(plan.where) is not int or plan.where < 1:
+        raise ConfigurationError(
+            f"{plan.name}({plan.where!r}): name a request by its position, from 1, or by a function that is true of it."
+        )
+    if plan.where <= seen:
+        raise ConfigurationError(f"{plan}: {seen} requests have been made already, so plan it for a later one, or before.")

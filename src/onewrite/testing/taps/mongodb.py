@@ -1,0 +1,334 @@
+"""The tap on a pymongo or mongomock collection, and on their asynchronous twins: proxies.
+
+A cursor is one request, at its first iteration, and holds all that was found. `aggregate` is sent where it is called, as
+pymongo does. What a session, a database's `command` or the client do by themselves passes no gate.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self, TypeAlias, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.taps.mongodb_methods import CURSORS, INDEXING, READS, REFUSED, WRITES, bound, positional, request_of
+from onewrite.testing.taps.traffic import Gate, Request
+
+Options: TypeAlias = Mapping[str, Any]
+Documents: TypeAlias = list[Any]
+Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
+
+_CHAINED = frozenset(
+    {
+        "add_option",
+        "allow_disk_use",
+        "batch_size",
+        "collation",
+        "comment",
+        "hint",
+        "limit",
+        "max",
+        "max_await_time_ms",
+        "max_time_ms",
+        "min",
+        "remove_option",
+        "skip",
+        "sort",
+        "where",
+    }
+)
+
+
+def send(collection: Any, request: Request, *, awaited: bool) -> Any:
+    """Perform a request. What pymongo answers with a cursor is answered with a list."""
+    method = getattr(_target(collection, request), request.method)
+    args, kwargs = _call(request)
+    answer = method(*args, **kwargs)
+    for option, args, kwargs in request.arguments.get("then", ()):
+        answer = getattr(answer, option)(*args, **kwargs)
+    if request.method not in CURSORS:
+        return answer
+    return _documents(answer) if awaited else list(answer)
+
+
+async def _documents(cursor: Any) -> list[Any]:
+    found = await cursor if inspect.isawaitable(cursor) else cursor
+    return [document async for document in found] if hasattr(found, "__aiter__") else list(found)
+
+
+def _target(collection: Any, request: Request) -> Any:
+    name = request.tables[0]
+    if name != collection.name:
+        inner = name.removeprefix(f"{collection.name}.")
+        collection = collection[inner] if inner != name else collection.database[name]
+    return collection.with_options(**request.options) if request.options else collection
+
+
+def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as to be given; a cursor's options are none of them."""
+    given = {name: value for name, value in request.arguments.items() if name != "then"}
+    return [given.pop(name) for name in positional(request.method)], given
+
+
+def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
+    kind = cast("type[Any]", type(collection))
+    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind)
+    return _Collection(collection, tap, {})
+
+
+class _Tap:
+    """What the proxies of one tap share."""
+
+    def __init__(self, gate: Gate, store: str, kind: type) -> None:
+        self._gate = gate
+        self._store = store
+        self._kind = kind
+        self._apart: dict[str, bool] = {}
+
+    def wrap(self, value: Any, options: Options) -> Any:
+        """A collection's proxy; anything else as it is."""
+        return _Collection(value, self, options) if type(value) is self._kind else value
+
+    def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
+        if self._must_look(request):
+            try:
+                self._learn(request, _bare(collection).index_information())
+            except Exception:  # whoever may not look treats the worst as true
+                self._learn(request, None)
+        answer = self._gate(self._checked(request))
+        return _Cursor(lambda _: answer) if method in CURSORS else answer
+
+    def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
+        arguments = bound("find", args, kwargs)
+
+        def fetch(then: Chained) -> Any:
+            given = {**arguments, "then": then} if then else arguments
+            return self._gate(request_of(self._store, collection.name, "find", given, options))
+
+        return self._cursor(fetch)
+
+    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
+        return _Cursor(fetch)
+
+    def _must_look(self, request: Request) -> bool:
+        if request.method in INDEXING:
+            self._apart[request.tables[0]] = False  # from now on: whoever looks may look too early
+        return request.writes and bool(request.keys) and request.tables[0] not in self._apart
+
+    def _learn(self, request: Request, indexes: Mapping[str, Any] | None) -> None:
+        self._apart[request.tables[0]] = indexes is not None and all(map(_keeps_apart, indexes.values()))
+
+    def _checked(self, request: Request) -> Request:
+        """Without its keys, where documents with different keys stand in each other's way."""
+        if request.writes and request.keys and not self._apart[request.tables[0]]:
+            return replace(request, keys=None)
+        return request
+
+
+def _bare(collection: Any) -> Any:
+    """Past all gates: the collection may itself be a tapped one."""
+    while type(collection) is _Collection:
+        collection = collection._raw  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one of its own
+    return collection
+
+
+def _keeps_apart(index: Mapping[str, Any]) -> bool:
+    """Do documents with different `_id` not meet in it? A collation takes different ids for one."""
+    if "collation" in index:
+        return False
+    return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
+
+
+class _AsyncTap(_Tap):
+    async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
+        request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
+        if self._must_look(request):
+            try:
+                self._learn(request, await _bare(collection).index_information())
+            except Exception:  # whoever may not look treats the worst as true
+                self._learn(request, None)
+        answer = await self._gate(self._checked(request))
+        return _AsyncCursor(_ready(answer)) if method in CURSORS else answer
+
+    def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
+        return _AsyncCursor(fetch)
+
+
+def _ready(answer: Any) -> Callable[[Chained], Any]:
+    async def fetch(_: Chained) -> Any:
+        return answer
+
+    return fetch
+
+
+class _Collection:
+    """Looks like the collection, also to `isinstance`."""
+
+    def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
+        self._raw = raw
+        self._tap = tap
+        self._options = options
+
+    @property  # type: ignore[misc]  # what `isinstance` asks, as mocks tell it
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "find":
+            return partial(self._tap.find, self._raw, self._options)
+        if name in READS or name in WRITES:
+            return partial(self._tap.call, self._raw, self._options, name)
+        if name in REFUSED:
+            raise ConfigurationError(f"{name} has no answer that a tap could hand on: leave it out of what is tested.")
+        value = getattr(self._raw, name)
+        return _Database(value, self._tap) if name == "database" else self._tap.wrap(value, {})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tap.wrap(self._raw[name], self._options)
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        options = {**self._options, **bound("with_options", args, kwargs)}
+        return self._tap.wrap(self._raw.with_options(*args, **kwargs), options)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._raw == (other._raw if type(other) is _Collection else other))
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
+
+
+class _Database:
+    """Looks like the database; its collections are behind the same gate."""
+
+    def __init__(self, raw: Any, tap: _Tap) -> None:
+        self._raw = raw
+        self._tap = tap
+
+    @property  # type: ignore[misc]  # what `isinstance` asks, as mocks tell it
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
+        return cast("Any", type(self._raw))
+
+    def __getattr__(self, name: str) -> Any:
+        return self._tap.wrap(getattr(self._raw, name), {})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tap.wrap(self._raw[name], {})
+
+    def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        options = bound("with_options", args, kwargs)
+        return self._tap.wrap(self._raw.get_collection(name, *args, **kwargs), options)
+
+    def __repr__(self) -> str:
+        return repr(self._raw)
+
+
+class _Found:
+    """What both cursors are: options until the first document is asked for, then a list of documents."""
+
+    def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
+        self._fetch = fetch
+        self._then = then
+        self._documents: Documents | None = None
+        self._at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CHAINED:
+            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or take to_list().")
+        return partial(self._chain, name)
+
+    def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
+        if self._documents is not None:
+            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # who tests on DynamoDB may lack it
+
+            raise InvalidOperation("cannot set options after executing query")
+        self._then = (*self._then, (name, args, kwargs))
+        return self
+
+    @property
+    def alive(self) -> bool:
+        return self._documents is None or self._at < len(self._documents)
+
+    def clone(self) -> Self:
+        return type(self)(self._fetch, self._then)
+
+    def rewind(self) -> Self:
+        self._documents, self._at = None, 0
+        return self
+
+    def _take(self, documents: Documents, length: int | None = None) -> Documents:
+        taken = documents[self._at :] if length is None else documents[self._at : self._at + length]
+        self._at += len(taken)
+        return taken
+
+
+class _Cursor(_Found):
+    def _load(self) -> Documents:
+        if (found := self._documents) is None:
+            found = self._documents = self._fetch(self._then)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        for document in self._take(self._load(), 1):
+            return document
+        raise StopIteration
+
+    next = __next__
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            self._documents = self._load()[index]
+            return self
+        return self._load()[index]
+
+    def to_list(self, length: int | None = None) -> Documents:
+        return self._take(self._load(), length)
+
+    def close(self) -> None:
+        self._documents = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _AsyncCursor(_Found):
+    async def _load(self) -> Documents:
+        if (found := self._documents) is None:
+            found = self._documents = await self._fetch(self._then)
+        return found
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        for document in self._take(await self._load(), 1):
+            return document
+        raise StopAsyncIteration
+
+    next = __anext__
+
+    async def to_list(self, length: int | None = None) -> Documents:
+        return self._take(await self._load(), length)
+
+    async def close(self) -> None:
+        self._documents = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
