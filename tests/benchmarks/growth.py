@@ -56,10 +56,10 @@ class Stream:
 
     def __init__(self, client: DynamoDBClient, ledger: Any, key: str, between: float = _BETWEEN) -> None:
         self._between = between
+        self._now: float = _START
         self._guarded = GuardedTable(client, ledger, table_name=TABLE, clock=lambda: self._now)
         self._client, self._key = client, key
         self._ids = random.Random(key)
-        self._now = _START
         self._sent = 0
         self.units: list[float] = []
         client.meta.events.register("after-call.dynamodb.UpdateItem", self._note)

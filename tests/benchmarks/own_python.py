@@ -69,7 +69,8 @@ def rows(plan: Plan) -> Iterator[Row]:
 
 
 def dynamodb_call(ledger: Any, *, client: bool) -> Callable[[], object]:
-    guarded = GuardedTable(StubTable(None if client else TABLE), ledger, table_name=TABLE if client else None)
+    stub: Any = StubTable(None if client else TABLE)
+    guarded = GuardedTable(stub, ledger, table_name=TABLE) if client else GuardedTable(stub, ledger)
     return lambda: guarded.update_item(Message(_ID, sequence=7), Key={"id": "o-1"}, **DYNAMODB_UPDATE)
 
 

@@ -291,7 +291,7 @@ def test_a_table_may_be_keyed_on_an_attribute_that_is_called_as_a_ledger(
     )
     resource = dynoxide.resource()
     guarded = guard(dynamo, name, ledger) if on == "client" else GuardedTable(resource.Table(name), ledger)
-    exists = {"ConditionExpression": f"attribute_exists({key})"}
+    exists: dict[str, Any] = {"ConditionExpression": f"attribute_exists({key})"}
     assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Applied)
     assert isinstance(guarded.put_item(M1, Item={key: "e", "n": 1}), Duplicate)
     assert isinstance(guarded.update_item(M2, **count() | {"Key": {key: "e"}}, **exists), Applied)
@@ -305,7 +305,7 @@ def test_a_table_may_be_keyed_on_an_attribute_that_is_called_as_a_ledger(
 def test_reserved_words_are_no_hindrance_as_names_of_attributes_and_ledgers(dynamo: DynamoDBClient, table: str) -> None:
     guarded = guard(dynamo, table, SeenIds(attribute="set"))
     words = {"status": 1, "data": 2, "count": 3, "SET": 4, "REMOVE": 5, "add": 6, "delete": 7}
-    condition = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
+    condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
     assert guarded.update_item(M1, Key={"id": "e"}, **setting(words), **condition) == Applied(M1)
     assert guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition) == Applied(M2)
     assert isinstance(guarded.update_item(M2, Key={"id": "e"}, **setting(words), **condition), Duplicate)

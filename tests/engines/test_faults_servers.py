@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 M1 = Message("m-1")
-BUMP = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+BUMP: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
 
 
 def count(dynamo: DynamoDBClient, table: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from onewrite import Message, Outcome, Rejected
 from onewrite.dynamodb import GuardedTable
@@ -49,11 +50,11 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
 
     def handle(message: Message) -> Outcome:
         amount = message.body["amount"]
-        add = {"Key": C1, "UpdateExpression": "ADD balance :n"}
+        add: dict[str, Any] = {"Key": C1, "UpdateExpression": "ADD balance :n"}
         if amount > 0:
             return accounts.update_item(message, **add, ExpressionAttributeValues={":n": amount})
         values = {":n": amount, ":least": -amount}
-        covered = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
+        covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
         outcome = accounts.update_item(message, **add, **covered)
         return accounts.record(message, Key=C1) if isinstance(outcome, Rejected) else outcome
 

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn, assert_never, assert_type
 
+from boto3.dynamodb.conditions import Attr
+from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
+from pymongo import ReturnDocument
+from types_aiobotocore_dynamodb import DynamoDBClient as AsyncClient
+
 from onewrite import (
     Applied,
     Deferred,
@@ -103,9 +108,9 @@ def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
     assert_type(orders.explain(message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
-    GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    GuardedTable(client, "SeenIds")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    GuardedTable(client, SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    GuardedTable(client, "SeenIds")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    GuardedTable(client, SeenIds)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     orders.update_item("m1", Key={"id": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -118,6 +123,28 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
     assert_type(orders.explain(message, Key={"id": 1}), dict[str, Any])
+
+
+def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message: Message) -> None:
+    orders.update_item(message, Key={"id": 1}, UpdateExpresion="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.update_item(message, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.update_item(message, Key={"id": 1}, ReturnValues="NEW")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.update_item(message, Key={"id": 1}, Item={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.put_item(message, Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.record(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.seen(message, Key={"id": 1}, ProjectionExpression="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.update_item(message, Key={"id": 1}, ConditionExpression=Attr("a").exists(), ReturnConsumedCapacity="TOTAL")
+    of_any_type: dict[str, Any] = {"Key": {"id": 1}, "UpdateExpression": "REMOVE a"}
+    orders.update_item(message, **of_any_type)
+
+
+def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
+    GuardedTable(resource.Table("orders"), SeenIds())
+    GuardedTable(client, SeenIds(), table_name="orders")
+    GuardedTable(client, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    AsyncGuardedTable(aio, SeenIds(), table_name="orders")
+    AsyncGuardedTable(aio, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 def a_guarded_collection(collection: Any, clock: Callable[[], float], message: Message) -> None:
@@ -135,6 +162,16 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+
+
+def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message: Message) -> None:
+    stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsret=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}, return_document=ReturnDocument.AFTER, maxTimeMS=100)
+    stock.insert_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.seen(message, {"_id": 1}, projection={"n": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.find_one({"_id": 1}, projection={"n": 1}, sort=[("n", -1)], max_time_ms=100)
+    stock.record(message, {"_id": 1}, upsert=False, comment="why")
 
 
 async def an_async_guarded_collection(collection: Any, message: Message) -> None:

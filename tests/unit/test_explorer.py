@@ -360,7 +360,7 @@ def orders() -> Iterator[Callable[[], Any]]:
         yield make
 
 
-ADD = {"UpdateExpression": "ADD paid :cents"}
+ADD: dict[str, Any] = {"UpdateExpression": "ADD paid :cents"}
 
 
 def paid(table: Any) -> Any:

@@ -60,7 +60,7 @@ def _entities(ledger: Ledger) -> dict[str, Any]:
         items = GuardedTable(table, ledger, clock=clock, attempts=lambda: f"attempt-{next(names)}")
         for message in MESSAGES:
             values = {":one": 1}
-            native = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}
+            native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}
             assert isinstance(items.update_item(message, Key={"orderId": "o-1"}, **native), Applied)
         times = count()
         documents = GuardedCollection(collection, ledger, clock=clock)

@@ -217,7 +217,7 @@ def called(stack: Deployment) -> set[str]:
 def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
     orders = GuardedTable(table, SeenIds())
     message, key = Message("m-1"), {"orderId": "any"}
-    change = {"UpdateExpression": "SET seats = :two", "ExpressionAttributeValues": {":two": 2}}
+    change: dict[str, Any] = {"UpdateExpression": "SET seats = :two", "ExpressionAttributeValues": {":two": 2}}
     return {
         "update_item": lambda: orders.update_item(message, Key=key, **change),
         "put_item": lambda: orders.put_item(message, Item={"orderId": "other"}),

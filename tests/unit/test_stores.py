@@ -26,7 +26,7 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
 M1 = Message("m1", sequence=1)
-KEY = {"Key": {"orderId": "o-1"}}
+KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 
 
 class Table:
@@ -152,11 +152,11 @@ def test_what_would_erase_a_ledger_or_mark_many_is_refused_with_the_remedy() -> 
 def test_each_method_of_a_table_takes_its_own_native_call_only() -> None:
     guarded = GuardedTable(Table(), SeenIds())
     with pytest.raises(InvalidUpdate, match="update_item takes no Item"):
-        guarded.update_item(M1, Item={"orderId": "o-1"})
+        guarded.update_item(M1, Item={"orderId": "o-1"})  # type: ignore[call-arg]
     with pytest.raises(InvalidUpdate, match="put_item needs the Item"):
         guarded.put_item(M1, **KEY)
     with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
-        guarded.record(M1, **KEY, UpdateExpression="REMOVE n")
+        guarded.record(M1, **KEY, UpdateExpression="REMOVE n")  # type: ignore[call-arg]
 
 
 # --- when all else fails ----------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_a_lie_is_an_error_of_ours_and_something_not_implemented() -> None:
 def test_a_table_is_a_boto3_table_that_other_clients_see_too() -> None:
     with moto_table("orders", key="orderId") as table:
         orders = GuardedTable(table, HighWaterMark())
-        update = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+        update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
         orders.update_item(FIRST, Key={"orderId": "o-1"}, **update)
         orders.update_item(FIRST, Key={"orderId": "o-1"}, **update)
         client = boto3.client("dynamodb")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack, overload
 
 from onewrite.dynamodb.flows import Flows, random_name
+from onewrite.dynamodb.native import Client, Explained, Got, Looked, Put, Recorded, Table, Updated
 from onewrite.dynamodb.request import guard_put
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
@@ -21,9 +22,23 @@ class GuardedTable:
     plain Python values. Every call is the native one with the message in front, and is one request.
     """
 
+    @overload
+    def __init__(
+        self, table: Table, ledger: Ledger, *, clock: Callable[[], float] = ..., attempts: Callable[[], str] = ...
+    ) -> None: ...
+    @overload
     def __init__(
         self,
-        table: Any,
+        table: Client,
+        ledger: Ledger,
+        *,
+        table_name: str,
+        clock: Callable[[], float] = ...,
+        attempts: Callable[[], str] = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        table: Table | Client,
         ledger: Ledger,
         *,
         table_name: str | None = None,
@@ -33,23 +48,23 @@ class GuardedTable:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=False)
         self._target = table
 
-    def update_item(self, message: Message, **native: Any) -> Outcome:
+    def update_item(self, message: Message, **native: Unpack[Updated]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
         return run(self._flows.write(message, native), self._target)
 
-    def put_item(self, message: Message, **native: Any) -> Outcome:
+    def put_item(self, message: Message, **native: Unpack[Put]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put), self._target)
 
-    def record(self, message: Message, **native: Any) -> Outcome:
+    def record(self, message: Message, **native: Unpack[Recorded]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
         return run(self._flows.record(message, native), self._target)
 
-    def seen(self, message: Message, **native: Any) -> Outcome:
+    def seen(self, message: Message, **native: Unpack[Looked]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return run(self._flows.seen(message, native), self._target)
 
-    def get_item(self, **native: Any) -> Entity | None:
+    def get_item(self, **native: Unpack[Got]) -> Entity | None:
         """The entity without its ledger, or None."""
         return run(self._flows.get(native), self._target)
 
@@ -57,7 +72,7 @@ class GuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Any) -> dict[str, Any]:
+    def explain(self, message: Message, **native: Unpack[Explained]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native)
 
@@ -65,9 +80,23 @@ class GuardedTable:
 class AsyncGuardedTable:
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
+    @overload
+    def __init__(
+        self, table: Table, ledger: Ledger, *, clock: Callable[[], float] = ..., attempts: Callable[[], str] = ...
+    ) -> None: ...
+    @overload
     def __init__(
         self,
-        table: Any,
+        table: Client,
+        ledger: Ledger,
+        *,
+        table_name: str,
+        clock: Callable[[], float] = ...,
+        attempts: Callable[[], str] = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        table: Table | Client,
         ledger: Ledger,
         *,
         table_name: str | None = None,
@@ -77,23 +106,23 @@ class AsyncGuardedTable:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=True)
         self._target = table
 
-    async def update_item(self, message: Message, **native: Any) -> Outcome:
+    async def update_item(self, message: Message, **native: Unpack[Updated]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
         return await arun(self._flows.write(message, native), self._target)
 
-    async def put_item(self, message: Message, **native: Any) -> Outcome:
+    async def put_item(self, message: Message, **native: Unpack[Put]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put), self._target)
 
-    async def record(self, message: Message, **native: Any) -> Outcome:
+    async def record(self, message: Message, **native: Unpack[Recorded]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
         return await arun(self._flows.record(message, native), self._target)
 
-    async def seen(self, message: Message, **native: Any) -> Outcome:
+    async def seen(self, message: Message, **native: Unpack[Looked]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return await arun(self._flows.seen(message, native), self._target)
 
-    async def get_item(self, **native: Any) -> Entity | None:
+    async def get_item(self, **native: Unpack[Got]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.get(native), self._target)
 
@@ -101,6 +130,6 @@ class AsyncGuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Any) -> dict[str, Any]:
+    def explain(self, message: Message, **native: Unpack[Explained]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native)

@@ -1,0 +1,86 @@
+"""The arguments of DynamoDB's own calls, by name and type, so that a type checker and an editor know them.
+
+The arguments that expressions have replaced (`Expected`, `AttributeUpdates` and the like) are left out, and so is what a
+guarded table says by itself: `TableName`, and that a refusal shall show the item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, Required, TypedDict
+
+from boto3.dynamodb.conditions import ConditionBase
+
+
+class Table(Protocol):
+    """A boto3 or aioboto3 Table, which knows its own name."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def update_item(self) -> Callable[..., Any]: ...
+
+
+class Client(Protocol):
+    """A low-level client, which serves every table."""
+
+    @property
+    def update_item(self) -> Callable[..., Any]: ...
+
+
+class Measured(TypedDict, total=False):
+    """What every request may ask for: its answer is in `Applied.response`."""
+
+    ReturnConsumedCapacity: Literal["INDEXES", "TOTAL", "NONE"]
+
+
+class Written(Measured, total=False):
+    """What every write may say."""
+
+    ConditionExpression: str | ConditionBase
+    ExpressionAttributeNames: Mapping[str, str]
+    ExpressionAttributeValues: Mapping[str, Any]
+    ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
+
+
+class Recorded(Written, total=False):
+    """The arguments of `record`."""
+
+    Key: Required[Mapping[str, Any]]
+    ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]
+
+
+class Updated(Recorded, total=False):
+    """The arguments of `update_item`."""
+
+    UpdateExpression: str
+
+
+class Put(Written, total=False):
+    """The arguments of `put_item`."""
+
+    Item: Required[Mapping[str, Any]]
+    ReturnValues: Literal["NONE", "ALL_OLD"]
+
+
+class Looked(Measured, total=False):
+    """The arguments of `seen`, which reads the whole item."""
+
+    Key: Required[Mapping[str, Any]]
+    ConsistentRead: bool
+
+
+class Got(Looked, total=False):
+    """The arguments of `get_item`."""
+
+    ProjectionExpression: str
+    ExpressionAttributeNames: Mapping[str, str]
+
+
+class Explained(Written, total=False):
+    """The arguments of `explain`: those of `update_item`, or with `Item` those of `put_item`."""
+
+    Key: Mapping[str, Any]
+    UpdateExpression: str
+    Item: Mapping[str, Any]
+    ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]

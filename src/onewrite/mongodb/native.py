@@ -1,0 +1,74 @@
+"""The arguments of pymongo's own calls, by name and type, so that a type checker and an editor know them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.collation import Collation
+
+Hint: TypeAlias = str | Sequence[str | tuple[str, int | str | Mapping[str, Any]]] | Mapping[str, Any]
+Sort: TypeAlias = Hint
+
+
+class Sent(TypedDict, total=False):
+    """What every call may say."""
+
+    session: ClientSession | AsyncClientSession | None
+    comment: Any
+
+
+class Looked(Sent, total=False):
+    """The arguments of `seen` beside the filter. It reads the whole document."""
+
+    collation: Collation | Mapping[str, Any] | None
+
+
+class Inserted(Sent, total=False):
+    """The arguments of `insert_one` beside the document."""
+
+    bypass_document_validation: bool | None
+
+
+class Updated(Looked, Inserted, total=False):
+    """The arguments of `update_one` beside the filter and the update, and those of `record` and `explain`."""
+
+    upsert: bool
+    array_filters: Sequence[Mapping[str, Any]] | None
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+    sort: Mapping[str, Any] | None
+
+
+class FoundAndUpdated(Looked, total=False):
+    """The arguments of `find_one_and_update` beside the filter and the update."""
+
+    projection: Mapping[str, Any] | Iterable[str] | None
+    sort: Sort | None
+    upsert: bool
+    return_document: bool
+    array_filters: Sequence[Mapping[str, Any]] | None
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+    maxTimeMS: int
+
+
+class Found(Looked, total=False):
+    """The arguments of `find_one` beside the filter."""
+
+    projection: Mapping[str, Any] | Iterable[str] | None
+    sort: Sort | None
+    skip: int
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+    min: Sort | None
+    max: Sort | None
+    max_time_ms: int | None
+    allow_disk_use: bool | None
+    allow_partial_results: bool
+    batch_size: int
+    no_cursor_timeout: bool
+    return_key: bool | None
+    show_record_id: bool | None

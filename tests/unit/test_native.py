@@ -1,0 +1,51 @@
+"""The typed arguments of native calls are those of the drivers: none is missing, and none is made up."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Required, cast, get_origin, get_type_hints
+
+import botocore.session
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.cursor import AsyncCursor
+from pymongo.collection import Collection
+from pymongo.cursor import Cursor
+
+from onewrite.dynamodb import native as dynamodb
+from onewrite.mongodb import native as mongodb
+
+REPLACED_BY_EXPRESSIONS = {"AttributeUpdates", "Expected", "ConditionalOperator", "AttributesToGet"}
+SAID_BY_THE_STORE = {"TableName", "ReturnValuesOnConditionCheckFailure"}
+OF_ONE_DOCUMENT = {"self", "collection", "filter", "update", "document", "limit"}
+OF_OLD_SERVERS = {"oplog_replay", "max_scan", "snapshot", "cursor_type"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "operation"), [(dynamodb.Updated, "UpdateItem"), (dynamodb.Put, "PutItem"), (dynamodb.Got, "GetItem")]
+)
+def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(arguments: Any, operation: str) -> None:
+    shape = cast("Any", botocore.session.get_session().get_service_model("dynamodb").operation_model(operation).input_shape)
+    hints = get_type_hints(arguments, include_extras=True)
+    assert set(hints) == set(shape.members) - REPLACED_BY_EXPRESSIONS - SAID_BY_THE_STORE
+    required = {name for name, hint in hints.items() if get_origin(hint) is Required}
+    assert required == set(shape.required_members) - SAID_BY_THE_STORE
+
+
+@pytest.mark.parametrize("collection", [Collection, AsyncCollection])
+@pytest.mark.parametrize(("arguments", "method"), [(mongodb.Updated, "update_one"), (mongodb.Inserted, "insert_one")])
+def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
+    collection: Any, arguments: Any, method: str
+) -> None:
+    assert set(arguments.__annotations__) == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
+
+
+def test_find_one_and_update_also_takes_what_pymongo_hands_on_to_the_server() -> None:
+    known = set(inspect.signature(Collection.find_one_and_update).parameters) - OF_ONE_DOCUMENT - {"kwargs"}
+    assert set(mongodb.FoundAndUpdated.__annotations__) == known | {"collation", "maxTimeMS"}
+
+
+@pytest.mark.parametrize("cursor", [Cursor, AsyncCursor])
+def test_find_one_has_the_arguments_of_find_but_those_of_old_servers(cursor: Any) -> None:
+    known = set(inspect.signature(cursor.__init__).parameters)
+    assert set(mongodb.Found.__annotations__) == known - OF_ONE_DOCUMENT - OF_OLD_SERVERS
