@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import aioboto3
@@ -22,17 +22,10 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
-from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.standins.mongomock_truth import AsyncStandInCollection
+from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
 NOW = 1_790_000_000.0
-AWS: dict[str, Any] = {"region_name": "eu-west-1", "aws_access_key_id": "dummy", "aws_secret_access_key": "dummy"}
-TABLE: dict[str, Any] = {
-    "TableName": "orders",
-    "KeySchema": [{"AttributeName": "orderId", "KeyType": "HASH"}],
-    "AttributeDefinitions": [{"AttributeName": "orderId", "AttributeType": "S"}],
-    "BillingMode": "PAY_PER_REQUEST",
-}
 
 
 class Clock:
@@ -78,8 +71,10 @@ class Place:
 
 
 class DynamoShop:
-    def __init__(self, name: str, guarded: Any, table: Any, done: Done, place: Place) -> None:
-        self.name, self.clock, self._place = name, place.clock, place.name
+    name = "dynamodb"
+
+    def __init__(self, guarded: Any, table: Any, done: Done, place: Place) -> None:
+        self.clock, self._place = place.clock, place.name
         self._guarded, self._table, self._done = guarded, table, done
 
     def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
@@ -193,6 +188,7 @@ class MongoShop:
 
 MakeShop = Callable[[Ledger], Shop]
 MakeIn = Callable[[Ledger, Place], Shop]
+Opener = Callable[["Engines"], AbstractContextManager[MakeIn]]
 
 
 class Engines:
@@ -215,7 +211,7 @@ def _same(value: Any) -> Any:
 @contextmanager
 def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
-        client = boto3.client("dynamodb", **AWS)
+        client = boto3.client("dynamodb", **DUMMIES)
 
         def make(ledger: Ledger, place: Place) -> Shop:
             guarded = (
@@ -223,47 +219,45 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
                 if plain_client
                 else GuardedTable(table, ledger, clock=place.clock)
             )
-            return DynamoShop("moto", guarded, table, _same, place)
+            return DynamoShop(guarded, table, _same, place)
 
         yield make
         client.close()
 
 
 @contextmanager
-def _dynoxide(engines: Engines, *, kind: str) -> Iterator[MakeIn]:
-    server: Dynoxide = engines.get("dynoxide", Dynoxide)
-    name = f"orders-{uuid.uuid4().hex}"
-    resource = server.resource()
-    table = resource.create_table(**{**TABLE, "TableName": name})
+def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
+    place: TablePlace = engines.get(name, TABLES[name])
     with ExitStack() as stack:
-        stack.callback(table.meta.client.close)
-        target: Any = table
-        table_name: str | None = None
-        done: Done = _same
-        if kind == "client":
-            target, table_name = server.client(), name
-            stack.callback(target.close)
-        elif kind == "async client":
-            runner = stack.enter_context(asyncio.Runner())
-            context = get_session().create_client("dynamodb", endpoint_url=server.endpoint, **AWS)
-            target, table_name = runner.run(context.__aenter__()), name
-            stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
-            done = _awaited(runner)
-        elif kind == "async table":
-            runner = stack.enter_context(asyncio.Runner())
-            context = aioboto3.Session().resource("dynamodb", endpoint_url=server.endpoint, **AWS)
-            opened = runner.run(context.__aenter__())
-            target = runner.run(_resolved(opened.Table(name)))
-            stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
-            done = _awaited(runner)
+        resource: Any = boto3.resource("dynamodb", **place.client)
+        stack.callback(resource.meta.client.close)
+        table = resource.Table(place.table)
+        runner = stack.enter_context(asyncio.Runner())
+        target = table if kind == "table" else _target(place, kind, stack, runner)
+        guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
+        done = _awaited(runner) if kind.startswith("async") else _same
+        table_name = place.table if kind.endswith("client") else None
 
-        def make(ledger: Ledger, place: Place) -> Shop:
-            guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
-            return DynamoShop(
-                "dynoxide", guard(target, ledger, table_name=table_name, clock=place.clock), table, done, place
-            )
+        def make(ledger: Ledger, at: Place) -> Shop:
+            return DynamoShop(guard(target, ledger, table_name=table_name, clock=at.clock), table, done, at)
 
         yield make
+
+
+def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runner) -> Any:
+    """What a guarded table is made of: boto3's client, aiobotocore's, or aioboto3's Table."""
+    if kind == "client":
+        client = boto3.client("dynamodb", **place.client)
+        stack.callback(client.close)
+        return client
+    context = (
+        get_session().create_client("dynamodb", **place.client)
+        if kind == "async client"
+        else aioboto3.Session().resource("dynamodb", **place.client)
+    )
+    opened = runner.run(context.__aenter__())
+    stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+    return opened if kind == "async client" else runner.run(_resolved(opened.Table(place.table)))
 
 
 @contextmanager
@@ -281,19 +275,19 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
 
 
 @contextmanager
-def _mongod(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
-    server: Mongod = engines.get("mongod", Mongod)
-    name = f"orders-{uuid.uuid4().hex}"
-    with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
-        collection = client["shop"][name]
-        opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
+def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[MakeIn]:
+    place: CollectionPlace = engines.get(name, COLLECTIONS[name])
+    with pymongo.MongoClient[Mapping[str, Any]](place.uri) as client, asyncio.Runner() as runner:
+        collection = client[place.database][place.collection]
+        opened = pymongo.AsyncMongoClient[Mapping[str, Any]](place.uri) if asynchronous else None
 
-        def make(ledger: Ledger, place: Place) -> Shop:
+        def make(ledger: Ledger, at: Place) -> Shop:
             if opened is not None:
-                guarded: Any = AsyncGuardedCollection(opened["shop"][name], ledger, clock=place.clock)
+                documents = opened[place.database][place.collection]
+                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=at.clock)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock)
-            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
+                guarded = GuardedCollection(collection, ledger, clock=at.clock)
+            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), at)
 
         yield make
         if opened is not None:
@@ -311,15 +305,17 @@ async def _resolved(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-OPENERS: dict[str, Callable[[Engines], Any]] = {
-    "moto table": lambda engines: _moto(engines, plain_client=False),
-    "moto client": lambda engines: _moto(engines, plain_client=True),
-    "dynoxide table": lambda engines: _dynoxide(engines, kind="table"),
-    "dynoxide client": lambda engines: _dynoxide(engines, kind="client"),
-    "dynoxide async client": lambda engines: _dynoxide(engines, kind="async client"),
-    "dynoxide async table": lambda engines: _dynoxide(engines, kind="async table"),
-    "mongomock": lambda engines: _mongomock(engines, asynchronous=False),
-    "mongomock async": lambda engines: _mongomock(engines, asynchronous=True),
-    "mongod": lambda engines: _mongod(engines, asynchronous=False),
-    "mongod async": lambda engines: _mongod(engines, asynchronous=True),
-}
+def _openers() -> Iterator[tuple[str, Opener]]:
+    for plain_client in (False, True):
+        yield f"moto {'client' if plain_client else 'table'}", partial(_moto, plain_client=plain_client)
+    for name in TABLES:
+        for kind in ("table", "client", "async client", "async table"):
+            yield f"{name} {kind}", partial(_dynamodb, name=name, kind=kind)
+    for asynchronous in (False, True):
+        yield f"mongomock{' async' * asynchronous}", partial(_mongomock, asynchronous=asynchronous)
+    for name in COLLECTIONS:
+        for asynchronous in (False, True):
+            yield f"{name}{' async' * asynchronous}", partial(_mongodb, name=name, asynchronous=asynchronous)
+
+
+OPENERS: dict[str, Opener] = dict(_openers())
