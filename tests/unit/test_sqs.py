@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 import boto3
@@ -85,6 +86,14 @@ class Held:
             act()
 
         threading.Thread(target=wait).start()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    limit = monotonic() + PATIENCE
+    while not true():
+        assert monotonic() < limit
+        threading.Event().wait(0.001)
 
 
 def failing(method: str, *errors: BaseException) -> Callable[[str], None]:
@@ -731,12 +740,12 @@ def test_what_fits_into_the_drain_is_still_done(sqs: FakeSqs, time: VirtualTime)
     assert [stored.body for stored in sqs.messages] == ["c", "d", "e", "f", "g"]
 
 
-def test_a_worker_that_was_stopped_asks_for_nothing_more(sqs: FakeSqs) -> None:
+def test_a_worker_that_was_stopped_before_it_runs_asks_the_queue_for_nothing(sqs: FakeSqs) -> None:
     sqs.send("m")
     stopped = worker(sqs, Ledger())
     stopped.stop()
     assert stopped.run() is True
-    assert sqs.asked("receive_message") == []
+    assert sqs.requests == []
 
 
 def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
@@ -776,6 +785,26 @@ def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
     poll.released.set()
 
 
+def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
+    sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sqs.send("m")
+    hanging = Held()
+    stopping = worker(sqs, Ledger(hanging), stop_when_empty=False, drain_seconds=12.5)
+
+    def ask_twice() -> None:
+        stopping.stop()
+        until(lambda: "is stopping" in caplog.text)
+        stopping.stop()
+        hanging.released.set()
+
+    hanging.then(ask_twice)
+    stopping.run()
+    said = [record.getMessage() for record in caplog.records if record.name == "onewrite.sqs"]
+    assert said == [f"{URL}: the worker {what}" for what in ("begins", "is stopping, within 12.5 seconds", "has stopped")]
+
+
 def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_come_again(
     sqs: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -797,8 +826,7 @@ def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> Non
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, number)
-    while not heard():
-        threading.Event().wait(0.001)
+    until(heard)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

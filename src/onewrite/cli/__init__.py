@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from onewrite.cli.early_signals import EarlySignals
 from onewrite.extras import package_of
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
@@ -28,12 +29,19 @@ _EXTRAS = frozenset(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 2 for what cannot be run as it was asked for."""
-    arguments = sys.argv[1:] if argv is None else argv
-    try:
-        from onewrite.cli.app import run  # noqa: PLC0415  # it imports typer
+    """Run the command and return its exit code, which is 2 for what cannot be run as it was asked for.
 
-        return run(arguments)
+    Without `argv` the command is the whole process, and the `worker` verb takes over its signals. A program that calls this
+    with an `argv` of its own keeps its signal handlers, except while a worker runs in the main thread.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    early_signals = EarlySignals()
+    if argv is None and arguments[:1] == ["worker"]:
+        early_signals.catch()
+    try:
+        from onewrite.cli.app import run  # noqa: PLC0415  # it imports Typer, which may be missing and is slow
+
+        return run(arguments, early_signals)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from onewrite.cli.demo import demo
+from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.worker import worker
 
 # Plain help and plain errors: they read the same on a terminal, in a log and in a pipe.
@@ -20,12 +21,12 @@ def onewrite() -> None:
     """A message delivered twice takes effect once."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Typer ends by raising SystemExit: this gives its code back instead."""
+def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
+    """Run a verb and return the exit code. Typer raises SystemExit at the end, and this returns the code that is in it."""
     command = typer.main.get_command(app)  # calling `app` itself would replace the excepthook of the process
     code: str | int | None = None
     try:
-        command.main(args=list(arguments), prog_name="onewrite")
+        command.main(args=list(arguments), prog_name="onewrite", obj=early_signals)
     except SystemExit as end:
         code = end.code
     return code if isinstance(code, int) else int(code is not None)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from onewrite.cli.early_signals import EarlySignals
 from onewrite.errors import ConfigurationError
 
 _NAME = "MODULE:HANDLER"
@@ -36,6 +37,7 @@ StopWhenEmpty: TypeAlias = Annotated[bool, typer.Option("--stop-when-empty", hel
 
 
 def worker(
+    context: typer.Context,
     handler: Name,
     *,
     queue_url: QueueUrl,
@@ -56,7 +58,7 @@ def worker(
     found = find(handler)
     log_to_stderr()  # after the import, so that a module's own logging stays as it is
     try:
-        orderly = run(queue_url, found, region, endpoint_url, options)
+        orderly = run(found, queue_url, region=region, endpoint_url=endpoint_url, options=options, early=context.obj)
     except ConfigurationError as error:
         sys.stderr.write(f"onewrite: {error}\n")
         raise typer.Exit(2) from error
@@ -64,12 +66,23 @@ def worker(
         _leave()
 
 
-def run(queue_url: str, handler: Any, region: str | None, endpoint_url: str | None, options: Mapping[str, Any]) -> bool:
+def run(
+    handler: Any,
+    queue_url: str,
+    *,
+    region: str | None,
+    endpoint_url: str | None,
+    options: Mapping[str, Any],
+    early: EarlySignals,
+) -> bool:
+    """Run a worker until it stops. False: its deadline came first, and a batch is still under way."""
     from onewrite.sqs import Worker  # noqa: PLC0415  # other verbs run without boto3
     from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the same
 
     client = default_client(queue_url, region=region, endpoint_url=endpoint_url)
-    return Worker(queue_url, handler, client=client, **options).run()
+    started = Worker(queue_url, handler, client=client, **options)
+    early.pass_on(started.stop)
+    return started.run()
 
 
 def log_to_stderr() -> None:

@@ -1,4 +1,4 @@
-"""When a worker stops: asked by a signal or another thread, at the end of its batch or at a deadline, whichever comes first."""
+"""When a worker stops. A signal or another thread asks for it; it happens at the end of the batch, or at a deadline if that comes first."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-_LOOK = 0.5  # seconds: a signal that comes just before a wait begins does not end it, and is acted on after it
+_LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
 _LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
 
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """In the clock's seconds: with nothing in hand, and with a batch in hand."""
+    """When the worker leaves at the latest, in the clock's seconds: with nothing in hand, and with a batch in hand."""
 
     idle: float
     busy: float
 
 
 class Stop:
-    """Asked for once, and for good. `busy` is whether a batch is in hand."""
+    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back.
+
+    `busy` says whether a batch is in hand.
+    """
 
     def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
         self.busy = False
         self._drain_seconds = drain_seconds
         self._clock = clock
         self._deadlines: _Deadlines | None = None
-        # A signal handler may put into a SimpleQueue, whatever it interrupts. An Event's own lock may be held just then.
-        self._news: SimpleQueue[None] = SimpleQueue()
+        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
+        # the interrupted code may hold the Event's own lock.
+        self._wake: SimpleQueue[None] = SimpleQueue()
 
     @property
     def asked(self) -> bool:
@@ -41,7 +45,7 @@ class Stop:
 
     @property
     def deadline(self) -> float:
-        """Of a batch in hand."""
+        """When a batch in hand is left behind."""
         return inf if self._deadlines is None else self._deadlines.busy
 
     def ask(self) -> None:
@@ -49,26 +53,33 @@ class Stop:
             now = self._clock()
             last = now + self._drain_seconds
             self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
-        self._news.put(None)
+        self._wake.put(None)
 
-    def insist(self) -> None:
-        """Ask; and the second time, for a stop at once."""
+    def ask_or_hurry(self) -> None:
+        """Ask for a stop; the second time, ask for it at once."""
         if self._deadlines is not None:
             self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
         self.ask()
 
-    def wait(self, end: Future[None]) -> None:
-        """Until the end of the work, or the deadline."""
-        end.add_done_callback(lambda _: self._news.put(None))
-        while not end.done():
-            patience = self._patience()
-            if patience <= 0:
+    def wait(self, work: Future[None], when_asked: Callable[[], object]) -> None:
+        """Wait for the end of the work or for the deadline. `when_asked` is called once, when a stop has been asked for."""
+        work.add_done_callback(lambda _: self._wake.put(None))
+        told = False
+        while not work.done():
+            if self.asked and not told:
+                told = True
+                when_asked()
+            seconds = self._seconds_left()
+            if seconds <= 0:
                 return
             with suppress(Empty):
-                self._news.get(timeout=min(patience, _LOOK))
+                self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
 
-    def _patience(self) -> float:
-        """The work first says that it is busy and then looks whether to stop; here it is the other way round."""
+    def _seconds_left(self) -> float:
+        """Here `busy` is read after `_deadlines`. The work sets `busy` first and then asks whether to stop.
+
+        So a batch that the work begins is never taken for nothing in hand.
+        """
         if self._deadlines is None:
             return inf
         return (self._deadlines.busy if self.busy else self._deadlines.idle) - self._clock()
@@ -76,7 +87,7 @@ class Stop:
 
 @contextmanager
 def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
-    """Act on SIGTERM and SIGINT. Only the main thread may ask for that: in another one, nothing changes."""
+    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,4 +100,5 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
         yield
     finally:
         for number, handler in before.items():
+            # None: the handler was not set from Python, and cannot be put back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -103,9 +103,9 @@ class Worker:
         """
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._carry, end), name="onewrite-worker", daemon=True)
-        with on_signals(self._stop.insist):
+        with on_signals(self._stop.ask_or_hurry):
             work.start()
-            self._stop.wait(end)
+            self._stop.wait(end, self._log_stopping)
         if end.done():
             end.result()
         elif self._stop.busy:
@@ -118,6 +118,9 @@ class Worker:
         """What a signal does, for other threads. It cannot be undone: to go on, make another worker."""
         self._stop.ask()
 
+    def _log_stopping(self) -> None:
+        logger.info("%s: the worker is stopping, within %g seconds", self.queue_url, self.drain_seconds)
+
     def _carry(self, end: Future[None]) -> None:
         try:
             self._work()
@@ -127,6 +130,8 @@ class Worker:
             end.set_result(None)
 
     def _work(self) -> None:
+        if self._stop.asked:  # before it began: the queue need not even be there
+            return
         client = default_client(self.queue_url) if self.client is None else self.client
         queue = Queue(self.queue_url, client, visibility=self.visibility_timeout, attempts=self.attempts, sleep=self.sleep)
         wait = self.wait if self.wait is not None else _LAST_WAIT if self.stop_when_empty else LONGEST_WAIT

@@ -1,0 +1,226 @@
+"""`onewrite worker` takes SIGTERM and SIGINT while it starts and while it ends, not only while its worker runs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onewrite.cli import main
+from onewrite.cli.early_signals import EarlySignals
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PATIENCE = 120.0  # seconds for one process on a busy machine
+NOBODY = "http://127.0.0.1:1"  # a worker that asked its queue would end with exit code 2
+USERS_MODULE = "open .*/corner_shop.py"  # what importlib.import_module imports is no event, but reading the file is one
+
+SHOP = """
+from onewrite import Message
+from onewrite.aws_lambda import sqs_handler
+
+@sqs_handler(lambda record: Message(record["body"]))
+def ship(message):
+    ...
+"""
+# Python runs this before everything else. The process sends itself the signals that the environment asks for, so that each
+# arrives at exactly the moment that a test names, however slow the machine is.
+SIGNALLING = """
+import os
+import re
+import signal
+import sys
+
+def send(signals=os.environ["SIGNALS"].split(), send=signal.raise_signal):
+    for number in signals:
+        send(int(number))
+
+def watch(event, arguments, sent=[]):
+    if not sent and re.fullmatch(os.environ["MOMENT"], f"{event} {arguments[0] if arguments else None}"):
+        sent.append(event)
+        send()
+
+class AtTheLatest:
+    def __del__(self, send=send):
+        send()
+
+if os.environ["MOMENT"] == "the interpreter's last moment":
+    signalling = AtTheLatest()
+else:
+    sys.addaudithook(watch)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "corner_shop.py").write_text(SHOP)
+    (tmp_path / "sitecustomize.py").write_text(SIGNALLING)
+    return tmp_path
+
+
+def run(
+    folder: Path,
+    moment: str,
+    *signals: signal.Signals,
+    verb: Sequence[str] = ("worker", "--queue-url", f"{NOBODY}/1/orders", "--endpoint-url", NOBODY, "corner_shop:ship"),
+    start: Sequence[str] = ("-m", "onewrite"),
+    before: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """A process of the command that receives the signals at a moment: an audit event of Python's and its first argument."""
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": "dummy",
+        "AWS_SECRET_ACCESS_KEY": "dummy",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_MAX_ATTEMPTS": "1",
+        "MOMENT": moment,
+        "PYTHONPATH": str(folder),
+        "SIGNALS": " ".join(str(int(number)) for number in signals),
+    }
+    command = [*before, sys.executable, *start, *verb]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+
+def assert_stopped_in_order(process: subprocess.CompletedProcess[str]) -> None:
+    assert "the worker has stopped" in process.stderr
+    assert process.returncode == 0
+
+
+# ---------------------------------------------------------------- real processes
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("import onewrite.cli.app", signal.SIGTERM),  # the first import after the handlers
+        ("import typer", signal.SIGINT),
+        ("import onewrite.cli.worker", signal.SIGTERM),
+        (USERS_MODULE, signal.SIGTERM),  # the arguments have been parsed
+        ("import onewrite.sqs.worker", signal.SIGTERM),
+        ("import boto3", signal.SIGTERM),
+        ("import botocore.session", signal.SIGINT),
+        ("open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made
+    ],
+)
+def test_a_worker_that_is_signalled_while_it_starts_stops_in_order(
+    folder: Path, moment: str, number: signal.Signals
+) -> None:
+    assert_stopped_in_order(run(folder, moment, number))
+
+
+def test_so_does_the_console_script(folder: Path) -> None:
+    script = "import sys; from onewrite.cli import main; sys.exit(main())"
+    assert_stopped_in_order(run(folder, "import typer", signal.SIGTERM, start=("-c", script)))
+
+
+@pytest.fixture(scope="session")
+def namespace() -> list[str]:
+    """What runs a command as process 1 of its own namespace."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", *(["--map-root-user"] if os.geteuid() else [])]
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"this machine does not let a test make a PID namespace: {error}")
+    return command
+
+
+@pytest.mark.parametrize("moment", ["import onewrite.cli.app", USERS_MODULE])
+def test_so_does_process_1_of_a_container_to_which_the_kernel_delivers_only_signals_with_a_handler(
+    folder: Path, namespace: list[str], moment: str
+) -> None:
+    assert_stopped_in_order(run(folder, moment, signal.SIGTERM, before=namespace))
+
+
+def test_a_second_signal_does_not_wait_for_the_start_to_end(folder: Path) -> None:
+    (folder / "corner_shop.py").write_text("import threading; threading.Event().wait()")
+    process = run(folder, USERS_MODULE, signal.SIGTERM, signal.SIGTERM)
+    assert process.returncode == 0
+    assert process.stderr == ""
+
+
+def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit_code(folder: Path) -> None:
+    process = run(folder, "the interpreter's last moment", signal.SIGTERM)
+    assert process.returncode == 2
+    assert "cannot use the queue" in process.stderr
+
+
+@pytest.mark.parametrize("verb", [["demo"], ["--help"]])
+def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path, verb: list[str]) -> None:
+    assert run(folder, "import onewrite.cli.demo", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
+
+
+# ---------------------------------------------------------------- in this process
+
+
+class Exited(BaseException):
+    """The process would have ended."""
+
+
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[EarlySignals]:
+    """They have been caught, and neither the process nor its end is touched."""
+
+    def leave(code: int) -> None:
+        raise Exited(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    early = EarlySignals()
+    early.catch()
+    yield early
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_came_before_the_worker_stops_it_at_once(caught: EarlySignals, number: signal.Signals) -> None:
+    stops: list[str] = []
+    signal.raise_signal(number)
+    caught.pass_on(lambda: stops.append("stopped"))
+    assert stops == ["stopped"]
+
+
+def test_a_signal_between_the_making_of_the_worker_and_its_run_stops_it(caught: EarlySignals) -> None:
+    stops: list[str] = []
+    caught.pass_on(lambda: stops.append("stopped"))
+    assert stops == []
+    signal.raise_signal(signal.SIGTERM)
+    assert stops == ["stopped"]
+
+
+@pytest.mark.parametrize("pass_on", [True, False])
+def test_the_second_signal_ends_the_process_with_exit_code_0(caught: EarlySignals, pass_on: bool) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    if pass_on:
+        caught.pass_on(lambda: None)
+    with pytest.raises(Exited, match="0"):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_at_the_end_of_the_process_the_signals_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_the_end: list[tuple[Callable[..., Any], ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    EarlySignals().catch()
+    assert at_the_end == [(signal.signal, number, signal.SIG_IGN) for number in SIGNALS]
+
+
+def test_a_program_that_runs_the_command_with_arguments_of_its_own_keeps_its_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed: list[Any] = []
+    monkeypatch.setattr(EarlySignals, "catch", lambda _: installed.append("caught"))
+    assert main(["worker"]) == 2
+    assert installed == []
+    monkeypatch.setattr(sys, "argv", ["onewrite", "worker"])
+    assert main() == 2
+    assert installed == ["caught"]
