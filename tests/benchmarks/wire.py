@@ -15,7 +15,8 @@ from tests.benchmarks.measure import Plan, Row, expect
 from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
 from tests.benchmarks.speed_dynamodb import TABLE, orders
 from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
-from tests.support.proxy import FaultProxy, MongoProxy
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import FaultProxy
 
 LEDGERS: dict[str, Any] = {
     "SeenIds": SeenIds(),

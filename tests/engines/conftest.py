@@ -13,7 +13,8 @@ from pymongo.collection import Collection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table
 from tests.support.engines import dynoxide_binary, mongod_binary, require
-from tests.support.proxy import FaultProxy, MongoProxy
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import FaultProxy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -20,7 +20,8 @@ from onewrite import Applied, Duplicate, Message, Outcome, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable
 from onewrite.mongodb import AsyncGuardedCollection
 from tests.engines.stores import State, addition, async_dynamo, dynamo_state, increment, mongo_state
-from tests.support.proxy import Fault, FaultProxy, MongoProxy
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

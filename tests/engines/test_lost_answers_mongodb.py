@@ -17,7 +17,8 @@ from onewrite import Applied, Duplicate, HighWaterMark, Message, Outcome, SeenId
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
-from tests.support.proxy import Fault, MongoProxy
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import Fault
 
 Deliver = Callable[[GuardedCollection], Outcome]
 Guard = Callable[[AnyLedger, bool], GuardedCollection]

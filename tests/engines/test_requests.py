@@ -15,7 +15,8 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers, uncounted_ledgers
 from tests.engines.stores import addition, increment
-from tests.support.proxy import FaultProxy, MongoProxy
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import FaultProxy
 
 M = {n: Message(f"m-{n}", source="s", sequence=n) for n in range(1, 6)}
 

@@ -9,8 +9,8 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from types import TracebackType
 from typing import ClassVar, Self
@@ -26,10 +26,13 @@ class Fault(Enum):
     ERROR_500_AFTER = auto()  # the server did it; the client is told of an internal error
     THROTTLE = auto()  # the server never sees it; the client is told to slow down
     CONFLICT = auto()  # the server never sees it; the client is told of a transaction in the way
+    DELAY = auto()  # the server sees it `lateness` later
+    LATE = auto()  # the same, and the client has seen the connection end by then
 
 
+_HELD_BACK = frozenset({Fault.DELAY, Fault.LATE})
 _LOST_ON_THE_WAY_BACK = frozenset({Fault.DROP_ANSWER, Fault.RESET, Fault.ERROR_500_AFTER})
-_CONNECTION_FAULTS = frozenset({Fault.PASS, Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET})
+CONNECTION_FAULTS = frozenset({Fault.PASS, Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET, Fault.DELAY, Fault.LATE})
 _DYNAMO = "com.amazonaws.dynamodb.v20120810#"
 _HTTP_ERRORS: dict[Fault, tuple[str, str, str]] = {
     Fault.ERROR_500_AFTER: (
@@ -50,7 +53,7 @@ _HTTP_ERRORS: dict[Fault, tuple[str, str, str]] = {
 }
 
 
-class _Proxy:
+class Proxy:
     """Accepts, keeps the plan and the record; a subclass carries one connection in one thread."""
 
     writes: frozenset[str]
@@ -64,6 +67,8 @@ class _Proxy:
         """The faults that took place, in order, without PASS."""
         self.after_write: Callable[[], object] | None = None
         """Called once, when a faulty write was done and its client does not know yet."""
+        self.lateness = 0.1
+        """For how many seconds DELAY and LATE hold a request back at most; chance draws less, a plan takes it whole."""
         self._queue: deque[Fault] = deque()
         self._random: random.Random | None = None
         self._chances: dict[Fault, float] = {}
@@ -72,6 +77,9 @@ class _Proxy:
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._closing = False
+        self._held_back = 0
+        self._calms = 0
+        self._let_go = threading.Condition(self._lock)
         self._listener: socket.socket | None = None
 
     def __enter__(self) -> Self:
@@ -89,6 +97,7 @@ class _Proxy:
         """End every connection and wait for the threads."""
         with self._lock:
             self._closing = True
+            self._let_go.notify_all()
             for sock in self._open:
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)  # close() would not wake the thread that reads
@@ -114,10 +123,24 @@ class _Proxy:
             self._random, self._chances = source, dict(chances)
 
     def calm(self) -> None:
-        """No more faults, planned or random."""
-        with self._lock:
+        """No more faults, planned or random; what is held back goes on at once."""
+        with self._let_go:
             self._queue.clear()
             self._random = None
+            self._calms += 1
+            self._let_go.notify_all()
+
+    def wait_for_the_late(self, seconds: float = 30.0) -> None:
+        """Until no request is held back any more."""
+        with self._let_go:
+            if not self._let_go.wait_for(lambda: self._held_back == 0, seconds):
+                raise TimeoutError(f"{self._held_back} requests are still held back after {seconds:.0f} s")
+
+    @property
+    def held_back(self) -> int:
+        """How many requests are on their way that DELAY or LATE has stopped."""
+        with self._lock:
+            return self._held_back
 
     @property
     def planned(self) -> int:
@@ -145,6 +168,24 @@ class _Proxy:
             if fault is not Fault.PASS:
                 self.hit.append(fault)
             return fault
+
+    @contextmanager
+    def _held(self, fault: Fault) -> Iterator[None]:
+        """Hold a request back if that is its fault, and then do with it what the block says."""
+        if fault not in _HELD_BACK:
+            yield
+            return
+        with self._let_go:
+            self._held_back += 1
+            calms = self._calms
+            seconds = self.lateness if self._random is None else self._random.uniform(0, self.lateness)
+            self._let_go.wait_for(lambda: self._closing or self._calms != calms, seconds)
+        try:
+            yield
+        finally:
+            with self._let_go:
+                self._held_back -= 1
+                self._let_go.notify_all()
 
     def _written(self) -> None:
         """Outside the lock: the callback may well write through this proxy."""
@@ -277,7 +318,7 @@ class _Wire:
         return self._take(len(self._buffer))
 
 
-class FaultProxy(_Proxy):
+class FaultProxy(Proxy):
     """Before a DynamoDB endpoint (HTTP/1.1, keep-alive)."""
 
     def __init__(self, host: str, port: int, writes: Collection[str] = ("UpdateItem", "PutItem")) -> None:
@@ -288,7 +329,7 @@ class FaultProxy(_Proxy):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def _serve(self, client: socket.socket) -> None:  # noqa: C901  # a decision for each fault, in the order they strike
+    def _serve(self, client: socket.socket) -> None:
         near = _Wire(client)
         far: _Wire | None = None
         try:
@@ -300,25 +341,36 @@ class FaultProxy(_Proxy):
                 if fault in (Fault.THROTTLE, Fault.CONFLICT):
                     client.sendall(_http_error(fault))
                     continue
-                if far is None or far.stale():
-                    if far is not None:
-                        self._end(far.sock)
-                    far = _Wire(self._connect())
-                far.sock.sendall(request)
-                answer, headers = far.message(answer=True)
-                if fault in _LOST_ON_THE_WAY_BACK:
-                    self._written()
-                if fault is Fault.DROP_ANSWER:
-                    return
-                if fault is Fault.RESET:
-                    self._end(client, reset=True)
-                    return
-                client.sendall(_http_error(fault) if fault is Fault.ERROR_500_AFTER else answer)
-                if headers.get("connection", "").lower() == "close":
+                if fault is Fault.LATE:
+                    self._end(client)
+                with self._held(fault):
+                    far = self._fresh(far)
+                    far.sock.sendall(request)
+                    answer, headers = far.message(answer=True)
+                if not self._hand_back(client, fault, answer) or headers.get("connection", "").lower() == "close":
                     return
         finally:
             if far is not None:
                 self._end(far.sock)
+
+    def _fresh(self, far: _Wire | None) -> _Wire:
+        """The connection to the server, or another one if the server has ended it."""
+        if far is not None:
+            if not far.stale():
+                return far
+            self._end(far.sock)
+        return _Wire(self._connect())
+
+    def _hand_back(self, client: socket.socket, fault: Fault, answer: bytes) -> bool:
+        """The answer, unless the fault is that it gets lost. False: the client's connection ends here."""
+        if fault in _LOST_ON_THE_WAY_BACK:
+            self._written()
+        if fault is Fault.RESET:
+            self._end(client, reset=True)
+        if fault in (Fault.RESET, Fault.DROP_ANSWER, Fault.LATE):
+            return False
+        client.sendall(_http_error(fault) if fault is Fault.ERROR_500_AFTER else answer)
+        return True
 
 
 def _http_error(fault: Fault) -> bytes:
@@ -329,100 +381,3 @@ def _http_error(fault: Fault) -> bytes:
         f"x-amzn-RequestId: FAULTPROXY\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
-
-
-# ---------------------------------------------------------------- MongoDB
-
-_OP_MSG = 2013
-_MORE_TO_COME = 1 << 1
-_DATA_COMMANDS = frozenset(
-    {
-        "find",
-        "aggregate",
-        "update",
-        "insert",
-        "findAndModify",
-        "delete",
-        "commitTransaction",
-        "abortTransaction",
-    }
-)
-
-
-class MongoProxy(_Proxy):
-    """Before a mongod; the client must connect directly, or it would learn of the real port and go there."""
-
-    writes = frozenset({"update", "insert", "findAndModify"})
-    faults = _CONNECTION_FAULTS
-
-    @property
-    def uri(self) -> str:
-        return f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
-
-    def _serve(self, client: socket.socket) -> None:
-        upstream = self._connect()
-        awaited: dict[int, Fault] = {}
-        try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(client, selectors.EVENT_READ)
-                selector.register(upstream, selectors.EVENT_READ)
-                while True:
-                    ready = {key.fileobj for key, _ in selector.select()}
-                    if upstream in ready and not self._answer(client, upstream, awaited):
-                        return
-                    if client in ready and not self._request(client, upstream, awaited):
-                        return
-        finally:
-            self._end(upstream)
-
-    def _request(self, client: socket.socket, upstream: socket.socket, awaited: dict[int, Fault]) -> bool:
-        """Forward one message; False ends the connection."""
-        message = _mongo_message(client)
-        request_id, _, opcode = struct.unpack_from("<iii", message, 4)
-        name = _command_name(message) if opcode == _OP_MSG else ""
-        fault = self._record(name) if name in _DATA_COMMANDS else Fault.PASS
-        if fault is Fault.DROP_REQUEST:
-            return False
-        upstream.sendall(message)
-        if fault is not Fault.PASS:
-            if message[16] & _MORE_TO_COME:  # an unacknowledged write: there is no answer to lose
-                return False
-            awaited[request_id] = fault
-        return True
-
-    def _answer(self, client: socket.socket, upstream: socket.socket, awaited: dict[int, Fault]) -> bool:
-        """Hand back one message, if its request did not earn a fault; False ends the connection."""
-        message = _mongo_message(upstream)
-        (answered,) = struct.unpack_from("<i", message, 8)
-        fault = awaited.pop(answered, Fault.PASS)
-        if fault is Fault.PASS:
-            client.sendall(message)
-            return True
-        self._written()
-        if fault is Fault.RESET:
-            self._end(client, reset=True)
-        return False
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return bytes(data)
-
-
-def _mongo_message(sock: socket.socket) -> bytes:
-    head = _exactly(sock, 4)
-    return head + _exactly(sock, struct.unpack("<i", head)[0] - 4)
-
-
-def _command_name(message: bytes) -> str:
-    """The first key of the body (kind 0) section of an OP_MSG."""
-    at = 20
-    while message[at] == 1:  # a document sequence: its size counts itself
-        at += 1 + int(struct.unpack_from("<i", message, at + 1)[0])
-    name = at + 6  # kind, document length, type of the first element
-    return message[name : message.index(0, name)].decode()

@@ -8,23 +8,24 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
 from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 
 from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from onewrite.testing.servers.process import free_port
-
-from . import engines
-from .engines import dynoxide_binary, mongod_binary, require
-from .proxy import Fault, FaultProxy, MongoProxy, _command_name, _Wire
+from tests.support import engines
+from tests.support.engines import dynoxide_binary, mongod_binary, require
+from tests.support.mongo_proxy import MongoProxy, _command_name
+from tests.support.proxy import Fault, FaultProxy, _Wire
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -215,6 +216,41 @@ def test_each_http_fault_does_what_it_says(
         assert proxy.hit == ([] if fault is Fault.PASS else [fault])
 
 
+def test_a_delayed_request_arrives_and_its_client_waits_for_it(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
+    with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
+        proxy.plan(Fault.DELAY)
+        client = dynamo_client(proxy.endpoint, **ONCE)
+        started = time.monotonic()
+        add(client)
+        assert time.monotonic() - started >= proxy.lateness
+        assert dynamo_count(client) == 1
+
+
+def test_a_late_request_arrives_after_its_client_has_seen_the_connection_end(
+    table: DynamoDBClient, dynoxide: Dynoxide
+) -> None:
+    with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
+        proxy.lateness = 3600
+        proxy.plan(Fault.LATE)
+        client = dynamo_client(proxy.endpoint, **ONCE)
+        with pytest.raises(ConnectionClosedError):
+            add(client)
+        assert (proxy.held_back, dynamo_count(table)) == (1, 0)
+        proxy.calm()
+        proxy.wait_for_the_late()
+        assert (proxy.held_back, dynamo_count(table)) == (0, 1)
+
+
+def test_a_late_request_is_waited_for_only_so_long(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
+    with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
+        proxy.lateness = 3600
+        proxy.plan(Fault.LATE)
+        with pytest.raises(ConnectionClosedError):
+            add(dynamo_client(proxy.endpoint, **ONCE))
+        with pytest.raises(TimeoutError, match="1 requests are still held back"):
+            proxy.wait_for_the_late(0.01)
+
+
 def test_a_reset_is_a_reset_and_a_drop_is_an_end(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
     request = b"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nContent-Length: 2\r\n\r\n{}"
     with FaultProxy("127.0.0.1", dynoxide.port) as proxy:
@@ -354,6 +390,43 @@ def test_each_mongo_fault_does_what_it_says(mongod: Mongod, fault: Fault, done: 
         assert client.test.faults.find_one({"_id": 1}) == {"_id": 1, "n": done + 1}
         assert proxy.seen[-2:] == ["findAndModify", "find"]
         assert proxy.hit == ([] if fault is Fault.PASS else [fault])
+
+
+def test_the_mongo_proxy_delays_a_request(mongod: Mongod) -> None:
+    with MongoProxy("127.0.0.1", mongod.port) as proxy, connect(proxy.uri) as client:
+        client.test.drop_collection("faults")
+        proxy.plan(Fault.DELAY)
+        started = time.monotonic()
+        client.test.faults.insert_one({"_id": 1})
+        assert time.monotonic() - started >= proxy.lateness
+        assert client.test.faults.count_documents({}) == 1
+
+
+def test_the_mongo_proxy_lets_a_request_arrive_after_its_client_has_seen_the_connection_end(mongod: Mongod) -> None:
+    with (
+        connect(mongod.uri) as direct,
+        MongoProxy("127.0.0.1", mongod.port) as proxy,
+        connect(proxy.uri, retryWrites=False) as client,
+    ):
+        direct.test.drop_collection("faults")
+        proxy.lateness = 3600
+        proxy.plan(Fault.LATE)
+        with pytest.raises(AutoReconnect):
+            client.test.faults.insert_one({"_id": 1})
+        assert (proxy.held_back, direct.test.faults.count_documents({})) == (1, 0)
+        proxy.calm()
+        proxy.wait_for_the_late()
+        assert (proxy.held_back, direct.test.faults.count_documents({})) == (0, 1)
+
+
+def test_a_client_of_a_replica_set_stays_behind_the_proxies_that_it_is_shown(mongod: Mongod) -> None:
+    with MongoProxy("127.0.0.1", mongod.port) as proxy:
+        proxy.show({mongod.port: proxy.port})
+        with connect(f"mongodb://127.0.0.1:{proxy.port}/?replicaSet=rs0") as client:
+            client.test.faults.find_one()
+            assert client.nodes == {("127.0.0.1", proxy.port)}
+        with pytest.raises(ValueError, match="number of digits"):
+            proxy.show({mongod.port: 80})
 
 
 def test_the_mongo_proxy_carries_many_clients_and_large_messages(mongod: Mongod) -> None:
