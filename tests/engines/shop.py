@@ -1,4 +1,4 @@
-"""The handler that the end-to-end tests run in workers. What it does is in its environment, as of any process."""
+"""The handler that the end-to-end tests run in worker processes. The environment of the process says what it does."""
 
 from __future__ import annotations
 
@@ -18,19 +18,26 @@ from tests.engines.stores import Store
 _store: Store = pickle.loads(base64.b64decode(os.environ["SHOP_STORE"]))  # noqa: S301  # our own parent's
 _seconds = float(os.environ["SHOP_SECONDS"])
 _deliveries = Path(os.environ["SHOP_DELIVERIES"])
-_stack = ExitStack()  # never closed: a process ends as it may
+_hold = Path(os.environ["SHOP_HOLD"])
+_stack = ExitStack()  # never closed, because the process may end in any way
 _apply = _stack.enter_context(_store.open())
 _pool = ThreadPoolExecutor()
 
 
-@sqs_handler(json_body(id="id", source="entity", sequence="number"))
+@sqs_handler(json_body(id="id", source="entity", sequence="number"), margin=float(os.environ["SHOP_MARGIN"]))
 def handle(message: Message) -> Outcome:
-    """Takes its time, half of it before the write and half after; fails at the first delivery if the message says so."""
+    """Notes the delivery, waits for as long as it is held, fails at the first delivery if the message says so, and writes."""
     with _deliveries.open("a") as file:
         file.write(f"{message.id}\n")
-    _pool.submit(time.sleep, _seconds / 2).result()  # in a thread that no interpreter leaves behind
+    _pool.submit(_wait).result()  # The pool's threads are no daemons: at its end the interpreter waits for them.
     if message.body["fails"] and message.attributes["ApproximateReceiveCount"] == "1":
         raise ConnectionError
     outcome = _apply(message, message.body["entity"])
     time.sleep(_seconds / 2)
     return outcome
+
+
+def _wait() -> None:
+    time.sleep(_seconds / 2)
+    while _hold.exists():
+        time.sleep(0.01)  # between two looks

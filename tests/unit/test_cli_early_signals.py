@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ def test_the_second_signal_ends_the_process_with_exit_code_0(caught: EarlySignal
 
 
 def test_at_the_end_of_the_process_the_signals_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_the_end: list[tuple[Callable[..., Any], ...]] = []
+    at_the_end: list[tuple[Any, ...]] = []
     monkeypatch.setattr(atexit, "register", lambda *call: at_the_end.append(call))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     EarlySignals().catch()
