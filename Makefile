@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench floors clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
@@ -18,6 +18,13 @@ lint: .venv/ready-lint
 bench: .venv/ready  ## ratios of two things in one run, on real engines
 	$(BIN)/python -m tests.benchmarks
 
+floors:  ## the tests without servers of their own, with the lowest versions that pyproject.toml allows users to install
+	$(PYTHON) -m venv --clear .venv-floors
+	.venv-floors/bin/python -m pip install --quiet uv
+	.venv-floors/bin/uv pip compile --quiet --extra all --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
+	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
+	.venv-floors/bin/python -m pytest -n 2 --dist loadfile tests/unit tests/contract examples
+
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -29,4 +36,4 @@ bench: .venv/ready  ## ratios of two things in one run, on real engines
 	touch $@
 
 clean:
-	rm -rf .venv .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-floors .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

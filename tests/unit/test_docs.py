@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import tomllib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,16 @@ def test_the_readme_shows_code() -> None:
 def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_link_of_the_readme_is_absolute_for_pypi_shows_it_too_and_leads_to_a_file() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    at_home = f"{project['urls']['Homepage']}/blob/main/"
+    targets = re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text())
+    ours = [target.removeprefix(at_home) for target in targets if target.startswith(at_home)]
+    assert len(ours) > 5
+    assert [target for target in ours if not (ROOT / target).exists()] == []
+    assert [target for target in targets if not target.startswith("https://")] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
