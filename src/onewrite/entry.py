@@ -1,4 +1,4 @@
-"""What one message asks of an entity's ledger, in no engine's words, and what the ledger says about the message. Pure."""
+"""What a write of one message asks of an entity, independent of any engine, and what the entity's ledger says about the message. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What all entries of one ledger have in common. In `no_set` may stand anything but a set or a list."""
+    """What all entries of one ledger have in common. A set or a list in the slot `no_set` was kept by hand, and is refused."""
 
     attribute: str
-    attributes: tuple[str, ...]  # its own, and those of the ledgers before it
-    plain_sets: frozenset[str]  # those among them that hold ids themselves
+    attributes: tuple[str, ...]  # of this ledger, and of those named in its also=
+    plain_sets: frozenset[str]  # those of the attributes that are a plain set of ids, as handlers keep it by hand
     labels: tuple[Label, ...]
     no_set: Slot | None
-    no_label: tuple[Slot, ...]  # a ledger of another kind under its default name: was it used before, or is it in use?
-    looks: tuple[Callable[[Message, float], Change], ...]  # those of the ledgers before it
+    no_label: tuple[
+        Slot, ...
+    ]  # the label of the other kind of ledger under its default name: that ledger must be named in also=, or moved
+    looks: tuple[Callable[[Message, float], Change], ...]  # the `look` of each ledger named in also=
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +54,10 @@ class AdvanceShape(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What entries have in common that are spelt alike, but for their values and the name of a source: `own` is the first."""
+    """What decides the text of a request. Two entries of one shape differ in values and in the name of a source only.
+
+    The first of `changes` is the entry's own.
+    """
 
     terms: Terms
     changes: tuple[RememberShape | AdvanceShape, ...]
@@ -90,7 +95,7 @@ class Advance(NamedTuple):
     slot: Slot
     mark: int | str
     rule: Rule
-    first: int = 0  # where a source begins, for "absent" and "next"
+    first: int = 0  # the first sequence of a source, for the rules "absent" and "next"
 
     @property
     def shape(self) -> AdvanceShape:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 _PACKAGES = frozenset({"boto3", "botocore", "jmespath", "pymongo"})
-_ELSEWHERE = {"bson": "pymongo"}  # the package that is called bson is another one, which breaks pymongo
+_ELSEWHERE = {"bson": "pymongo"}  # the package named bson on PyPI is a different one, and breaks pymongo
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def installed_by(extra: str, name: str) -> Generator[None, None, None]:
         yield
     except ModuleNotFoundError as missing:
         package = package_of(missing)
-        if package not in _PACKAGES:  # somebody else's import has failed
+        if package not in _PACKAGES:  # an import inside that package failed
             raise
         raise ModuleNotFoundError(
             f'{name} needs {package}, which is not installed: pip install "onewrite[{extra}]"', name=missing.name

@@ -10,7 +10,7 @@ _SUFFIX = "_ledger"
 
 
 class Slot(NamedTuple):
-    """A place in the entity, in no engine's words: a group of places, and the key in it ("" is the whole group)."""
+    """A place in the entity, independent of any engine: the name of a group, and a key in it ("" means the whole group)."""
 
     group: str
     key: str = ""
@@ -22,7 +22,7 @@ class Label(NamedTuple):
     slot: Slot
     text: str
     accepts: tuple[str, ...]
-    kept: str  # how this store would keep, or has kept, the ledger of this attribute
+    kept: str  # how this store keeps the ledger of this attribute, or kept it before
 
 
 def label_slot(attribute: str) -> Slot:

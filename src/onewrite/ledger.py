@@ -1,6 +1,6 @@
 """What an entity remembers about messages. Pure: no engine, no clock, no I/O.
 
-A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines spell that in
+A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines write that in
 their own language. Where a write is refused they look up what is stored, and `Entry.judge` says what that means.
 
 What is stored is fixed by docs/format.md. Each ledger puts a label into the entity beside its marks, which says how the marks
@@ -28,7 +28,7 @@ _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute 
 # 80 bits: with 10,000 marks in an entity, a fresh message is taken for one of them once in 10^20.
 _HASH_BYTES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
-_LATEST_CLOCK = 1e10  # the year 2286: what shows more counts no seconds
+_LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
 _DEFAULTS = ("messageIDs", "events")
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
@@ -94,7 +94,7 @@ class SeenIds:
 
     @property
     def remedy(self) -> str:
-        """What makes an entity smaller that is too large."""
+        """How the user can make an entity smaller that is too large."""
         return "Split it, or make the larger part smaller: the ledger by a shorter retention, and without readable=True."
 
     @property
@@ -112,7 +112,7 @@ class SeenIds:
         _check(message, now)
         if not self.readable:
             return Remember(self._sets(now), _hash(message))
-        # A set without end may have been kept by hand before, and then has the ids alone.
+        # A set that never forgets may have been kept by hand before, and then it holds plain ids.
         by_hand = self.retention is None and message.source and not message.parts
         return Remember(self._sets(now), _text(message), (message.id,) if by_hand else ())
 
@@ -191,7 +191,7 @@ class InSequence:
         return _FEWER_SOURCES
 
     def _check_before(self, before: Sequence[Ledger]) -> None:
-        """Refuse what would wait for ever for a message that is done: the marks of this ledger are not where it was noted."""
+        """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""
         if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
             raise ConfigurationError(
                 f"InSequence(attribute={self.attribute!r}) would wait for message {self.first} of a source whose mark stands in another "
@@ -232,9 +232,9 @@ def check_ledger(ledger: object) -> None:
         raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark() or InSequence().")
 
 
-# --- where things stand -----------------------------------------------------------------------------------------------
+# --- slots and sets ---------------------------------------------------------------------------------------------------
 
-# "%", because it escapes; ".", "$" and NUL, because MongoDB gives them a meaning in a path.
+# "%" is the escape character itself; ".", "$" and NUL mean something in a path of MongoDB.
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 
 
@@ -243,9 +243,9 @@ def mark_slot(attribute: str, message: Message) -> Slot:
     return _mark_slot(attribute, message.source, message.parts)
 
 
-@lru_cache(maxsize=1024)  # a process reads few sources, again and again
+@lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
 def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
-    # What is escaped has two digits behind each "%", so "%+" and a lone "%" stand for themselves.
+    # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     escaped = [f"%+{part.translate(_ESCAPES)}" for part in parts]
     return Slot(f"{attribute}@", source.translate(_ESCAPES) + "".join(escaped) or "%")
 
@@ -267,7 +267,7 @@ _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minute
 
 
 def _duration(span: timedelta) -> str:
-    """As short as it is exact: 14d, 36h, 90s."""
+    """The duration in the largest unit that divides it: 14d, 36h, 90s."""
     unit = next((unit for unit, length in _UNITS.items() if not span % length), None)
     return f"{span // timedelta(microseconds=1)}us" if unit is None else f"{span // _UNITS[unit]}{unit}"
 

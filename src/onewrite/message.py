@@ -70,7 +70,7 @@ def sortable(n: int) -> str:
         raise InvalidMessage(f"sortable(n): n is {found}, and only an int from 0 upwards has a sortable text.")
     try:
         digits = str(n)
-    except ValueError as error:  # Python's own limit, some thousand digits
+    except ValueError as error:  # Python refuses to convert more than some thousand digits
         raise InvalidMessage("sortable(n): n has more digits than Python turns into text.") from error
     count = str(len(digits))
     return f"#{len(count)}{count}{digits}"

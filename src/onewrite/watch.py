@@ -1,4 +1,4 @@
-"""What an operator should know of a store and nobody asks: said in the log `onewrite`, once a store and not once a message."""
+"""Warnings for the operator of a store, in the log `onewrite`: each is said once for a store, not once for every message."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _log = logging.getLogger("onewrite")
 
 LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
-_PAUSE = 3600.0  # seconds between two looks at the server's clock
+_PAUSE = 3600.0  # seconds between two comparisons with the server's clock
 
 
 class Watch:
-    """Looks at what passes by anyway: the time in an answer, the ledger in an entity. It asks for nothing."""
+    """Looks at what a store has received anyway: the time in an answer, the ledger in an entity. It makes no request."""
 
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew

@@ -1,4 +1,4 @@
-"""One call, and the token by which it knows its own write again. Pure.
+"""One call, and the token by which it recognises its own earlier write. Pure but for `random_name`.
 
 botocore retries by itself, and a try whose answer got lost makes the next one fail at its own mark: its token in the returned
 image tells whose mark it is. Drivers give up within minutes, so the tokens have a ring of their own that forgets soon. It
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from hashlib import blake2b
+from secrets import token_hex
 from typing import NamedTuple
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
@@ -18,7 +19,7 @@ from onewrite.ring import Ring, ring_at, window
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.
 _ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
-# A token of another call is taken for this one's once in 2^24. It matters to the label of an outcome, never to the effect.
+# Two calls have the same token once in 2^24. Then a Duplicate is reported as Applied(retried=True); the effect is the same.
 _TOKEN_BYTES = 3
 
 
@@ -30,6 +31,11 @@ class Attempt(NamedTuple):
     token: bytes
     now: float
     ring: Ring  # where the tokens of attempts are
+
+
+def random_name() -> str:
+    """A name for one call, which no other call has."""
+    return token_hex(8)
 
 
 def new_attempt(message: Message, entry: Entry, name: str, now: float) -> Attempt:

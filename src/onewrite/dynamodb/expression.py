@@ -44,7 +44,7 @@ class Condition:
     roots: tuple[str, ...]
 
 
-@lru_cache(maxsize=512)  # callers write these once, as literals
+@lru_cache(maxsize=512)  # expressions are literals in the caller's source code
 def read_update(text: str) -> Update:
     tokens = _tokens("UpdateExpression", text)
     starts = _clause_starts(tokens)
@@ -133,7 +133,7 @@ def _tokens(name: str, text: str) -> list[Token]:
 
 
 def _clause_starts(tokens: list[Token]) -> list[int]:
-    """A clause keyword stands first or behind a complete operand: elsewhere `remove` is just an attribute's name."""
+    """Where the clauses begin. A clause keyword stands first, or after a complete operand: elsewhere `remove` is an attribute's name."""
     starts: list[int] = []
     expects_operand = False
     for n, (text, _, _) in enumerate(tokens):
@@ -164,7 +164,7 @@ def _is_word(text: str) -> bool:
 def _is_wrapped(tokens: list[Token]) -> bool:
     """Does the first parenthesis close at the very end?"""
     depths = accumulate([(text == "(") - (text == ")") for text, _, _ in tokens])
-    closed = next(n for n, depth in enumerate(depths) if depth <= 0)  # there is one: they match
+    closed = next(n for n, depth in enumerate(depths) if depth <= 0)  # there always is one, because the parentheses match
     return 0 < closed == len(tokens) - 1
 
 
@@ -174,5 +174,5 @@ def _operators(name: str, tokens: list[Token]) -> int:
     functions = sum(_is_word(a) and a not in _KEYWORDS and b == "(" for a, b in pairwise(words))
     if name == "UpdateExpression":
         return functions + words.count("+") + words.count("-")
-    between = words.count("BETWEEN")  # its AND is part of it
+    between = words.count("BETWEEN")  # its AND is not counted a second time
     return functions + sum(word in _KEYWORDS or word in _COMPARISONS for word in words) - between

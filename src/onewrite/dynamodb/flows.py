@@ -1,11 +1,9 @@
-"""What a guarded table does, step by step, without a client: the flows that both classes run."""
+"""The flows of a guarded table, which both of its classes run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, cast
 
@@ -14,7 +12,7 @@ from botocore.exceptions import ClientError
 from onewrite.dynamodb.attempt import Attempt, new_attempt
 from onewrite.dynamodb.layout import belongs, lookup, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.values import Spell, plain, sendable, size, typed, typed_value
+from onewrite.dynamodb.values import Convert, plain, sendable, size, typed, typed_value
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, check_awaited
@@ -27,22 +25,11 @@ from onewrite.watch import Watch
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 _LARGEST_ITEM = 400 * 1024
 
-
-# Set where requests must be the same each time a program is run, as under onewrite.testing.
-minting: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.minting", default=None)
-
-
-def random_name() -> str:
-    """A name for one call, which no other call has."""
-    mint = minting.get()
-    return os.urandom(8).hex() if mint is None else mint()
-
-
-Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Spell], Call]
+Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Convert], Call]
 
 
 class Flows:
-    """What both classes do, without a client."""
+    """One method for each method of the public classes: each compiles a request and returns a flow."""
 
     def __init__(
         self,
@@ -59,9 +46,9 @@ class Flows:
         self._clock = clock
         self._attempts = attempts
         self._watch = Watch(ledger.skew)
-        # A client is told which table, and speaks in typed values; a Table knows, and takes plain ones.
+        # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
         self._table = {} if table_name is None else {"TableName": table_name}
-        self._spell = sendable if table_name is None else typed_value
+        self._convert = sendable if table_name is None else typed_value
 
     def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
         attempt, call = self._compiled(message, native, guard)
@@ -108,10 +95,10 @@ class Flows:
     def _compiled(self, message: Message, native: Mapping[str, Any], guard: Guard) -> tuple[Attempt, Call]:
         now = self._clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), self._attempts(), now)
-        return attempt, guard(attempt, {**self._table, **native}, self._spell)
+        return attempt, guard(attempt, {**self._table, **native}, self._convert)
 
     def _insist(self, error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
-        """Send again what met a transaction, and raise anything else."""
+        """Send the request again after a conflict with a transaction, and raise any other error."""
         for wait in _CONFLICT_WAITS:
             if _code(error) != "TransactionConflictException":
                 break
@@ -125,7 +112,7 @@ class Flows:
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
         if _code(error) == "ConditionalCheckFailedException":
-            # Typed values even from the resource layer: boto3 does not deserialise the members of an error.
+            # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
             self._look_at_ledger(held or {})
@@ -143,18 +130,19 @@ class Flows:
         raise error
 
     def _held(self, call: Call) -> Flow[Entity | None]:
-        """What is in the table, as far as it can be known: of an Item nobody tells which part is its key."""
+        """The stored item, or None where it cannot be read: put_item does not say which part of Item is the key."""
         if "Item" in call.kwargs:
             return None
         try:
             return (yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True}))
-        except ClientError:  # as where only writing is allowed
+        except ClientError:  # the caller may be allowed to write only
             return None
 
     def _record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
         if outcome.entity is None or "Item" in native:
-            # A new entity would change what conditions say of it; and of an Item nobody tells which part is its key.
+            # An entity that is created for its ledger alone would change what conditions say of it. And put_item does not say
+            # which part of Item is the key.
             return Rejected(outcome.message, outcome.entity, settled=False)
         attempt, call = self._compiled(outcome.message, native, guard_record)
         try:
@@ -217,7 +205,7 @@ def _check_wiring(table: object, ledger: object, table_name: str | None, *, awai
 
 
 def _roughly(name: str, value: Any) -> int:
-    """The bytes of an attribute; all marks of a set have about one length."""
+    """The approximate size of an attribute in bytes: one member of a set stands for all of them."""
     if isinstance(value, AbstractSet):
         members = cast("AbstractSet[Any]", value)
         return len(name) + len(members) * size(next(iter(members)))
@@ -233,11 +221,11 @@ def _code(error: ClientError) -> str:
 
 
 def _is_too_large(error: ClientError) -> bool:
-    # The code is the same as for any bad request: only the text tells.
+    # The code is that of any invalid request: only the text says what is wrong.
     text = error.response.get("Error", {}).get("Message", "")
     return _code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
 
 
 def _is_mistyped(error: ClientError) -> bool:
-    """May something else than the ledger stand in its place?"""
+    """Did an attribute have another type than the request needs? It may be one of the ledger's."""
     return _code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")

@@ -21,7 +21,7 @@ ATTEMPT_SLOTS = 5
 
 
 def name_of(slot: Slot) -> str:
-    """The attribute in which a slot is."""
+    """The name of the attribute that holds a slot."""
     if not slot.key:
         return slot.group
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group}_{slot.key}"
@@ -37,9 +37,9 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(attribute)}(?:_ledger|{sets}|_try_r[0-{ATTEMPT_SLOTS - 1}]|@.*)", re.DOTALL)
 
 
-@lru_cache(maxsize=4096)  # callers name the same attributes again and again
+@lru_cache(maxsize=4096)  # callers name the same few attributes in every call
 def belongs(terms: Terms, name: str) -> bool:
-    """Is this attribute one that the store's own ledger makes, or those before it?"""
+    """Does this attribute belong to the store's ledger, or to one named in its also=?"""
     return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
 
 
@@ -48,7 +48,7 @@ def _is_made_by(attribute: str, name: str) -> bool:
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """The item without the store's own ledger, and without any other that has left its label in it."""
+    """The item without the store's ledger, and without any other ledger whose label is in it."""
     others, plain = labelled([(name, _text(value)) for name, value in item.items()])
     return {
         name: value
@@ -63,7 +63,7 @@ def _text(value: object) -> object:
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:
-    """The ledger in an item, as the ledgers ask for it."""
+    """A function that looks up a slot in an item."""
 
     def held(slot: Slot) -> object:
         name = name_of(slot)

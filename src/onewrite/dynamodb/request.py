@@ -1,4 +1,4 @@
-"""Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
+"""Compiles a message's entry into the native call that the caller wrote. Pure.
 
 Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one request. Names
 that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
@@ -18,7 +18,7 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
 from onewrite.dynamodb.layout import attempts_name, belongs, name_of
-from onewrite.dynamodb.values import Members, Spell, sendable
+from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape, Shape, Terms
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
@@ -26,45 +26,52 @@ from onewrite.label import Label
 from onewrite.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)  # no reserved word has an underscore in it
+_WORD = re.compile(
+    r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII
+)  # such a name needs no placeholder: no reserved word has an underscore
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-_COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}  # in which a handler may keep ids by itself
+_COLLECTIONS = {
+    ":ow_ss": "SS",
+    ":ow_ns": "NS",
+    ":ow_bs": "BS",
+    ":ow_list": "L",
+}  # the types in which a handler may keep ids by hand
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 
 
-def guard_update(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
+def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
-    native, names, values, form = _read(attempt, native, spell)
+    native, names, values, form = _read(attempt, native, convert)
     names = {**names, **form.names, **_names(attempt.entry)}
     kwargs = {
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
         "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {**values, **form.values, **_spelt(_values(attempt), spell)},
+        "ExpressionAttributeValues": {**values, **form.values, **_converted(_values(attempt), convert)},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if not names:  # DynamoDB refuses an empty map
         del kwargs["ExpressionAttributeNames"]
-    if "Key" in native:  # else the driver says what is missing
-        kwargs["Key"] = _spelt(_mapping(native, "Key"), spell)
+    if "Key" in native:  # without it, the driver says what is missing
+        kwargs["Key"] = _converted(_mapping(native, "Key"), convert)
     return Call("update_item", (), kwargs)
 
 
-def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
-    """Creates, and never replaces."""
+def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Compile a put that creates an item, and never replaces one."""
     item = _mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attempt.entry.terms, {}, item)
-    native, names, values, form = _read(attempt, native, spell)
-    keys, ours = _possible_keys(item), {**form.values, **_spelt(_values(attempt), spell)}
+    native, names, values, form = _read(attempt, native, convert)
+    keys, ours = _possible_keys(item), {**form.values, **_converted(_values(attempt), convert)}
     values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {**_spelt(item, spell), **_stored(attempt, ours)},
+        "Item": {**_converted(item, convert), **_stored(attempt, ours)},
         "ConditionExpression": _absent(keys, form.condition),
         "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
         "ExpressionAttributeValues": values,
@@ -73,20 +80,23 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendab
     return Call("put_item", (), kwargs)
 
 
-def _spelt(values: Mapping[str, Any], spell: Spell) -> dict[str, Any]:
-    return {name: spell(name, value) for name, value in values.items()}
+def _converted(values: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
+    return {name: convert(name, value) for name, value in values.items()}
 
 
-def guard_record(attempt: Attempt, native: Mapping[str, Any], spell: Spell = sendable) -> Call:
-    """The ledger's own part of an update, and nothing else, in an item that is there."""
+def guard_record(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Compile an update of an existing item that changes nothing but its ledger."""
     keys = {f"#k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
     named = {name: native[name] for name in ("TableName", "Key") if name in native}
     there = " AND ".join([f"attribute_exists({key})" for key in keys])
-    return guard_update(attempt, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, spell)
+    return guard_update(attempt, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, convert)
 
 
 def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
-    """Nobody tells which attributes are the key. An item with the same key has them, so none that may be one may exist yet."""
+    """Placeholders for the attributes that may be the key, since the call does not say which are.
+
+    An item that is there has its key: so the condition asks that none of these attributes is there.
+    """
     keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
     return {f"#ow_k{n}": name for n, name in enumerate(keys)}
 
@@ -105,7 +115,7 @@ def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Words:
-    """How an expression calls attributes: by their names where the language allows that, else by placeholders."""
+    """Writes attribute names into an expression: as they are where the language allows that, else as placeholders."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -180,7 +190,7 @@ def _constants(terms: Terms) -> dict[str, str]:
 
 
 def _names(entry: Entry) -> dict[str, str]:
-    """The names of marks, which are those of sources."""
+    """The names of the attributes that hold marks, by their placeholders. They contain the source."""
     if not entry.also:  # the usual case
         return {"#ow_m0": name_of(entry.own.slot)} if isinstance(entry.own, Advance) else {}
     changes = enumerate(entry.changes)
@@ -226,8 +236,8 @@ def _stored(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
 _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], "_Form"]
 
 
-def _read(attempt: Attempt, native: Mapping[str, Any], spell: Spell) -> _Read:
-    """The caller's call, its names and its spelt values, and its expressions with the ledger's folded in."""
+def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Read:
+    """The caller's call, its names, its converted values, and its expressions with the ledger's merged in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = _written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
@@ -235,14 +245,14 @@ def _read(attempt: Attempt, native: Mapping[str, Any], spell: Spell) -> _Read:
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
     try:
-        form = _form(attempt.entry.shape, attempt.ring, spell, written)
-    except TypeError:  # something that is no text, and fits no cache
-        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, spell, written)
-    return native, names, _spelt(values, spell), form
+        form = _form(attempt.entry.shape, attempt.ring, convert, written)
+    except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
+        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, convert, written)
+    return native, names, _converted(values, convert), form
 
 
 class _Written(NamedTuple):
-    """The part of a native call that is nearly always made of literals."""
+    """The part of a native call that is nearly always the same literal text in the caller's source code."""
 
     arguments: tuple[str, ...]
     update: str | None
@@ -263,7 +273,7 @@ class _Form:
 
 
 @lru_cache(maxsize=1024)
-def _form(shape: Shape, ring: Ring, spell: Spell, written: _Written) -> _Form:
+def _form(shape: Shape, ring: Ring, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
     words, names = _Words(), dict(written.names)
     _check_arguments(written.arguments)
@@ -281,7 +291,7 @@ def _form(shape: Shape, ring: Ring, spell: Spell, written: _Written) -> _Form:
         conditions = f"{conditions} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", conditions)
-    return _Form(merged, conditions, words.names, _spelt(_constants(shape.terms), spell), used)
+    return _Form(merged, conditions, words.names, _converted(_constants(shape.terms), convert), used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
-from onewrite.dynamodb.flows import Flows, random_name
+from onewrite.dynamodb.attempt import random_name
+from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.native import Client, Explained, Got, Looked, Put, Recorded, Table, Updated
 from onewrite.dynamodb.request import guard_put
 from onewrite.flow import arun, run

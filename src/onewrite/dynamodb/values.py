@@ -11,7 +11,7 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from onewrite.errors import InvalidUpdate
 
-Spell: TypeAlias = Callable[[str, Any], Any]  # a value of that name, as the store takes it
+Convert: TypeAlias = Callable[[str, Any], Any]  # the value of that name, as a Table or a client takes it
 
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
@@ -36,14 +36,16 @@ class Members(AbstractSet[Any]):
         return len(self.members)
 
     def __deepcopy__(self, memo: object) -> Members:
-        return self  # nothing in it changes, and the resource layer copies every parameter
+        return self  # it never changes, and boto3 copies every parameter of a Table's call
 
     def __repr__(self) -> str:
         return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
 _SETS: dict[frozenset[Any], str] = {frozenset({str}): "SS", frozenset({bytes}): "BS"}
-_PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})  # nearly all values: nothing to look into
+_PLAIN = frozenset(
+    {str, int, bytes, bool, Decimal, Members}
+)  # nearly all values are of these types, and are sent as they are
 
 
 def sendable(name: str, value: Any) -> Any:
@@ -72,8 +74,8 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"N": str(value)}
     if kind is bytes:
         return {"B": value}
-    if kind is Members and (spelt := _SETS.get(frozenset(map(type, value.members)))):
-        return {spelt: [*value.members]}
+    if kind is Members and (kinds := _SETS.get(frozenset(map(type, value.members)))):
+        return {kinds: [*value.members]}
     if kind is dict and _is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
@@ -89,7 +91,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def _is_typed(value: dict[str, object]) -> bool:
-    """Does it look like a low-level client's way to write a value, as {"S": "text"}?"""
+    """Is this a value as a plain client writes it, such as {"S": "text"}?"""
     if len(value) != 1:
         return False
     ((name, inner),) = value.items()
@@ -105,7 +107,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def raw(binary: Binary) -> bytes:
-    return cast("bytes", cast("Any", binary).value)  # the stubs do not know it
+    return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
 
 
 def size(value: Any) -> int:

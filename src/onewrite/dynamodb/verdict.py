@@ -1,4 +1,4 @@
-"""Explains: what DynamoDB returned, as an outcome. Pure."""
+"""Explains what DynamoDB returned as an outcome. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _landed(attempt: Attempt, item: Entity) -> bool:
 
 
 def check_tokens(attempt: Attempt, item: Entity) -> None:
-    """Raise where something else stands in the place of the tokens."""
+    """Raise if the attributes of the tokens hold something else."""
     name = attempts_name(attempt.entry.terms.attribute, attempt.ring.present)
     held: object = item.get(name, frozenset())
     if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):

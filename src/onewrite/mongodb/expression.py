@@ -15,7 +15,7 @@ from onewrite.mongodb.layout import Document, belongs
 
 Update: TypeAlias = Document | Sequence[Document]
 
-_SCALARS = frozenset({str, int, ObjectId})  # what nearly all ids are: nothing to look into
+_SCALARS = frozenset({str, int, ObjectId})  # nearly all ids are of these types, and contain no operators
 _COMBINATIONS = ("$and", "$or", "$nor")
 _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})

@@ -14,7 +14,7 @@ from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
 
-_NO_MARK = object()  # documents and arrays, in a set
+_NO_MARK = object()  # stands for documents and arrays, which are not hashable
 
 
 def path_of(slot: Slot) -> str:
@@ -26,9 +26,9 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(attribute)}(?:_ledger|_all|_\d+(?:d|h|m|s|us)t?|@)")
 
 
-@lru_cache(maxsize=4096)  # callers name the same fields again and again
+@lru_cache(maxsize=4096)  # callers name the same few fields in every call
 def belongs(terms: Terms, name: str) -> bool:
-    """Is this field one that the store's own ledger makes, or those before it?"""
+    """Does this field belong to the store's ledger, or to one named in its also=?"""
     return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
 
 
@@ -37,7 +37,7 @@ def _is_made_by(attribute: str, name: str) -> bool:
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
-    """The document without the store's own ledger, and without any other that has left its label in it."""
+    """The document without the store's ledger, and without any other ledger whose label is in it."""
     others, plain = labelled(document.items())
     return {
         name: value
@@ -47,7 +47,7 @@ def without_ledger(terms: Terms, document: Document) -> Entity:
 
 
 def lookup(document: Document) -> Lookup:
-    """The ledger in a document, as the ledgers ask for it."""
+    """A function that looks up a slot in a document."""
 
     def held(slot: Slot) -> object:
         found: object = document.get(slot.group, ABSENT)
@@ -68,9 +68,9 @@ def _neutral(value: object) -> object:
         case list():
             members = cast("list[object]", value)
             return frozenset([member if isinstance(member, Hashable) else _NO_MARK for member in members])
-        case float() if value.is_integer():  # as a shell writes numbers
+        case float() if value.is_integer():  # mongosh writes numbers as doubles
             return int(value)
         case int() if not isinstance(value, bool):
-            return int(value)  # Int64 is an int of its own
+            return int(value)  # bson.Int64 is a subclass of int
         case _:
             return value
