@@ -18,7 +18,8 @@ from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, 
 from onewrite.aws_lambda import Handler, Report, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.report import Result
 from onewrite.sqs import Worker, backoff
-from onewrite.sqs.decisions import Settlement, extension, is_passing, lambda_record, settlement, unsettled
+from onewrite.sqs.decisions import Settlement, extension, is_passing, settlement, unsettled
+from onewrite.sqs_message import lambda_record
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine

@@ -209,8 +209,8 @@ def test_a_stream_shows_what_its_view_shows(view: str, images: set[str]) -> None
 @pytest.mark.parametrize(
     ("change", "arguments", "text"),
     [
-        ((None, None), {}, "of no one item"),
-        (({"orderId": "o-1"}, {"orderId": "o-2"}), {}, "of no one item"),
+        ((None, None), {}, "is not the change of one item"),
+        (({"orderId": "o-1"}, {"orderId": "o-2"}), {}, "is not the change of one item"),
         ((None, {"id": "o-1"}), {}, "has no 'orderId': name the table's key"),
         ((None, {"orderId": "o-1"}), {"view": "ALL"}, "NEW_IMAGE"),
     ],

@@ -9,7 +9,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite.errors import ConfigurationError
-from onewrite.sqs.decisions import Entry, Received, backoff, is_passing, unsettled
+from onewrite.sqs.decisions import RequestEntry, backoff, is_passing, unsettled
+from onewrite.sqs_message import Received
 
 logger = logging.getLogger("onewrite.sqs")
 
@@ -71,10 +72,10 @@ class Queue:
         entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
         return {entry["ReceiptHandle"] for entry in self._tell("change_message_visibility_batch", entries)}
 
-    def _tell(self, method: str, entries: Sequence[Entry]) -> Sequence[Entry]:
+    def _tell(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
         """Returns what SQS will never take. What it does not take in some tries is no reason to stop."""
         left = entries
-        refused: list[Entry] = []
+        refused: list[RequestEntry] = []
         for pause in _RETRY_PAUSES if entries else ():
             self._sleep(pause)
             left, hopeless = unsettled(left, self._answer(method, left))
@@ -85,7 +86,7 @@ class Queue:
             logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost, len(entries))
         return refused
 
-    def _answer(self, method: str, entries: Sequence[Entry]) -> Mapping[str, Any]:
+    def _answer(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
             return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:

@@ -18,9 +18,10 @@ from typing import Any
 
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
-from onewrite.sqs.decisions import LONGEST_HIDDEN, Received, backoff, extension, lambda_record, settlement
+from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff, extension, settlement
 from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
+from onewrite.sqs_message import Received, lambda_record
 
 MOST_MESSAGES = 10  # that SQS gives in one request
 LONGEST_WAIT = 20  # seconds that SQS lets a request wait for messages

@@ -1,7 +1,7 @@
-"""Events as Lambda hands them to a function, true to AWS's record formats.
+"""Events as Lambda hands them to a function, in AWS's record formats.
 
-Nothing here is random and nothing asks for the time: the same call makes the same event. A record with the same body, or at the
-same place in its stream, has the same id in every event, and so is a redelivery.
+Nothing here is random and nothing reads a clock, so the same call always makes the same event. An SQS record with the same body,
+or a stream record at the same place in its stream, has the same id in every event: a second event with it is a redelivery.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.sqs_message import lambda_record
 from onewrite.testing.errors import needed_by
 
 Event: TypeAlias = dict[str, Any]
@@ -32,7 +33,7 @@ _VIEWS = {
     "KEYS_ONLY": (),
 }
 
-# The order of magnitude that each service gives; the numbers behind it go up by one a record.
+# The size of number that each service gives. The numbers of the records count up from here.
 _SQS_SEQUENCE = 18_849_496_460_467_696_128
 _KINESIS_SEQUENCE = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 _STREAM_SEQUENCE = 100_000_000_000_000_000_000
@@ -53,24 +54,25 @@ def sqs_event(
     attributes: Mapping[str, Any] | None = None,
     message_attributes: Mapping[str, str | float | bytes] | None = None,
 ) -> Event:
-    """An event of SQS messages; a body that is no text is sent as JSON.
+    """An event of SQS messages. A body that is not a text is sent as JSON.
 
-    A queue is FIFO if `fifo` says so or its name ends in `.fifo`; `group` is for all messages or one for each, and `sequence` is
-    the place of the first in the queue. Without `ids` a body always has the same message id, so that sending it again is a
-    redelivery; two equal bodies in one event are two messages. `attributes` go over SQS's own.
+    A queue is a FIFO queue if `fifo` is true or its name ends in `.fifo`. `group` is one group for all messages, or a list with
+    one for each. `sequence` is the place of the first message in the queue. Without `ids` the same body always has the same
+    message id, so that an event with it again is a redelivery; two equal bodies in one event are two messages. `attributes` are
+    added to the system attributes that SQS sets, and replace those of the same name.
     """
     fifo = fifo or queue.endswith(".fifo")
-    queue = queue if queue.endswith(".fifo") or not fifo else f"{queue}.fifo"
+    queue = queue.removesuffix(".fifo") + ".fifo" * fifo
     texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
-    found = list(_sqs_ids(queue, texts)) if ids is None else _one_each(ids, texts, "ids")
+    message_ids = list(_sqs_ids(queue, texts)) if ids is None else _one_each(ids, texts, "ids")
     groups = _one_each(group, texts, "group")
+    added = {name: str(value) for name, value in (attributes or {}).items()}
+    typed = {name: _sqs_attribute(value) for name, value in (message_attributes or {}).items()}
     records: list[Record] = []
-    for n, (text, message_id) in enumerate(zip(texts, found, strict=True)):
-        system = _sqs_attributes(sent_at, receive_count)
-        if fifo:
-            system |= _fifo_attributes(message_id, groups[n], sequence + n)
-        system |= {name: str(value) for name, value in (attributes or {}).items()}
-        records.append(_sqs_record(queue, message_id, text, system, _sqs_typed(message_attributes or {})))
+    for n, (text, message_id) in enumerate(zip(texts, message_ids, strict=True)):
+        place = _fifo_attributes(message_id, groups[n], sequence + n) if fifo else {}
+        system = {**_sqs_attributes(sent_at, receive_count), **place, **added}
+        records.append(_sqs_record(queue, message_id, text, system, typed))
     return {"Records": records}
 
 
@@ -101,45 +103,38 @@ def _fifo_attributes(message_id: str, group: str, sequence: int) -> dict[str, st
 
 def _sqs_record(queue: str, message_id: str, text: str, system: dict[str, str], typed: dict[str, Any]) -> Record:
     receipt = _digest("receipt", message_id, system["ApproximateReceiveCount"])
-    record = {
-        "messageId": message_id,
-        "receiptHandle": "AQEB" + base64.b64encode(receipt * 4).decode(),
-        "body": text,
-        "attributes": system,
-        "messageAttributes": typed,
-        "md5OfBody": _md5(text.encode()),
-        "eventSource": "aws:sqs",
-        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
-        "awsRegion": REGION,
+    received = {
+        "MessageId": message_id,
+        "ReceiptHandle": "AQEB" + base64.b64encode(receipt * 4).decode(),
+        "Body": text,
+        "MD5OfBody": _md5(text.encode()),
+        "Attributes": system,
+        "MessageAttributes": typed,
     }
-    return record | {"md5OfMessageAttributes": _md5(_sqs_packed(typed))} if typed else record
+    if typed:
+        received["MD5OfMessageAttributes"] = _md5(_sqs_packed(typed))
+    return lambda_record(received, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}")
 
 
-def _sqs_typed(attributes: Mapping[str, str | float | bytes]) -> dict[str, Any]:
-    return {
-        name: {**_sqs_value(value), "stringListValues": [], "binaryListValues": []} for name, value in attributes.items()
-    }
-
-
-def _sqs_value(value: str | float | bytes) -> dict[str, str]:
+def _sqs_attribute(value: str | float | bytes) -> dict[str, Any]:
     if isinstance(value, bytes):
-        return {"binaryValue": _base64(value), "dataType": "Binary"}
-    return {"stringValue": str(value), "dataType": "String" if isinstance(value, str) else "Number"}
+        return {"DataType": "Binary", "BinaryValue": value}
+    return {"DataType": "String" if isinstance(value, str) else "Number", "StringValue": str(value)}
 
 
 def _sqs_packed(typed: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """What SQS digests: names, types and values in the order of the names, each behind its length."""
+    """What SQS makes the digest of: names, types and values in the order of the names, each after its length."""
     packed = b""
     for name, value in sorted(typed.items()):
-        binary = "binaryValue" in value
-        held = base64.b64decode(value["binaryValue"]) if binary else value["stringValue"].encode()
-        parts = _measured(name.encode()), _measured(value["dataType"].encode()), bytes([1 + binary]), _measured(held)
-        packed += b"".join(parts)
+        binary = "BinaryValue" in value
+        content = value["BinaryValue"] if binary else value["StringValue"].encode()
+        packed += _with_length(name.encode()) + _with_length(value["DataType"].encode())
+        packed += bytes([1 + binary]) + _with_length(content)
     return packed
 
 
-def _measured(text: bytes) -> bytes:
-    return len(text).to_bytes(4, "big") + text
+def _with_length(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
 
 
 # ---------------------------------------------------------------- streams
@@ -153,27 +148,30 @@ def kinesis_event(
     sequence: int = 1,
     arrived_at: float = SENT_AT,
 ) -> Event:
-    """An event of records of one Kinesis shard; `sequence` is the place of the first in it. Data is bytes, text or becomes JSON."""
+    """An event of records of one Kinesis shard. `sequence` is the place of the first record in the shard.
+
+    Data is bytes or text; anything else is sent as JSON.
+    """
     arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}"
     records: list[Record] = []
-    for n, (it, key) in enumerate(zip(data, _one_each(partition_key, data, "partition_key"), strict=True)):
-        held: Record = {
+    for n, (content, key) in enumerate(zip(data, _one_each(partition_key, data, "partition_key"), strict=True)):
+        fields: Record = {
             "kinesisSchemaVersion": "1.0",
             "partitionKey": key,
             "sequenceNumber": str(_KINESIS_SEQUENCE + sequence + n),
-            "data": _base64(_bytes(it)),
+            "data": _base64(_bytes(content)),
             "approximateArrivalTimestamp": arrived_at,
         }
-        records.append(_kinesis_record(arn, f"shardId-{shard:012}", held))
+        records.append(_kinesis_record(arn, f"shardId-{shard:012}", fields))
     return {"Records": records}
 
 
-def _kinesis_record(arn: str, shard: str, held: Record) -> Record:
+def _kinesis_record(arn: str, shard: str, fields: Record) -> Record:
     return {
-        "kinesis": held,
+        "kinesis": fields,
         "eventSource": "aws:kinesis",
         "eventVersion": "1.0",
-        "eventID": f"{shard}:{held['sequenceNumber']}",
+        "eventID": f"{shard}:{fields['sequenceNumber']}",
         "eventName": "aws:kinesis:record",
         "invokeIdentityArn": f"arn:aws:iam::{ACCOUNT}:role/lambda-role",
         "awsRegion": REGION,
@@ -189,7 +187,9 @@ def dynamodb_stream_event(
     sequence: int = 1,
     created_at: float = SENT_AT,
 ) -> Event:
-    """An event of a DynamoDB stream. A change is the item before and after it, in plain Python: `(None, item)` is an INSERT.
+    """An event of a DynamoDB stream. A change is the item before it and the item after it, in plain Python.
+
+    `(None, item)` is an INSERT and `(item, None)` a REMOVE.
 
     `key` names the attributes of the table's key.
     """
@@ -201,8 +201,8 @@ def dynamodb_stream_event(
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
-        held = {"Keys": _keys(names, old, new), **_images(view, old, new)}
-        change = {"ApproximateCreationDateTime": created_at, **_typed_images(held), "SequenceNumber": number}
+        items = {"Keys": _keys(names, old, new), **_images(view, old, new)}
+        change = {"ApproximateCreationDateTime": created_at, **_typed_images(items), "SequenceNumber": number}
         records.append(_stream_record(arn, _event_name(old, new), {**change, "StreamViewType": view}))
     return {"Records": records}
 
@@ -215,7 +215,7 @@ def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
     keys = [{name: image[name] for name in names} for image in images]
     if not keys or keys[0] != keys[-1]:
         raise ConfigurationError(
-            f"The change from {old!r} to {new!r} is of no one item: give one item before, after, or both."
+            f"The change from {old!r} to {new!r} is not the change of one item: give the same item before, after, or both."
         )
     return keys[0]
 
@@ -233,29 +233,29 @@ def _event_name(old: Item | None, new: Item | None) -> str:
 
 def _typed_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
-        from onewrite.dynamodb.values import typed  # noqa: PLC0415  # who tests without DynamoDB may lack boto3
+        from onewrite.dynamodb.values import typed  # noqa: PLC0415  # A test without DynamoDB may run without boto3.
         from onewrite.testing.standins.moto_values import size  # noqa: PLC0415  # the same
-    held = {name: typed(image) for name, image in images.items()}
-    shown = {name: {field: _in_json(value) for field, value in image.items()} for name, image in held.items()}
-    return {**shown, "SizeBytes": sum(size(image) for image in held.values())}
+    items = {name: typed(image) for name, image in images.items()}
+    as_json = {name: {field: _in_json(value) for field, value in item.items()} for name, item in items.items()}
+    return {**as_json, "SizeBytes": sum(size(item) for item in items.values())}
 
 
 def _in_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A typed value, binary ones as text, and sets in one order."""
-    ((kind, held),) = value.items()
+    """A typed value with bytes as base64, and with the members of sets sorted, so that the event is always the same."""
+    ((kind, content),) = value.items()
     match kind:
         case "B":
-            return {kind: _base64(held)}
+            return {kind: _base64(content)}
         case "BS":
-            return {kind: sorted(_base64(member) for member in held)}
+            return {kind: sorted(_base64(member) for member in content)}
         case "SS" | "NS":
-            return {kind: sorted(held)}
+            return {kind: sorted(content)}
         case "M":
-            return {kind: {name: _in_json(member) for name, member in held.items()}}
+            return {kind: {name: _in_json(member) for name, member in content.items()}}
         case "L":
-            return {kind: [_in_json(member) for member in held]}
+            return {kind: [_in_json(member) for member in content]}
         case _:
-            return {kind: held}
+            return {kind: content}
 
 
 def _stream_record(arn: str, name: str, change: Record) -> Record:
@@ -284,21 +284,22 @@ def kafka_event(
     sent_at: float = SENT_AT,
     self_managed: bool = False,
 ) -> Event:
-    """An event of a Kafka topic, of MSK or of one's own. Values and keys are bytes, text or what becomes JSON; None is left out.
+    """An event of a Kafka topic. Values and keys are bytes or text; anything else is sent as JSON, and None is left out.
 
-    `offset` is that of the first record in each partition; `key` is for all records, `keys` has one for each.
+    `offset` is the offset of the first record in each partition. `key` is for all records; `keys` has one for each. With
+    `self_managed` the cluster is not one of Amazon MSK.
     """
     partitions = _one_each(partition, values, "partition")
-    found = [key] * len(values) if keys is None else _one_each(keys, values, "keys")
+    all_keys = [key] * len(values) if keys is None else _one_each(keys, values, "keys")
+    times = {"timestamp": int(sent_at * 1000), "timestampType": "CREATE_TIME"}
     records: dict[str, list[Record]] = {}
-    for value, number, name in zip(values, partitions, found, strict=True):
-        behind = records.setdefault(f"{topic}-{number}", [])
-        place = {"topic": topic, "partition": number, "offset": offset + len(behind)}
-        times = {"timestamp": int(sent_at * 1000), "timestampType": "CREATE_TIME"}
-        texts = {part: _base64(_bytes(it)) for part, it in (("key", name), ("value", value)) if it is not None}
-        behind.append(
-            {**place, **times, **texts, "headers": [{it: list(_bytes(text))} for it, text in (headers or {}).items()]}
-        )
+    for value, number, its_key in zip(values, partitions, all_keys, strict=True):
+        earlier = records.setdefault(f"{topic}-{number}", [])
+        place = {"topic": topic, "partition": number, "offset": offset + len(earlier)}
+        contents = {"key": its_key, "value": value}
+        encoded = {name: _base64(_bytes(content)) for name, content in contents.items() if content is not None}
+        lists = [{name: list(_bytes(content))} for name, content in (headers or {}).items()]
+        earlier.append({**place, **times, **encoded, "headers": lists})
     return {**_kafka_source(self_managed=self_managed), "records": records}
 
 
@@ -315,7 +316,7 @@ def _kafka_source(*, self_managed: bool) -> dict[str, str]:
 
 
 def _one_each(given: Any, records: Sequence[Any], name: str) -> list[Any]:
-    """What is given for all records, or for each."""
+    """What is given once for all records, or as a list with one for each, as a list."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         return [given] * len(records)
     members = list(cast("Sequence[Any]", given))
