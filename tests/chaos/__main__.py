@@ -1,0 +1,97 @@
+"""`python -m tests.chaos --minutes 10`: breaks workers, servers and connections for so long, and counts what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from tests.chaos.report import table, verdict
+from tests.chaos.rounds import ROUND_SECONDS, Result, play
+from tests.chaos.stages import STAGES, ControlStage
+
+CONTROL_ROUNDS = 5  # how often the control may fail to lose anything
+_SHORTEST_ROUND = 8.0  # seconds, in which a failover fits; a stage that has less for all of its time has one round of that
+_SHARES = {"dynoxide": 0.25, "mongod": 0.25, "replica-set": 0.4, "control": 0.1}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    _end_in_order()
+    _say(f"seed {options.seed}")
+    total = sum(_SHARES[name] for name in options.only)
+    results: list[Result] = []
+    try:
+        for name in options.only:
+            seconds = options.minutes * 60 * _SHARES[name] / total
+            results += [run(name, seconds, options.seed, _say)]
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    finally:
+        if results:
+            _say(table(results))
+    lines, code = verdict(results)
+    _say("\n".join(lines))
+    return code
+
+
+def run(name: str, seconds: float, seed: int, say: Callable[[str], None]) -> Result:
+    """Rounds on one stage for so long; the control goes on until it has lost something, or has failed to for too long."""
+    result = Result(STAGES[name].name, STAGES[name] is ControlStage)
+    shortest = min(_SHORTEST_ROUND, seconds)
+    end = time.monotonic() + seconds
+    with STAGES[name]() as stage:
+        while not result.counts["rounds"] or end - time.monotonic() >= shortest or _must_go_on(result):
+            number = result.counts["rounds"] + 1
+            length = min(ROUND_SECONDS, max(end - time.monotonic(), shortest))
+            played = play(stage, f"r{number}", length, f"{seed} {name} {number}")
+            result.counts += played.counts
+            result.examples += played.examples
+            say(_progress(played, number))
+    return result
+
+
+def _must_go_on(result: Result) -> bool:
+    return result.must_lose and not result.ok and result.counts["rounds"] < CONTROL_ROUNDS
+
+
+def _progress(played: Result, number: int) -> str:
+    said = ("messages", "deliveries", "lost", "doubled")
+    return f"{played.stage}, round {number}: " + ", ".join(f"{played.counts[name]} {name}" for name in said)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="how long to go on, without starting and healing servers"
+    )
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000), help="of all chance")
+    parser.add_argument("--only", nargs="+", choices=[*STAGES], default=[*STAGES], help="which servers to attack")
+    options = parser.parse_args(arguments)
+    if options.minutes <= 0:
+        parser.error("--minutes must be more than 0")
+    return options
+
+
+def _end_in_order() -> None:
+    """Ctrl-C and SIGTERM remove what was started; a second one must not disturb that."""
+
+    def interrupt(number: int, frame: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, interrupt)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The queue, and what becomes of its consumers: it delivers at least once, in no order, and kills who it delivers to.
+
+A message that is not settled comes again, one that a dead worker held too, and one that is settled may come again all the same.
+A message that takes long is handed to a second worker while the first still has it. All of it happens in one loop, by one
+source of chance.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Self
+
+from tests.chaos.traffic import LEDGERS, Letter, Traffic
+from tests.chaos.worker import READY, Answer, Habits, Target, work
+
+# A server of processes that has imported everything: a new worker is there in milliseconds.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["tests.chaos.worker"])
+
+OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
+WORKERS = 10
+_VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
+_ATTACKS_A_SECOND = 1.5
+_TWIN, _AGAIN = 0.15, 0.15  # how often a message goes to two workers at once, and how often a settled one comes again
+
+
+class Worker:
+    """A process, and what it has in hand."""
+
+    def __init__(self, target: Target, habits: Habits) -> None:
+        self.pipe, theirs = _PROCESSES.Pipe()
+        self._process = _PROCESSES.Process(target=work, args=(target, habits, theirs), daemon=True)
+        self._process.start()
+        theirs.close()  # else the end of the process is no end of the pipe
+        self.idle = False
+        self.holds: tuple[int, Letter] | None = None
+        self.dies_before_it_says_so = False
+        self.killed = False
+
+    def signal(self, number: int) -> None:
+        self.killed = self.killed or number == signal.SIGKILL
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+class Broker:
+    """`counts` is where it counts what it did; `claims` counts how often each message was said to be applied."""
+
+    def __init__(self, target: Target, traffic: Traffic, choice: random.Random, counts: Counter[str], clock: float) -> None:
+        self._target, self._traffic, self._random, self._counts = target, traffic, choice, counts
+        self._clock_offset = clock
+        self._workers: dict[Connection, Worker] = {}
+        self._waiting: list[Letter] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._hostile = False
+        self._next_attack = 0.0
+        self.claims: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        try:
+            for _ in range(WORKERS):
+                self._hire()
+        except BaseException:
+            self._dismiss()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._dismiss()
+
+    def deliver(self, seconds: float, check: Callable[[], object]) -> None:
+        """New messages and old ones for so long, while workers are killed and frozen. `check` is called now and then."""
+        until = time.monotonic() + seconds
+        self._hostile = True
+        while time.monotonic() < until:
+            self._turn(until, fresh=True)
+            check()
+        self._hostile = False
+        for worker in self._workers.values():
+            worker.signal(signal.SIGCONT)
+
+    def drain(self, patience: float) -> bool:
+        """Deliver what is left until all of it is settled, and nobody has anything in hand."""
+        until = time.monotonic() + patience
+        while self._traffic.unsettled or self._waiting or self._due or any(w.holds for w in self._workers.values()):
+            if time.monotonic() > until:
+                return False
+            self._turn(until, fresh=False)
+        return True
+
+    def deliver_everything_again(self, patience: float) -> bool:
+        self._waiting.extend(self._traffic.everything())
+        return self.drain(patience)
+
+    def _turn(self, until: float, *, fresh: bool) -> None:
+        """Do what is due, hand out what there is, and hear who has something to say."""
+        now = time.monotonic()
+        while self._due and self._due[0][0] <= now:
+            heapq.heappop(self._due)[2]()
+        for worker in [worker for worker in self._workers.values() if worker.idle]:
+            if (letter := self._next(fresh=fresh)) is None:
+                break
+            self._give(worker, letter)
+        end = min(until, self._due[0][0]) if self._due else until
+        for pipe in wait([*self._workers], max(0.0, min(end - time.monotonic(), 0.5))):
+            assert isinstance(pipe, Connection)
+            self._hear(pipe)
+
+    def _next(self, *, fresh: bool) -> Letter | None:
+        letter = self._traffic.fresh(self._random) if fresh and (not self._waiting or self._random.random() < 0.5) else None
+        if letter is not None or not self._waiting:
+            return letter
+        at = self._random.randrange(len(self._waiting))
+        self._waiting[at], self._waiting[-1] = self._waiting[-1], self._waiting[at]
+        return self._waiting.pop()
+
+    def _give(self, worker: Worker, letter: Letter) -> None:
+        number = next(self._numbers)
+        self._counts["deliveries"] += 1
+        worker.idle, worker.holds = False, (number, letter)
+        try:
+            worker.pipe.send((number, letter))
+        except (BrokenPipeError, ConnectionResetError):
+            return  # its end will be heard
+        self._later(_VISIBILITY, lambda: self._is_late(worker, number, letter))
+        if self._hostile:
+            if self._random.random() < _TWIN:
+                self._waiting.append(letter)
+            self._attack(worker)
+
+    def _is_late(self, worker: Worker, number: int, letter: Letter) -> None:
+        if worker.holds == (number, letter) and not self._traffic.is_settled(letter):
+            self._waiting.append(letter)
+
+    def _attack(self, worker: Worker) -> None:
+        """Now and then: death at any moment, death between the write and the word of it, or a sleep that others overtake."""
+        now = time.monotonic()
+        if now < self._next_attack:
+            return
+        self._next_attack = now + self._random.expovariate(_ATTACKS_A_SECOND)
+        match self._random.choice(("kill", "silence", "freeze")):
+            case "kill":
+                self._later(self._random.uniform(0, 0.02), lambda: worker.signal(signal.SIGKILL))
+            case "silence":
+                worker.dies_before_it_says_so = True
+            case _:
+                self._counts["workers frozen"] += 1
+                self._later(self._random.uniform(0, 0.01), lambda: worker.signal(signal.SIGSTOP))
+                self._later(self._random.uniform(0.2, 2), lambda: worker.signal(signal.SIGCONT))
+
+    def _hear(self, pipe: Connection) -> None:
+        worker = self._workers[pipe]
+        try:
+            said = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._bury(worker)
+            return
+        if said == READY:
+            worker.idle = True
+        elif worker.dies_before_it_says_so:
+            worker.signal(signal.SIGKILL)
+        elif worker.holds is not None:
+            self._note(said, worker.holds[1])
+            worker.idle, worker.holds = True, None
+
+    def _note(self, answer: Answer, letter: Letter) -> None:
+        self._counts[answer.outcome if answer.outcome in OUTCOMES else "failed calls"] += 1
+        if answer.outcome == "Applied":
+            self.claims[letter.message.id] += 1
+        if answer.settled:
+            self._traffic.settle(letter)
+            if self._hostile and self._random.random() < _AGAIN:
+                self._later(self._random.uniform(0, 3), lambda: self._waiting.append(letter))
+        elif not (self._hostile and self._traffic.is_settled(letter)):
+            self._later(self._random.uniform(0.01, 0.2), lambda: self._waiting.append(letter))
+
+    def _bury(self, worker: Worker) -> None:
+        del self._workers[worker.pipe]
+        worker.end()
+        if not worker.killed:
+            raise RuntimeError(f"a worker ended by itself, with {worker.holds}: its last words are above")
+        self._counts["workers killed"] += 1
+        if worker.holds is not None:
+            self._waiting.append(worker.holds[1])
+        self._hire()
+
+    def _hire(self) -> None:
+        skew = LEDGERS["SeenIds"].skew
+        assert skew is not None
+        off = self._random.uniform(-1, 1) * skew.total_seconds()
+        habits = Habits(self._random.random() < 0.5, self._random.random() < 0.5, self._clock_offset + off)
+        worker = Worker(self._target, habits)
+        self._workers[worker.pipe] = worker
+
+    def _dismiss(self) -> None:
+        for worker in self._workers.values():
+            worker.end()
+        self._workers.clear()
+
+    def _later(self, seconds: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), act))

@@ -1,0 +1,59 @@
+"""What was done and what came of it, as a table and as a verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.chaos.rounds import WRONG, Result
+
+_ROWS = (
+    "rounds",
+    "messages",
+    "deliveries",
+    "Applied",
+    "Duplicate",
+    "Stale",
+    "Deferred",
+    "failed calls",
+    "workers killed",
+    "workers frozen",
+    "servers killed",
+    "servers frozen",
+    "failovers",
+    "rollbacks",
+    "faults on the way",
+)
+
+
+def table(results: Sequence[Result]) -> str:
+    """A column for each stage; what must be nothing stands at the bottom."""
+    lines = [["", *(result.stage for result in results)]]
+    lines += [[row, *(str(result.counts[row]) for result in results)] for row in (*_ROWS, *WRONG)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
+    return "\n".join(_aligned(line, widths) for line in lines)
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = line
+    cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def verdict(results: Sequence[Result]) -> tuple[list[str], int]:
+    """What the counts mean, and the exit code."""
+    lines: list[str] = []
+    for result in results:
+        if result.must_lose:
+            lines.append(_of_control(result))
+        elif result.ok:
+            lines.append(f"{result.stage}: each message took effect once.")
+        else:
+            wrong = ", ".join(f"{result.counts[name]} {name}" for name in WRONG if result.counts[name])
+            lines += [f"{result.stage}: {wrong}.", *(f"  {example}" for example in result.examples)]
+    return lines, 0 if all(result.ok for result in results) else 1
+
+
+def _of_control(result: Result) -> str:
+    if result.ok:
+        return f"{result.stage}: lost {result.counts['lost']} messages, as it must: a loss would have been seen."
+    return f"{result.stage}: lost nothing, which it must. This run could not have seen a loss, and proves nothing."

@@ -1,0 +1,95 @@
+"""A round: new entities, messages under attack, everything healed and delivered until it is settled, and then the count."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from onewrite import SeenIds
+from tests.chaos.broker import Broker
+from tests.chaos.stages import ControlStage, Saboteur, Stage
+from tests.chaos.traffic import Damage, Traffic
+
+ROUND_SECONDS = 20.0
+_LARGEST = 150  # messages of a source, so that an entity stays small and a round ends
+_PATIENCE = 180.0  # for a machine that is busy with something else
+_PAUSE = 1.0  # seconds between two attacks on the servers, on the average
+_SHOWN = 5  # examples of what is wrong
+
+
+@dataclass(slots=True)
+class Result:
+    """What a stage did and saw. `examples` are lines that help to find out why."""
+
+    stage: str
+    must_lose: bool
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        if self.must_lose:
+            return self.counts["lost"] > 0
+        return not any(self.counts[wrong] for wrong in WRONG)
+
+
+WRONG = ("lost", "doubled", "out of order", "claimed twice", "never settled")
+
+
+def play(stage: Stage, name: str, seconds: float, seed: str) -> Result:
+    """One round on a stage that is open."""
+    result = Result(stage.name, isinstance(stage, ControlStage))
+    traffic = Traffic(name, stage.ledgers, _LARGEST)
+    choice = random.Random(f"{seed} broker")
+    stage.counts.clear()
+    with Broker(stage.target, traffic, choice, result.counts, _at_the_turn()) as broker:
+        with Saboteur(stage, random.Random(f"{seed} saboteur"), pause=_PAUSE) as saboteur:
+            broker.deliver(seconds, saboteur.check)
+        broker.drain(_PATIENCE)
+        _count_lost(stage, traffic, result)
+        # A message that was lost takes effect now, and one whose mark was lost takes effect a second time.
+        if not broker.deliver_everything_again(_PATIENCE):
+            result.counts["never settled"] += 1
+        _count_wrong(stage, traffic, broker.claims, result)
+    stage.clear(traffic.entities())
+    result.counts += stage.counts
+    result.counts["messages"] += traffic.messages
+    result.counts["rounds"] += 1
+    return result
+
+
+def _count_lost(stage: Stage, traffic: Traffic, result: Result) -> None:
+    result.counts["never settled"] += traffic.unsettled
+    for entity, damage in _damages(stage, traffic):
+        result.counts["lost"] += len(damage.lost)
+        result.examples += [f"{stage.name}: lost in {entity}: {name}" for name in damage.lost[:_SHOWN]]
+
+
+def _count_wrong(stage: Stage, traffic: Traffic, claims: Counter[str], result: Result) -> None:
+    for entity, damage in _damages(stage, traffic):
+        result.counts["doubled"] += len(damage.doubled)
+        result.counts["out of order"] += len(damage.disordered)
+        result.examples += [f"{stage.name}: doubled in {entity}: {name}" for name in damage.doubled[:_SHOWN]]
+        result.examples += [f"{stage.name}: out of order in {entity}: {name}" for name in damage.disordered[:_SHOWN]]
+    twice = [name for name, count in claims.items() if count > 1]
+    result.counts["claimed twice"] += len(twice)
+    result.examples += [f"{stage.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
+
+
+def _damages(stage: Stage, traffic: Traffic) -> Iterator[tuple[str, Damage]]:
+    for entity in traffic.entities():
+        state = stage.state(entity)
+        yield entity, traffic.damage(entity, state.n, state.effects)
+
+
+def _at_the_turn() -> float:
+    """How far to set clocks forward so that they stand where SeenIds goes from one set to the next.
+
+    The workers' clocks are off by as much as the ledger bears, so that some write into the set before and some into the set after.
+    """
+    width = SeenIds()._window.width / 1_000_000
+    now = time.time()
+    return width - now % width

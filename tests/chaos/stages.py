@@ -1,0 +1,312 @@
+"""The servers that are attacked, each with the attacks that it must bear, behind proxies that lose and delay what passes."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from pymongo import MongoClient
+from pymongo.read_concern import ReadConcern
+
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.testing.servers.process import Server
+from tests.chaos.traffic import LEDGERS
+from tests.chaos.worker import PLACE, Target
+from tests.engines.stores import State, create_table, dynamo_state, mongo_state
+from tests.support.engines import dynoxide_binary, mongod_binary
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import Fault, FaultProxy, Proxy
+from tests.support.replica_set import Member, ReplicaSet, send_signal
+
+# Short, so that a minute sees many failovers; a server that is busy may well lose an election by it, which is welcome.
+_ELECTION_MILLISECONDS = 1500
+_CONNECTION_FAULTS = {
+    Fault.DROP_REQUEST: 0.02,
+    Fault.DROP_ANSWER: 0.03,
+    Fault.RESET: 0.02,
+    Fault.DELAY: 0.01,
+    Fault.LATE: 0.02,
+}
+_HTTP_FAULTS = {**_CONNECTION_FAULTS, Fault.ERROR_500_AFTER: 0.02, Fault.THROTTLE: 0.01, Fault.CONFLICT: 0.01}
+_LATENESS = 2.0  # longer than a worker waits for an answer
+
+Attack = Callable[[random.Random], None]
+
+
+class Stage(ABC):
+    """Servers, and a place on them. `halt` ends an attack early."""
+
+    name: ClassVar[str]
+    ledgers: ClassVar[Sequence[str]] = tuple(LEDGERS)
+    faults: ClassVar[Mapping[Fault, float]] = _CONNECTION_FAULTS
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.halt = threading.Event()
+        self._stack = ExitStack()
+        self._proxies: list[Proxy] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._open(stack)
+            for proxy in self._proxies:
+                proxy.lateness = _LATENESS
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    @abstractmethod
+    def _open(self, stack: ExitStack) -> None:
+        """Start everything."""
+
+    @property
+    @abstractmethod
+    def target(self) -> Target:
+        """Where the workers write: the proxies."""
+
+    @property
+    @abstractmethod
+    def attacks(self) -> Mapping[Attack, float]:
+        """What may happen to the servers, and how often compared with the others."""
+
+    @abstractmethod
+    def heal_servers(self) -> None:
+        """Start and wake what is dead or frozen."""
+
+    @abstractmethod
+    def state(self, entity: str) -> State:
+        """What the entity says, read from the servers themselves."""
+
+    @abstractmethod
+    def clear(self, entities: Sequence[str]) -> None:
+        """Remove them."""
+
+    def harm_the_network(self, choice: random.Random) -> None:
+        for proxy in self._proxies:
+            proxy.chance(random.Random(choice.random()), self.faults)
+
+    def heal(self) -> None:
+        """Everything works, and nothing is under way any more that was sent before."""
+        self.heal_servers()
+        for proxy in self._proxies:
+            proxy.calm()
+            proxy.wait_for_the_late()
+            self.counts["faults on the way"] += len(proxy.hit)
+            proxy.hit.clear()
+            proxy.seen.clear()
+
+    def _freeze(self, server: Server, choice: random.Random) -> None:
+        self.counts["servers frozen"] += 1
+        send_signal(server, signal.SIGSTOP)
+        self.halt.wait(min(choice.expovariate(2), 3.0))  # now and then longer than a worker waits
+        send_signal(server, signal.SIGCONT)
+
+    def _crash(self, server: Server, choice: random.Random) -> None:
+        self.counts["servers killed"] += 1
+        server.kill()
+        self.halt.wait(choice.uniform(0, 0.5))
+        server.restart()
+
+
+class _OneServer(Stage):
+    """A server that is frozen, and killed and started again on its data."""
+
+    _server: Server
+
+    @property
+    def attacks(self) -> Mapping[Attack, float]:
+        return {lambda choice: self._freeze(self._server, choice): 1, lambda choice: self._crash(self._server, choice): 1}
+
+    def heal_servers(self) -> None:
+        send_signal(self._server, signal.SIGCONT)
+        if not self._server.running:
+            self._server.restart()
+
+
+class DynoxideStage(_OneServer):
+    name = "dynoxide"
+    faults = _HTTP_FAULTS
+
+    def _open(self, stack: ExitStack) -> None:
+        dynoxide_binary()
+        self._server = server = stack.enter_context(Dynoxide())
+        self._proxy = stack.enter_context(FaultProxy("127.0.0.1", server.port))
+        self._proxies = [self._proxy]
+        self._client = server.client()
+        stack.callback(self._client.close)
+        create_table(self._client, PLACE)
+
+    @property
+    def target(self) -> Target:
+        return Target("dynamodb", self._proxy.endpoint)
+
+    def state(self, entity: str) -> State:
+        return dynamo_state(self._client, PLACE, entity)
+
+    def clear(self, entities: Sequence[str]) -> None:
+        for entity in entities:
+            self._client.delete_item(TableName=PLACE, Key={"id": {"S": entity}})
+
+
+class _MongoStage(Stage):
+    """`_client` goes to the servers themselves, and sees what a majority has."""
+
+    _client: MongoClient[dict[str, Any]]
+
+    def state(self, entity: str) -> State:
+        return mongo_state(self._client.test.get_collection(PLACE, read_concern=ReadConcern("majority")), entity)
+
+    def clear(self, entities: Sequence[str]) -> None:
+        self._client.test[PLACE].delete_many({"_id": {"$in": [*entities]}})
+
+
+class MongodStage(_OneServer, _MongoStage):
+    name = "mongod"
+
+    def _open(self, stack: ExitStack) -> None:
+        mongod_binary()
+        self._server = server = stack.enter_context(Mongod())
+        self._proxy = stack.enter_context(MongoProxy("127.0.0.1", server.port))
+        self._proxies = [self._proxy]
+        self._client = stack.enter_context(MongoClient[dict[str, Any]](server.uri))
+
+    @property
+    def target(self) -> Target:
+        return Target("mongodb", self._proxy.uri)
+
+
+class ReplicaSetStage(_MongoStage):
+    """Three members, of which any may fail. A rollback is what takes back writes that no majority had."""
+
+    name = "replica set"
+
+    def _open(self, stack: ExitStack) -> None:
+        mongod_binary()
+        self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS))
+        ports = {member.port: stack.enter_context(MongoProxy("127.0.0.1", member.port)) for member in self._set.members}
+        for proxy in ports.values():
+            proxy.show({real: shown.port for real, shown in ports.items()})
+        self._proxies = [*ports.values()]
+        self._client = stack.enter_context(MongoClient[dict[str, Any]](self._set.whole_uri))
+        self._term, self._rollbacks = self._set.term(), self._set.rollbacks()
+
+    @property
+    def target(self) -> Target:
+        hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
+        return Target("mongodb", f"mongodb://{hosts}/?replicaSet=rs0")
+
+    @property
+    def attacks(self) -> Mapping[Attack, float]:
+        return {
+            self._isolate: 4,
+            self._step_down: 1,
+            lambda choice: self._freeze(choice.choice(self._set.members), choice): 1,
+            lambda choice: self._crash(choice.choice(self._set.members), choice): 2,
+        }
+
+    def heal_servers(self) -> None:
+        self._set.heal()
+        term, rollbacks = self._set.term(), self._set.rollbacks()
+        self.counts["failovers"] += term - self._term
+        self.counts["rollbacks"] += rollbacks - self._rollbacks
+        self._term, self._rollbacks = term, rollbacks
+
+    def _isolate(self, choice: random.Random) -> None:
+        """The primary takes writes that nobody else gets, until the others have elected another; then it comes back."""
+        if (primary := self._set.primary()) is None:
+            return
+        others = [member for member in self._set.members if member is not primary]
+        for member in others:
+            send_signal(member, signal.SIGSTOP)
+        self.halt.wait(choice.uniform(0.2, 1.2))  # soon after that it would notice, and step down by itself
+        send_signal(primary, signal.SIGSTOP)
+        for member in others:
+            send_signal(member, signal.SIGCONT)
+        self._wait(lambda: any(_is_primary(member) for member in others))
+        self.halt.wait(choice.uniform(0, 0.5))
+        send_signal(primary, signal.SIGCONT)
+        self._wait(lambda: bool((primary.ask("hello") or {}).get("secondary")))
+
+    def _step_down(self, choice: random.Random) -> None:
+        if (primary := self._set.primary()) is not None:
+            primary.ask("replSetStepDown", value=1, secondaryCatchUpPeriodSecs=0, force=True)
+
+    def _wait(self, until: Callable[[], bool], seconds: float = 20.0) -> None:
+        """For what a busy machine may take long for, or never do: the next attack comes all the same."""
+        for _ in range(int(seconds / 0.05)):
+            if until() or self.halt.wait(0.05):
+                return
+
+
+class ControlStage(ReplicaSetStage):
+    """Writes that the primary alone acknowledges: they must be seen to be lost, or nothing here could see a loss."""
+
+    name = "control, w=1"
+    # A source that counts would wait for ever for what was lost.
+    ledgers = ("SeenIds",)
+    faults: ClassVar[Mapping[Fault, float]] = {}
+
+    @property
+    def target(self) -> Target:
+        return Target("mongodb", super().target.address, durability="acknowledged")
+
+    @property
+    def attacks(self) -> Mapping[Attack, float]:
+        return {self._isolate: 1}
+
+
+def _is_primary(member: Member) -> bool:
+    return bool((member.ask("hello") or {}).get("isWritablePrimary"))
+
+
+STAGES: dict[str, type[Stage]] = {
+    "dynoxide": DynoxideStage,
+    "mongod": MongodStage,
+    "replica-set": ReplicaSetStage,
+    "control": ControlStage,
+}
+
+
+class Saboteur:
+    """Attacks the servers of a stage in a thread of its own until the end of the block; then all is healed."""
+
+    def __init__(self, stage: Stage, choice: random.Random, *, pause: float) -> None:
+        self._stage, self._random, self._pause = stage, choice, pause
+        self._thread = threading.Thread(target=self._run, name="saboteur", daemon=True)
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._stage.halt.clear()
+        self._stage.harm_the_network(self._random)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stage.halt.set()
+        self._thread.join()
+        if error is None:
+            self.check()
+            self._stage.heal()
+
+    def check(self) -> None:
+        """Raise what went wrong with an attack."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        attacks = self._stage.attacks
+        try:
+            while not self._stage.halt.wait(self._random.expovariate(1 / self._pause)):
+                (attack,) = self._random.choices([*attacks], [*attacks.values()])
+                attack(self._random)
+        except BaseException as error:  # it has no other way out of this thread
+            self._error = error
