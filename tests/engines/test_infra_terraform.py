@@ -22,12 +22,23 @@ from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 # moto's CloudFormation knows no alarms, and passes over them.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
 
-# As `terraform providers mirror` writes it, for machines that do not reach the registry.
-MIRROR = os.environ.get("ONEWRITE_TERRAFORM_MIRROR")
+# Where a machine that does not reach the registry keeps providers, as `terraform providers mirror` writes them.
+MIRROR = "ONEWRITE_TERRAFORM_MIRROR"
+HOMES_OF_MIRRORS = (
+    "/opt",
+    "/usr/share",
+    "/usr/local/share",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/var/lib",
+    "~",
+    "~/.terraform.d",
+    "~/.local/share",
+)
 PROGRAM_MISSING = "terraform is not on PATH: https://developer.hashicorp.com/terraform/install"
 PROVIDER_MISSING = (
     "terraform finds no AWS provider: let it reach registry.terraform.io, or set ONEWRITE_TERRAFORM_MIRROR to a folder "
-    "that `terraform providers mirror` has filled"
+    "that `terraform providers mirror` has filled. It said: "
 )
 TOPIC = f"arn:aws:sns:{REGION}:123456789012:alarms"
 ROOT_MODULE = """
@@ -99,6 +110,24 @@ def aws(sam: object) -> Iterator[None]:
     feed.history.cache_clear()
 
 
+def mirrors() -> list[Path]:
+    """Folders with the AWS provider in them: the one that is named, the cache of providers, and where packages put them."""
+    named = [Path(os.environ[name]) for name in (MIRROR, "TF_PLUGIN_CACHE_DIR") if name in os.environ]
+    homes = [Path(home).expanduser() for home in HOMES_OF_MIRRORS]
+    found = [folder.parents[2] for home in homes for folder in sorted(home.glob("*/registry.terraform.io/hashicorp/aws"))]
+    return [*named, *found]
+
+
+def install_provider(terraform: Terraform) -> None:
+    init = ("init", "-input=false", "-no-color")
+    # First as the machine is configured. A mirror leaves nothing else to look into.
+    for source in ([], *[[f"-plugin-dir={mirror}"] for mirror in mirrors()]):
+        tried = terraform(*init, *source)
+        if tried.returncode == 0:
+            return
+    pytest.skip(PROVIDER_MISSING + tried.stderr.strip())
+
+
 @pytest.fixture(scope="module")
 def terraform(aws: None, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Terraform:
     if shutil.which("terraform") is None:
@@ -107,9 +136,7 @@ def terraform(aws: None, package: Path, tmp_path_factory: pytest.TempPathFactory
     shutil.copytree(TERRAFORM, folder / "module", ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
     (folder / "main.tf").write_text(ROOT_MODULE.replace("TOPIC", TOPIC))
     terraform = Terraform(folder, {**os.environ, "TF_VAR_package": str(package), "CHECKPOINT_DISABLE": "1"})
-    init = ("init", "-input=false", "-no-color")
-    if terraform(*init, *([f"-plugin-dir={MIRROR}"] if MIRROR else [])).returncode != 0:
-        pytest.skip(PROVIDER_MISSING)
+    install_provider(terraform)
     return terraform
 
 
