@@ -42,6 +42,8 @@ def outcomes(message: Message) -> Outcome | list[Outcome] | None:
             return Deferred(message, 2)
         case "n":
             return None
+        case "u":
+            return [Applied(message), Rejected(message, settled=False)]
         case _:
             raise ValueError(message.body)
 
@@ -106,7 +108,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     assert line.getMessage() == "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned"
     found = details(line)
     assert (found["failed"], found["returned"]) == (2, 1)
-    raised = outcomes.__code__.co_firstlineno + 14
+    raised = outcomes.__code__.co_firstlineno + 16
     assert found["failures"] == [
         {
             "record": "id-x1",
@@ -118,6 +120,11 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
         },
         {"record": "id-g1", "message": "g1", "attempt": 1, "error": "Deferred", "reason": None, "where": None},
     ]
+
+
+def test_a_record_without_an_error_fails_by_the_outcome_that_is_not_settled(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(outcomes)(sqs(["u1"]))
+    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Rejected"]
 
 
 def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecord]) -> None:
@@ -166,7 +173,9 @@ def test_a_clock_that_is_behind_makes_no_age_below_zero() -> None:
     assert sqs_handler(by_name, clock=lambda: SENT - 5)(outcomes).run(sqs(["a1"])).oldest_seconds == 0.0
 
 
-@pytest.mark.parametrize("attributes", [None, [], "text", {}, {"ApproximateReceiveCount": "often"}])
+@pytest.mark.parametrize(
+    "attributes", [None, [], "text", {}, {"ApproximateReceiveCount": "often"}, {"ApproximateReceiveCount": float("inf")}]
+)
 def test_a_record_that_does_not_tell_its_attempt_fails_no_line(attributes: Any, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", attributes=attributes), 7]})
     assert [failure["attempt"] for failure in details(lines[0])["failures"]] == [None, None]

@@ -349,7 +349,7 @@ def test_a_batch_that_is_cancelled_is_cut_short() -> None:
 
     async def each(message: Message) -> None:
         seen.append(message.id)
-        (batch,) = [task for task in asyncio.all_tasks() if "whole" in repr(task.get_coro())]
+        (batch,) = [task for task in asyncio.all_tasks() if "all_workers" in repr(task.get_coro())]
         batch.cancel()
         await asyncio.sleep(TIMEOUT)
 

@@ -1,7 +1,7 @@
-"""A function of one message becomes a Lambda handler of a batch, which answers with what must come again.
+"""Decorators that make a Lambda handler of batches of a function of one message. It answers with what must come again.
 
-The event source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]`: without it Lambda takes every answer
-for success.
+The event source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]`. Without it Lambda takes every answer for
+success.
 """
 
 from onewrite.aws_lambda.decorators import (

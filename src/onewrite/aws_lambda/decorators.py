@@ -1,4 +1,4 @@
-"""The decorators, which make a handler of batches of one source."""
+"""The decorators. Each makes a handler of batches of one source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onewrite.message import Message
 
 
 def sqs_handler(identity: Identity, **options: Unpack[Options]) -> Callable[[Callable[[Message], R]], Handler[R]]:
-    """Makes a handler of SQS batches. The queue may be a standard or a FIFO queue: its ARN tells.
+    """Makes a handler of SQS batches, of a standard or a FIFO queue.
 
     >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
     ... def ship(message: Message) -> None:
@@ -25,17 +25,17 @@ def sqs_handler(identity: Identity, **options: Unpack[Options]) -> Callable[[Cal
 
 
 def kinesis_handler(identity: Identity, **options: Unpack[Options]) -> Callable[[Callable[[Message], R]], Handler[R]]:
-    """Makes a handler of batches of a Kinesis stream. It stops at the first failure, from where Lambda restarts."""
+    """Makes a handler of batches of a Kinesis stream. It stops at the first failure, and Lambda restarts from there."""
     return lambda each: Handler(each, KINESIS, identity, **options)
 
 
 def dynamodb_stream_handler(
     identity: Identity, **options: Unpack[Options]
 ) -> Callable[[Callable[[Message], R]], Handler[R]]:
-    """Makes a handler of batches of a DynamoDB stream. It stops at the first failure, from where Lambda restarts."""
+    """Makes a handler of batches of a DynamoDB stream. It stops at the first failure, and Lambda restarts from there."""
     return lambda each: Handler(each, DYNAMODB, identity, **options)
 
 
 def kafka_handler(identity: Identity, **options: Unpack[Options]) -> Callable[[Callable[[Message], R]], Handler[R]]:
-    """Makes a handler of batches of Kafka topics, Amazon's or your own. A failure holds up its partition alone."""
+    """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster. A failure stops its own partition only."""
     return lambda each: Handler(each, KAFKA, identity, **options)

@@ -1,6 +1,7 @@
 """What the event of each source looks like.
 
-Anything may be missing from a record, or be of another type: that is one poisonous record, and no reason to fail here.
+Anything may be missing from a record or have another type. That makes the one record fail, but must not raise an error here,
+where all the records of the batch are read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def _text(value: object) -> str:
 
 
 def _seconds(value: object, unit: float = 1.0) -> float:
-    """Lambda gives text or a number."""
+    """A time that Lambda gives as a text or as a number of units; NaN if it is neither."""
     try:
         seconds = float(cast("str", value)) * unit
     except (TypeError, ValueError, OverflowError):
@@ -31,19 +32,25 @@ def _listed(event: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _stream(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
-    """One lane: what stands behind a failure comes again with it, and a mark that was already past it would drop it."""
+    """All records in one lane. What comes after a failed record is delivered again with it.
+
+    If it were processed now, its sequence would become the mark, and the failed record would be refused as stale.
+    """
     records = _listed(event)
     return None if records is None else [("", record) for record in records]
 
 
 def _queue(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
-    """The ARN tells a FIFO queue. A group does not: on a standard queue it is for fairness only."""
+    """Each message group of a FIFO queue in its own lane. The queue's ARN tells whether it is a FIFO queue.
+
+    Messages of a standard queue may have groups too, but these are for fairness among consumers and imply no order.
+    """
     records = _listed(event)
     if records is None:
         return None
     if not any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
         return [(None, record) for record in records]
-    # Whose group cannot be read might be of one group: they keep their order.
+    # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
     return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
 
 
@@ -55,6 +62,14 @@ def _partitions(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | No
     if not all(isinstance(records, list) for records in found.values()):
         return None
     return [(lane, record) for lane, records in found.items() for record in records]
+
+
+def _receive_count(record: Any) -> int | None:
+    """SQS counts how often it gave out a message. Streams and Kafka do not."""
+    try:
+        return int(cast("str", field_at(record, "attributes", "ApproximateReceiveCount")))
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _kafka_position(record: Any) -> Identifier:
@@ -70,6 +85,7 @@ SQS = Source(
     _queue,
     lambda record: _text(field_at(record, "messageId")),
     lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
+    _receive_count,
 )
 KINESIS = Source(
     "Kinesis",

@@ -1,4 +1,4 @@
-"""The handler of a batch that a decorator makes of a function of one message."""
+"""What a decorator makes of a function of one message: a handler of batches."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from onewrite.batch import workers
 from onewrite.batch.lanes import Lanes
-from onewrite.batch.report import EveryRecordFailed, Report, Result, log, logger, where
+from onewrite.batch.report import EveryRecordFailed, Report, Result, line_that_raised, log_batch, logger
 from onewrite.batch.source import Response, Source
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
 from onewrite.identity import Identity, record_id
 from onewrite.message import Message
-from onewrite.metrics import Hook
+from onewrite.metrics import Hook, Reported
 from onewrite.outcome import Outcome
 
 Returned: TypeAlias = Outcome | Sequence[Outcome] | None
-Ending: TypeAlias = Outcome | tuple[Outcome, ...] | BaseException | None
 R = TypeVar("R", bound=Returned | Awaitable[Returned])
+_End: TypeAlias = Outcome | tuple[Outcome, ...] | BaseException | None  # of one record
 
 _OUTCOMES: tuple[type, ...] = get_args(Outcome)
 
 
 class Options(TypedDict, total=False):
-    """What each decorator takes beside the identity."""
+    """The options that each decorator takes, with the same meaning as those of `Handler`."""
 
     max_workers: int
     margin: float
@@ -41,14 +41,15 @@ class Options(TypedDict, total=False):
 class Handler(Generic[R]):
     """What Lambda calls with a batch.
 
-    - `max_workers`: how many records of a standard queue, groups of a FIFO queue or partitions of Kafka are under way at a
-      time: in threads, or as tasks where the function is `async`. A stream is one lane: no number speeds it up.
-    - `margin`: with less than this many seconds left to the invocation no record is taken any more. It grows to one and a
-      half times the slowest record of the batch. The function's timeout must leave room for it.
-    - `raise_when_all_fail`: raise `EveryRecordFailed`, rather than to return every record.
-    - `on_outcome(message, outcome, seconds)`: called for each record that was processed, where it was: in its thread. The
-      message is None where the identity failed; the outcome is what the function returned, or the exception.
-    - `clock`, `monotonic`: epoch seconds for the age of messages, and seconds for durations.
+    - `max_workers`: how many records of a standard queue, groups of a FIFO queue or partitions of Kafka are processed at a
+      time, in threads, or in tasks if the function is `async`. A stream is processed one record after the other, whatever
+      the number.
+    - `margin`: no record is begun when fewer seconds than this are left to the invocation. After a slow record it grows to
+      one and a half times the seconds that the record took. The function's timeout must be longer than that.
+    - `raise_when_all_fail`: raise `EveryRecordFailed` instead of returning every record.
+    - `on_outcome(message, outcome, seconds)`: called for each processed record, in the thread that processed it. The message
+      is None if the identity failed. The outcome is what the function returned, or the exception that it raised.
+    - `clock`, `monotonic`: give epoch seconds for the age of messages, and seconds for durations.
     """
 
     __name__: str
@@ -60,7 +61,7 @@ class Handler(Generic[R]):
         identity: Identity,
         *,
         max_workers: int = 1,
-        margin: float = 1.0,  # some requests and the answer's way back
+        margin: float = 1.0,  # enough for a few requests and for sending the answer
         raise_when_all_fail: bool = False,
         on_outcome: Hook | None = None,
         clock: Callable[[], float] = time.time,
@@ -76,11 +77,11 @@ class Handler(Generic[R]):
         self._on_outcome = on_outcome
         self._clock, self._monotonic = clock, monotonic
         self._is_async = _is_async(each)
-        functools.update_wrapper(self, each, updated=())  # its name and docstring; its attributes might hide ours
+        functools.update_wrapper(self, each, updated=())  # name and docstring only: its other attributes might hide ours
         self._name = getattr(each, "__qualname__", type(each).__name__)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """The answer to a batch: what must come again."""
+        """Process a batch, and answer with the records that must come again."""
         report = self.run(event, context)
         if self._raise_when_all_fail and report.failed and not any(result.settled for result in report.results):
             raise EveryRecordFailed(
@@ -89,7 +90,7 @@ class Handler(Generic[R]):
         return report.response
 
     def run(self, event: Any, context: Any = None) -> Report:
-        """The same work as a value."""
+        """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
         started, now = self._monotonic(), self._clock()
         records, of_each = self.source.open(event)
         lanes = Lanes(of_each)
@@ -100,7 +101,7 @@ class Handler(Generic[R]):
         if batch.exit is not None:
             raise batch.exit
         report = self._report(records, lanes.remaining, batch, now, self._monotonic() - started)
-        log(self._name, self.source.name, report)
+        log_batch(self._name, self.source, report)
         return report
 
     def _work(self, batch: workers.Batch, count: int) -> None:
@@ -113,27 +114,28 @@ class Handler(Generic[R]):
 
     def _process(self, record: Any) -> Result:
         started, message = self._monotonic(), None
-        returned: Ending
+        end: _End
         try:
             message = self._identify(record)
-            returned = _checked(self.each(message))
+            end = _checked(self.each(message))
         except BaseException as error:
             if workers.is_exit(error):
                 raise
-            returned = error
-        return self._result(record, message, returned, self._monotonic() - started)
+            end = error
+        return self._result(record, message, end, self._monotonic() - started)
 
     async def _aprocess(self, record: Any) -> Result:
         started, message = self._monotonic(), None
+        end: _End
         try:
             message = self._identify(record)
             returned: Any = self.each(message)
-            returned = _checked(await returned if inspect.isawaitable(returned) else returned)
+            end = _checked(await returned if inspect.isawaitable(returned) else returned)
         except BaseException as error:
             if workers.is_exit(error) or workers.is_cancelled(error):
                 raise
-            returned = error
-        return self._result(record, message, returned, self._monotonic() - started)
+            end = error
+        return self._result(record, message, end, self._monotonic() - started)
 
     def _identify(self, record: Any) -> Message:
         if not isinstance(record, dict):
@@ -141,25 +143,25 @@ class Handler(Generic[R]):
         message = cast("object", self._identity(cast("dict[str, Any]", record)))
         if isinstance(message, Message):
             return message
-        _discard(message)
+        _close_coroutine(message)
         raise TypeError(f"The identity returned a {type(message).__name__}, not a Message.")
 
-    def _result(self, record: Any, message: Message | None, returned: Ending, seconds: float) -> Result:
+    def _result(self, record: Any, message: Message | None, end: _End, seconds: float) -> Result:
         if self._on_outcome is not None:
-            self._tell(self._on_outcome, message, returned, seconds)
-        if isinstance(returned, BaseException):
-            return Result(record, record_id(record), message, (), returned, seconds)
-        outcomes = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+            self._call_hook(self._on_outcome, message, end, seconds)
+        if isinstance(end, BaseException):
+            return Result(record, record_id(record), message, (), end, seconds)
+        outcomes = end if isinstance(end, tuple) else () if end is None else (end,)
         return Result(record, record_id(record), message, outcomes, None, seconds)
 
-    def _tell(self, hook: Hook, message: Message | None, returned: Ending, seconds: float) -> None:
-        """What the hook raises is no failure of the record."""
+    def _call_hook(self, hook: Hook, message: Message | None, end: Reported, seconds: float) -> None:
+        """A record does not fail because the hook raised an exception."""
         try:
-            hook(message, returned, seconds)
+            hook(message, end, seconds)
         except BaseException as error:
             if workers.is_exit(error):
                 raise
-            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, where(error))
+            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, line_that_raised(error))
 
     def _report(
         self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Batch, now: float, seconds: float
@@ -176,33 +178,36 @@ class Handler(Generic[R]):
 
 
 def _checked(returned: object) -> Outcome | tuple[Outcome, ...] | None:
-    """What a function may return, a sequence as a tuple. An empty one is settled: the message touched nothing."""
+    """What the function returned, if it may return that; a sequence becomes a tuple.
+
+    An empty sequence settles the record, like None: the message changed no entity.
+    """
     if returned is None or isinstance(returned, _OUTCOMES):
         return cast("Outcome | None", returned)
     kind = f"a {type(returned).__name__}"
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
-        raise _not_returned(kind, returned)
+        raise _wrong_return(kind, returned)
     outcomes = tuple(cast("Sequence[object]", returned))
-    strangers = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
-    if strangers:
-        raise _not_returned(f"{kind} with a {type(strangers[0]).__name__}", *strangers)
+    others = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
+    if others:
+        raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
     return cast("tuple[Outcome, ...]", outcomes)
 
 
-def _not_returned(what: str, *values: object) -> TypeError:
+def _wrong_return(what: str, *values: object) -> TypeError:
     for value in values:
-        _discard(value)
+        _close_coroutine(value)
     remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
     return TypeError(f"The function returned {what}: return an Outcome, a sequence of them, or None{remedy}.")
 
 
-def _discard(value: object) -> None:
+def _close_coroutine(value: object) -> None:
     if inspect.iscoroutine(value):
-        value.close()  # or it would warn that nobody awaited it
+        value.close()  # Python warns of a coroutine that was neither awaited nor closed.
 
 
 def _is_async(each: Any) -> bool:
-    """Whether calling it gives an awaitable, under whatever it is wrapped in."""
+    """Whether a call returns an awaitable, also if decorators or partials are around the function."""
     while each is not None:
         if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
             return True
@@ -211,28 +216,28 @@ def _is_async(each: Any) -> bool:
 
 
 def _time_left(context: Any) -> Callable[[], float] | None:
-    """In seconds. A context of a worker or a test may know of no deadline."""
+    """The seconds that are left, as a function; None if the context has no deadline, as in a test."""
     ask = getattr(context, "get_remaining_time_in_millis", None)
     if not callable(ask):
         return None
 
     def left() -> float:
         milliseconds = ask()
-        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # such as of a mock
+        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # A mock returns another mock.
 
     return left
 
 
 def _check(each: object, identity: object, max_workers: object, margin: object, on_outcome: object) -> None:
     if not callable(each):
-        raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate one.")
+        raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate a function.")
     if not callable(identity):
         raise ConfigurationError(
             f"identity is a {type(identity).__name__}: give one of onewrite.identity, or your own function."
         )
     if type(max_workers) is not int or max_workers < 1:
-        raise ConfigurationError(f"max_workers={max_workers!r}: one worker at least, as an int.")
+        raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < math.inf:
-        raise ConfigurationError(f"margin={margin!r}: a number of seconds, from 0 upwards.")
+        raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
     if on_outcome is not None and (not callable(on_outcome) or _is_async(on_outcome)):
         raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")

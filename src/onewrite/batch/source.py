@@ -1,7 +1,4 @@
-"""One kind of event, as a batch needs to know it: its records, their lanes, their names in the answer, and when they were sent.
-
-An event that is no batch of its source at all is refused: an answer to it could only mean that all is done.
-"""
+"""What a batch needs to know of the source of its records, and what the answer to that source looks like."""
 
 from __future__ import annotations
 
@@ -11,24 +8,37 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 
-# The text of an SQS or stream record, (topic-partition, offset) of a Kafka record; "" where it has none.
 Identifier: TypeAlias = str | tuple[str, int]
+"""Names a record in the answer: a text, or a partition and an offset. A record that cannot be named has an empty text."""
 Response: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One kind of event. `origins`: what its records say of themselves; a record written by hand may say nothing."""
+    """One kind of event.
+
+    - `name`: what errors and logs call it.
+    - `origins`: what its records may say in `eventSource`. A record that says nothing, as in a test, is accepted too.
+    - `records`: the records of an event, each with its lane. None if the event holds no such records at all.
+    - `identifier`: what names a record in the answer.
+    - `sent`: when a record was sent, in epoch seconds. NaN if that is not known.
+    - `attempt`: how often a record has been delivered, this time included. None if the source does not count that.
+    - `restarts`: whether the source repeats everything from the first failure on, instead of repeating only what failed.
+    """
 
     name: str
     origins: frozenset[str]
-    records: Callable[[Mapping[str, Any]], Iterable[tuple[Hashable, Any]] | None]  # with the lane of each
+    records: Callable[[Mapping[str, Any]], Iterable[tuple[Hashable, Any]] | None]
     identifier: Callable[[Any], Identifier]
-    sent: Callable[[Any], float]  # in epoch seconds; NaN where it is not known
-    restarts: bool = False  # from the lowest failure, rather than to pick out what failed
+    sent: Callable[[Any], float]
+    attempt: Callable[[Any], int | None] = lambda _: None
+    restarts: bool = False
 
     def open(self, event: object) -> tuple[list[Any], list[Hashable]]:
-        """The records of an event, and their lanes."""
+        """The records of an event, and their lanes.
+
+        An event of another kind is refused. Any answer to it would mean that some of it is done.
+        """
         if not isinstance(event, Mapping):
             raise self._refusal(f"is a {type(event).__name__}")
         batch = cast("Mapping[str, Any]", event)
@@ -48,11 +58,11 @@ class Source:
     def response(self, returned: Iterable[Any]) -> Response:
         """The answer that returns these records.
 
-        A record without a name is answered by an empty one, and so Lambda returns the whole batch. That is right:
-        to leave it out would be to say that it is done.
+        A record that cannot be named is answered with an empty name, which makes Lambda return the whole batch. Leaving it
+        out of the answer would mean that it is done.
         """
         identifiers = list(dict.fromkeys(self.identifier(record) for record in returned))
-        if self.restarts:  # What stands behind the first returns with it, whether it is named or not.
+        if self.restarts:  # Everything after the first record returns with it, so only the first must be in the answer.
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _in_answer(identifier)} for identifier in identifiers]}
 
@@ -63,7 +73,7 @@ class Source:
 
 
 def _origin(event: Mapping[str, Any], record: Any) -> object:
-    """SNS spells it another way, and Kafka says it once for all."""
+    """What an event says of its source: in each record, with an upper-case E in those of SNS, or once for all records."""
     return field_at(record, "eventSource") or field_at(record, "EventSource") or event.get("eventSource")
 
 
@@ -75,6 +85,7 @@ def _in_answer(identifier: Identifier) -> object:
 
 
 def field_at(record: Any, *path: str) -> Any:
+    """What is found in a record by these keys, one within the other; None if anything on the way is missing."""
     for key in path:
         if not isinstance(record, dict):
             return None

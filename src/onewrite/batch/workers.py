@@ -1,10 +1,11 @@
-"""The workers of a batch: one loop, in the calling thread, in threads, or as tasks.
+"""The workers of a batch. The same loop runs in the calling thread, in several threads, or in tasks.
 
-A worker takes a record, has it processed, says how it ended, and takes the next. What it may take is decided in
-`lanes`; here are the lock, the clock and the way out.
+A worker takes a record, has it processed, says how it ended, and takes the next one. `lanes` decides which records it may
+take. This module adds the lock, the deadline, and what happens when the program is to end.
 
-An exit (SystemExit, KeyboardInterrupt, GeneratorExit; the cancelling of the whole batch, where it is asynchronous) is no
-failure of a record: nothing more is taken, what is under way ends, and then it leaves the handler.
+Some exceptions mean the program and not the record: SystemExit, KeyboardInterrupt, GeneratorExit and, for an asynchronous
+function, the cancellation of the whole batch. Then nothing more is taken, what is under way ends, and the exception is
+raised from the handler.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from onewrite.flow import Meter, meter
 if TYPE_CHECKING:
     import asyncio
 
-# What is done with a record. It raises exits, and nothing else.
+# What is done with a record. It raises exceptions that end the program, and no others.
 Process: TypeAlias = Callable[[Any], Result]
 AsyncProcess: TypeAlias = Callable[[Any], Awaitable[Result]]
 
-# The slowest record is not the slowest possible, and after the last one there is the answer to send.
-_CAUTION = 1.5
+# How many times the slowest record so far must fit into the time that is left. The next one may be slower, and after the
+# last one the answer must still be sent.
+_SAFETY_FACTOR = 1.5
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class _ThisThread(threading.local):
-    """This thread's event loop, and the task of the batch that is under way in it."""
+    """The event loop of this thread, and the task of the batch that is under way in it."""
 
     runner: asyncio.Runner | None = None
     task: asyncio.Task[Any] | None = None
@@ -43,38 +45,38 @@ _this_thread = _ThisThread()
 
 
 def is_exit(error: BaseException) -> bool:
-    """Whether it means the program, and not the record. In a group it counts for the whole group."""
+    """Whether the exception means the program and not the record. A group does if one of its members does."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_exit, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return isinstance(error, _EXITS)
 
 
 class Batch:
-    """What the workers of one batch share."""
+    """What the workers of one batch share. `time_left` is in seconds, and None if there is no deadline."""
 
-    def __init__(self, records: Sequence[Any], lanes: Lanes, left: Callable[[], float] | None, margin: float) -> None:
+    def __init__(self, records: Sequence[Any], lanes: Lanes, time_left: Callable[[], float] | None, margin: float) -> None:
         self.records = records
         self.results: dict[int, Result] = {}
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes = lanes
-        self._left = left
+        self._time_left = time_left
         self._margin = margin
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
         with self._lock:
-            if self._left is not None and not self._lanes.is_empty and self._left() < self._margin:
+            if self._time_left is not None and not self._lanes.is_empty and self._time_left() < self._margin:
                 self._lanes.close()
             return self._lanes.take()
 
     def end(self, position: int, result: Result) -> None:
         with self._lock:
             self.results[position] = result
-            self._margin = max(self._margin, result.seconds * _CAUTION)
+            self._margin = max(self._margin, result.seconds * _SAFETY_FACTOR)
             (self._lanes.settle if result.settled else self._lanes.fail)(position)
 
-    def leave(self, requests: int) -> None:
+    def add_requests(self, requests: int) -> None:
         with self._lock:
             self.requests += requests
 
@@ -95,23 +97,23 @@ def work(batch: Batch, process: Process) -> None:
         batch.stop(error)
     finally:
         meter.reset(token)
-        batch.leave(counting.requests)
+        batch.add_requests(counting.requests)
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
     counting = Meter()
-    meter.set(counting)  # in the context of this task alone
+    meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
         while (position := batch.take()) is not None:
             batch.end(position, await process(batch.records[position]))
     except BaseException as error:
         batch.stop(error)
     finally:
-        batch.leave(counting.requests)
+        batch.add_requests(counting.requests)
 
 
 def in_threads(batch: Batch, process: Process, workers: int) -> None:
-    """The calling thread is one of the workers. Each has a copy of its context."""
+    """The calling thread is one of the workers. Each of the others has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
         for _ in range(workers - 1):
@@ -120,7 +122,7 @@ def in_threads(batch: Batch, process: Process, workers: int) -> None:
             threads.append(thread)
         work(batch, process)
         _join(threads)
-    except BaseException as error:  # no thread to be had, or Ctrl-C while waiting
+    except BaseException as error:  # no more threads can be started, or Ctrl-C while this one waits
         batch.stop(error)
         _join(threads)
 
@@ -131,34 +133,34 @@ def _join(threads: list[threading.Thread]) -> None:
 
 
 def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
-    """The loop stays open for the next batch of this thread: clients that live on are bound to it."""
-    import asyncio  # noqa: PLC0415  # boto3 does not import it, and who has no async function need not wait for it
+    """The event loop stays open for the next batch in this thread, because asynchronous clients are bound to their loop."""
+    import asyncio  # noqa: PLC0415  # only handlers of asynchronous functions need it, and boto3 does not import it
 
-    async def whole() -> None:
+    async def all_workers() -> None:
         _this_thread.task = asyncio.current_task()
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
     _refuse_a_running_loop()
     if _this_thread.runner is None:
         _this_thread.runner = asyncio.Runner()
-        # A loop that is collected open warns.
+        # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
         weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
-    _this_thread.runner.run(whole(), context=copy_context())
+    _this_thread.runner.run(all_workers(), context=copy_context())
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether the whole batch is being cancelled, rather than something in a record's function."""
+    """Whether the whole batch is being cancelled, and not only something that the function of a record awaits."""
     return not isinstance(error, Exception) and _this_thread.task is not None and _this_thread.task.cancelling() > 0
 
 
 def _refuse_a_running_loop() -> None:
-    import asyncio  # noqa: PLC0415  # the same
+    import asyncio  # noqa: PLC0415  # as in in_tasks
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise ConfigurationError(
-        "A batch of an async function runs its own event loop, and there is one running here: "
+        "A batch of an async function runs its own event loop, and one is running here already: "
         "call the handler with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
     )
