@@ -1,4 +1,4 @@
-"""Decisions that need no client, and the two loops that have one.
+"""Flows, which decide without a client, and the two loops that run them with one.
 
 A flow is a generator. It yields what should be done, is sent the reply (or has the client's exception thrown in where it
 stands), and returns its result. Whatever it does not catch leaves `run` and `arun` as the client raised it.
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutinefunction
+from operator import attrgetter
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -27,14 +28,14 @@ Method: TypeAlias = Literal[
     "insert_one",
     "find_one_and_update",
     "find_one",
-    "options",
     "index_information",
+    "database.list_collection_names",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, by the name of the client's own method."""
+    """One request, by the name of the client's own method; a dot leads to a method of one of its attributes."""
 
     method: Method
     args: tuple[Any, ...] = ()
@@ -53,19 +54,19 @@ Flow: TypeAlias = Generator[Call | Wait, Any, T]
 
 @dataclass(slots=True)
 class Meter:
-    """Is told of the flows that run where it is the `meter`, and counts their requests."""
+    """Counts the requests of the flows that run while it is the current `meter`."""
 
     requests: int = 0
 
     def done(self, result: object) -> None:
-        """A flow has come to its result."""
+        """Called with the result of each flow that has ended."""
 
 
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
 
 
 async def _sleep(seconds: float) -> None:
-    import asyncio  # noqa: PLC0415  # a slow import, which who is not asynchronous need not wait for
+    import asyncio  # noqa: PLC0415  # asyncio is slow to import, and blocking programs do not need it
 
     await asyncio.sleep(seconds)
 
@@ -79,7 +80,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
             return sleep(step.seconds)
         reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
-            reply.close()  # never awaited, so never sent
+            reply.close()  # nobody awaited it, so nothing was sent
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
@@ -109,11 +110,11 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
     return result
 
 
-_BLOCKING = ("boto3", "botocore", "mongomock", "pymongo.synchronous")
+_BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
 
 
 def check_awaited(target: object, method: str, *, awaited: bool) -> None:
-    """Raise where a store is asynchronous and its guard is not, or the other way round: before anything is sent."""
+    """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
     kind = type(target)
     home = kind.__module__
     is_async = iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
@@ -126,11 +127,11 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
 def _send(call: Call, target: object, counting: Meter | None) -> Any:
     if counting is not None:
         counting.requests += 1
-    return getattr(target, call.method)(*call.args, **call.kwargs)
+    return attrgetter(call.method)(target)(*call.args, **call.kwargs)
 
 
 def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
-    """Perform what is yielded, and answer with what comes of it."""
+    """Perform each step that the generator yields, and send it the result."""
     try:
         step = next(steps)
         while True:
@@ -143,11 +144,11 @@ def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
     finally:
-        steps.close()  # else the frame of what is given up stays open until it is collected
+        steps.close()  # without this, a flow that is abandoned keeps its frame until it is garbage-collected
 
 
 async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
-    """`drive`, with what must be awaited."""
+    """`drive`, for steps that are awaited."""
     try:
         step = next(steps)
         while True:

@@ -242,7 +242,6 @@ def made_by(module: str, *, asynchronous: bool) -> Any:
     [
         ("boto3.resources.factory", False, {False}),
         ("botocore.client", False, {False}),
-        ("mongomock.collection", False, {False}),
         ("pymongo.synchronous.collection", False, {False}),
         ("pymongo.asynchronous.collection", True, {True}),
         ("aiobotocore.client", False, {True}),  # its methods are coroutines behind a plain face

@@ -50,12 +50,14 @@ UPDATE: dict[str, Any] = {"$inc": {"n": 1}}
 ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
 SEEN: dict[str, Any] = {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}
 FOURTH: dict[str, Any] = {**ENTITY, "events_ledger": "ow1 marks", "events@": {"s": 4}}
+BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
 IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 
 
 class Collection:
-    """A collection as the flows see it when they are made, without options as mongomock's."""
+    """A collection as the flows see it when they are made; they are then driven by hand."""
 
+    name = "orders"
     write_concern = WriteConcern(wtimeout=500)
 
     def __init__(self) -> None:
@@ -65,11 +67,6 @@ class Collection:
         copy = type(self)()
         copy.asked = asked
         return copy
-
-
-class RealCollection(Collection):
-    def options(self) -> None:
-        """Never called: the flows are driven by hand."""
 
 
 @dataclass
@@ -82,9 +79,15 @@ class Reply:
 LANDED, CREATED, NOTHING = Reply(1), Reply(0, "o-1"), Reply()
 
 
-def flows(ledger: Ledger, *, fields: Any = (), real: bool = False, now: float = NOW) -> Flows:
-    collection = RealCollection() if real else Collection()
-    return Flows(collection, ledger, lambda: now, fields, "majority", awaited=False)
+def flows(ledger: Ledger, *, fields: Any = (), now: float = NOW) -> Flows:
+    return Flows(Collection(), ledger, lambda: now, fields, "majority", awaited=False)
+
+
+def in_use(ledger: Ledger) -> Flows:
+    """A store that has seen that its collection has an index on `_id`."""
+    store = flows(ledger)
+    store._indexes = BY_ID
+    return store
 
 
 def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
@@ -390,7 +393,7 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expecte
 
 
 def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
-    return flows(ledger).insert(M5, ENTITY, native)
+    return in_use(ledger).insert(M5, ENTITY, native)
 
 
 def test_an_insert_that_lands_is_one_request_and_keeps_the_drivers_answer() -> None:
@@ -453,7 +456,7 @@ def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_busine
 
 @pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
 def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
-    flow = flows(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
+    flow = in_use(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
     with pytest.raises(EntityTooLarge, match="It has 16777320 bytes now, 79 of them its ledger's") as raised:
         play(flow, error)
     assert raised.value.__cause__ is error
@@ -535,39 +538,56 @@ def test_explain_is_what_update_one_would_send() -> None:
 
 # --- the collection ---------------------------------------------------------------------------------------------------
 
-ENGLISH = {"collation": {"locale": "en"}}
-UNIQUE = {"email_1": {"key": [("email", 1)], "unique": True}}
+ENGLISH: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
+UNIQUE = {**BY_ID, "email_1": {"key": [("email", 1)], "unique": True}}
 READABLE = SeenIds(readable=True)
+NAMES = "database.list_collection_names"
 
 
 def test_a_ledger_of_hashes_that_names_entities_by_id_asks_the_collection_nothing() -> None:
-    store = flows(SeenIds(), real=True)
+    store = flows(SeenIds())
     assert methods(play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]) == ["update_one"]
     assert methods(play(store.seen(M5, QUERY, {}), None)[1]) == ["find_one"]
 
 
-def test_the_options_of_a_collection_are_asked_for_once_where_they_matter() -> None:
-    store = flows(READABLE, real=True)
-    first = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), {}, LANDED)[1]
+def test_the_indexes_of_a_collection_are_asked_for_once_where_they_matter() -> None:
+    store = flows(READABLE)
+    first = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), BY_ID, LANDED)[1]
     second = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
-    assert [methods(first), methods(second)] == [["options", "update_one"], ["update_one"]]
+    assert [methods(first), methods(second)] == [["index_information", "update_one"], ["update_one"]]
+
+
+def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_created_with_a_collation() -> None:
+    store = flows(READABLE)
+    play(store.update(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        play(store.update(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
 
 
 def test_the_first_insert_asks_whether_ids_are_unique() -> None:
-    store = flows(SeenIds(), real=True)
-    assert methods(play(store.insert(M5, ENTITY, {}), {}, "the answer")[1]) == ["options", "insert_one"]
+    store = flows(SeenIds())
+    assert methods(play(store.insert(M5, ENTITY, {}), BY_ID, "the answer")[1]) == ["index_information", "insert_one"]
     assert methods(play(store.insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
+
+
+def test_an_insert_may_create_the_collection() -> None:
+    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["others"], "the answer")[1]
+    assert methods(steps) == ["index_information", NAMES, "insert_one"]
+
+
+def test_an_insert_into_a_collection_without_an_index_on_id_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="does not keep _id unique"):
-        play(flows(SeenIds(), real=True).insert(M5, ENTITY, {}), {"timeseries": {"timeField": "at"}})
+        play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["others", "orders"], {"at_1": {"key": [("at", 1)]}})
 
 
-def test_a_stand_in_that_knows_no_options_is_not_asked_for_them() -> None:
-    assert methods(play(flows(READABLE).insert(M5, ENTITY, {}), "the answer")[1]) == ["insert_one"]
+def test_a_collection_that_another_creates_between_two_looks_takes_an_insert() -> None:
+    steps = play(flows(SeenIds()).insert(M5, ENTITY, {}), {}, ["orders"], BY_ID, "the answer")[1]
+    assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
 
 
 @pytest.mark.parametrize("ledger", [READABLE, HighWaterMark()])
 def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_could_spoil(ledger: Ledger) -> None:
-    store, message = flows(ledger, real=True), Message("m", sequence="a")
+    store, message = flows(ledger), Message("m", sequence="a")
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
             play(store.update(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
@@ -576,29 +596,21 @@ def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_coul
 
 
 def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_later_one() -> None:
-    series = {"timeseries": {"timeField": "at"}}
-    store = flows(READABLE, real=True)
-    play(store.seen(M5, QUERY, {}), series, None)
+    store = flows(READABLE)
+    play(store.seen(M5, QUERY, {}), {}, None)
     with pytest.raises(ConfigurationError, match="does not keep _id unique"):
-        refused_at_some_step(store.insert(M5, ENTITY, {}), series)
-    store = flows(HighWaterMark(), real=True)
+        play(store.insert(M5, ENTITY, {}), {}, ["orders"], {})
+    store = flows(HighWaterMark())
     play(store.insert(M5, ENTITY, {}), ENGLISH, "the answer")
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        refused_at_some_step(store.update(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"), ENGLISH)
-
-
-def refused_at_some_step(flow: Flow[Any], options: dict[str, Any]) -> None:
-    """Drive a flow to its first request that is none for options, which should not be reached."""
-    step = next(flow)
-    while isinstance(step, Call) and step.method == "options":
-        step = flow.send(options)
+        next(store.update(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
 
 
 def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
     store, query = flows(SeenIds(), fields=["email"]), {"email": "a@b"}
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="only under a unique index"):
-            play(store.update(M5, query, UPDATE, {}, "update_one"), {"_id_": {"key": [("_id", 1)]}})
+            play(store.update(M5, query, UPDATE, {}, "update_one"), BY_ID)
     first = play(store.update(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
     second = play(store.seen(M5, query, {}), None)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]

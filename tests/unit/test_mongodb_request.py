@@ -14,8 +14,8 @@ from onewrite import ConfigurationError, HighWaterMark, InSequence, InvalidMessa
 from onewrite.ledger import Ledger
 from onewrite.mongodb.request import (
     Guarded,
+    check_ids_are_unique,
     check_indexes,
-    check_options,
     guard_insert,
     guard_record,
     guard_update,
@@ -442,44 +442,45 @@ def test_a_ledger_without_text_takes_any_collation_where_the_entity_is_named_by_
 
 # --- what a collection must be like -----------------------------------------------------------------------------------
 
-ENGLISH = {"collation": {"locale": "en", "strength": 2}}
-
-
-@pytest.mark.parametrize(
-    ("options", "fields", "inserts", "text"),
-    [
-        ({}, ("email",), True, True),
-        ({"timeseries": {"timeField": "at"}}, (), False, False),  # the server refuses updates of it by itself
-        ({"autoIndexId": False, "capped": True}, (), False, True),
-        ({"autoIndexId": True}, (), True, False),
-        ({"capped": True, "size": 4096}, ("email",), True, True),
-        (ENGLISH, (), True, False),
-        ({"collation": {"locale": "simple"}}, ("email",), True, True),
-        ({"collation": None}, ("email",), True, True),
-    ],
-)
-def test_a_collection_that_takes_no_two_for_one_will_do(options: Any, fields: Any, inserts: bool, text: bool) -> None:
-    check_options(options, fields, inserts=inserts, text=text)
-
-
-@pytest.mark.parametrize(
-    ("options", "fields", "inserts", "text", "said"),
-    [
-        ({"timeseries": {"timeField": "at"}}, (), True, False, "does not keep _id unique"),
-        ({"autoIndexId": False, "capped": True}, ("email",), True, True, "does not keep _id unique"),
-        (ENGLISH, (), False, True, "compares text by the collation 'en'"),
-        (ENGLISH, ("email",), False, False, "compares text by the collation 'en'"),
-        (ENGLISH, ("email",), True, True, "compares text by the collation 'en'"),
-    ],
-)
-def test_a_collection_that_may_take_two_for_one_is_refused(
-    options: Any, fields: Any, inserts: bool, text: bool, said: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        check_options(options, fields, inserts=inserts, text=text)
-
-
 BY_ID: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)]}}
+ENGLISH: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)], "collation": {"locale": "en", "strength": 2}}}
+SIMPLE: dict[str, Any] = {"_id_": {"v": 2, "key": [("_id", 1)], "collation": {"locale": "simple"}}}
+UNIQUE: dict[str, Any] = {"email_1": {"v": 2, "key": [("email", 1)], "unique": True}}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "fields", "text"),
+    [
+        ({}, (), True),  # it is not there, or the server refuses updates of it by itself
+        (BY_ID, (), True),
+        (ENGLISH, (), False),
+        (SIMPLE, (), True),
+        ({**SIMPLE, **UNIQUE}, ("email",), True),
+        ({**BY_ID, "text_1": {"key": [("text", 1)], "collation": {"locale": "en"}}}, (), True),
+    ],
+)
+def test_a_collection_that_takes_no_two_for_one_will_do(indexes: Any, fields: Any, text: bool) -> None:
+    check_indexes(indexes, fields, text=text)
+
+
+@pytest.mark.parametrize(("fields", "text"), [((), True), (("email",), False), (("email",), True)])
+def test_a_collection_whose_collation_may_take_two_for_one_is_refused(fields: Any, text: bool) -> None:
+    with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
+        check_indexes({**UNIQUE, **ENGLISH}, fields, text=text)
+
+
+def test_a_collection_with_an_index_on_id_keeps_ids_unique() -> None:
+    check_ids_are_unique({**UNIQUE, **BY_ID})
+
+
+@pytest.mark.parametrize(
+    "indexes", [{}, UNIQUE, {"_id_hashed": {"key": [("_id", "hashed")]}}, {"both": {"key": [("_id", 1), ("at", 1)]}}]
+)
+def test_a_collection_without_an_index_on_id_alone_does_not_keep_ids_unique(indexes: Any) -> None:
+    with pytest.raises(ConfigurationError, match="does not keep _id unique"):
+        check_ids_are_unique(indexes)
+
+
 EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
 
 
@@ -502,7 +503,7 @@ EMAIL: dict[str, Any] = {"v": 2, "key": [("email", 1)]}
 )
 def test_fields_name_one_entity_under_a_unique_index_only(indexes: Any, fields: Any, unique: bool) -> None:
     if unique:
-        check_indexes({**BY_ID, **indexes}, fields)
+        check_indexes({**BY_ID, **indexes}, fields, text=False)
         return
     with pytest.raises(ConfigurationError, match=r"identity=\(.*only under a unique index on these fields"):
-        check_indexes({**BY_ID, **indexes}, fields)
+        check_indexes({**BY_ID, **indexes}, fields, text=False)

@@ -42,7 +42,7 @@ class Table:
 
 
 class Collection:
-    """A collection where another unique index refuses every write, as a stand-in reports it: without details."""
+    """A collection where another unique index refuses every write, as DocumentDB reports it: without details."""
 
     def __init__(self, concern: WriteConcern | None = None) -> None:
         self.write_concern = concern or WriteConcern()
@@ -50,6 +50,10 @@ class Collection:
 
     def with_options(self, **_: Any) -> Collection:
         return self
+
+    def index_information(self) -> Any:
+        self.requests.append("indexes")
+        return {"_id_": {"key": [("_id", 1)]}}
 
     def insert_one(self, document: Any) -> Any:
         self.requests.append("insert")
@@ -174,7 +178,7 @@ def test_a_duplicate_key_that_is_never_the_entitys_own_passes_through_in_the_end
         guarded.insert_one(M1, {"_id": 1})
     with pytest.raises(DuplicateKeyError):
         guarded.update_one(M1, {"_id": 1}, {"$set": {"a": 1}}, upsert=True)
-    assert collection.requests == ["insert", "find", "update"] * 6 + ["upsert", "find", "update", "find"] * 3
+    assert collection.requests == ["indexes"] + ["insert", "find", "update"] * 6 + ["upsert", "find", "update", "find"] * 3
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------

@@ -341,6 +341,26 @@ def test_collections_reached_from_a_tapped_one_are_tapped(collection: Any) -> No
     assert [seen.options for seen in watch.seen[-2:]] == [{"write_concern": WriteConcern(1)}] * 2
 
 
+def test_what_a_tapped_database_tells_of_its_collections_passes_the_gate(collection: Any) -> None:
+    collection.insert_one({"_id": 1})
+    tapped, watch = watched(collection)
+    assert tapped.database.list_collection_names() == ["customers"]
+    assert tapped.database.with_options().other.database.list_collection_names() == ["customers"]
+    assert [str(seen) for seen in watch.seen] == ["list_collection_names customers"] * 2
+    assert send(collection, watch.seen[0]) == ["customers"]
+
+
+def test_what_reads_indexes_commutes_with_writes_of_entities_but_not_with_writes_of_indexes() -> None:
+    def request(method: str, **arguments: Any) -> Request:
+        return mongodb_methods.request_of("c", "c", method, arguments, {})
+
+    for method in ("index_information", "list_indexes", "options", "list_collection_names", "list_collections"):
+        assert commute(request(method), request("insert_one", document={"_id": 1}))
+        assert commute(request(method), request("index_information"))
+        for writer in ("create_index", "drop", "delete_many"):
+            assert not commute(request(method), request(writer))
+
+
 def test_a_cursor_is_one_request_at_its_first_iteration_with_its_options(collection: Any) -> None:
     collection.insert_many([{"_id": number} for number in range(5)])
     tapped, watch = watched(collection)

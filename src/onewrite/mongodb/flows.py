@@ -24,11 +24,12 @@ from onewrite.mongodb.expression import Update, check_filter, identity
 from onewrite.mongodb.layout import Document, belongs, lookup, path_of, without_ledger
 from onewrite.mongodb.request import (
     Guarded,
+    check_ids_are_unique,
     check_indexes,
-    check_options,
     guard_insert,
     guard_record,
     guard_update,
+    id_index,
     in_transaction,
     keeps_text,
 )
@@ -71,10 +72,7 @@ class Flows:
         self._clock = clock
         self._fields = _checked(fields)
         self._watch = Watch(ledger.skew)
-        # mongomock does not know it, and has neither collations nor time series.
-        knows_options = hasattr(cast("type[object]", type(self.target)), "options")
-        self._options: Document | None = None if knows_options else {}
-        self._has_index = False
+        self._indexes: Document = {}
 
     def update(self, message: Message, query: Document, update: Update, native: Document, writer: Writer) -> Flow[Outcome]:
         now = self._clock()
@@ -262,15 +260,24 @@ class Flows:
         raise error
 
     def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
-        """Once a store: can two entities be taken for one here, or one for two?"""
+        """Can this collection take two entities for one, or one for two? It is asked once, where that matters."""
         text = keeps_text(entry)
-        if inserts or self._fields or text:
-            if self._options is None:
-                self._options = cast("Document", (yield Call("options")))
-            check_options(self._options, self._fields, inserts=inserts, text=text)
-        if self._fields and not self._has_index:
-            check_indexes((yield Call("index_information")), self._fields)
-            self._has_index = True
+        if not (inserts or self._fields or text):
+            return
+        indexes = self._indexes or (yield from self._read_indexes(inserts=inserts))
+        check_indexes(indexes, self._fields, text=text)
+        if id_index(indexes) is not None:  # else the collection is not there yet, and may be created with a collation
+            self._indexes = indexes
+
+    def _read_indexes(self, *, inserts: bool) -> Flow[Document]:
+        indexes: Document = yield Call("index_information")
+        if inserts and id_index(indexes) is None:
+            # A collection that is not there has no index either. The insert creates it, with an index on _id.
+            names: Sequence[str] = yield Call("database.list_collection_names")
+            if self.target.name in names:
+                indexes = yield Call("index_information")  # another may have created it between the first two requests
+                check_ids_are_unique(indexes)
+        return indexes
 
     def _without_ledger(self, document: Document) -> Entity:
         self._look_at_ledger(document)
@@ -340,7 +347,7 @@ def _durable(collection: Any, durability: Durability) -> Any:
 
 
 def _landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
-    """Did the write match or create? Not `did_upsert` or `modified_count`: mongomock has another idea of the first."""
+    """Did the write match a document, or create one?"""
     if writer == "find_one_and_update":
         return reply is not None or upsert  # with upsert, None is a new document's state before
     return bool(reply.matched_count == 1 or reply.upserted_id is not None)

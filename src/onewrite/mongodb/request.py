@@ -1,4 +1,4 @@
-"""Compiles: a message's entry, folded into the native call that the caller wrote. Pure.
+"""Compiles a message's entry into the native call that the caller wrote. Pure.
 
 Each group of a ledger's slots is one field of the document: {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r0": [...]}},
 {"events_ledger": "ow1 marks", "events@": {"order-7": 3}}.
@@ -41,7 +41,7 @@ def guard_update(
 
 
 def guard_record(entry: Entry, fields: tuple[str, ...], query: Document, native: Mapping[str, Any]) -> Guarded:
-    """The ledger's own part of an update, and nothing else."""
+    """Compile an update that changes nothing but the ledger."""
     check_filter(entry.terms, query)
     return _guard(entry, fields, query, {}, native)
 
@@ -101,11 +101,11 @@ def _guarded(entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
             fields.update(_lacks(change))
         else:
             found, more = _is_past(change)
-            # Two ledgers may ask about one path.
+            # These go into $and, because two ledgers may ask about the same path.
             parts.extend([*more, *([found] if found else [])])
     if piped:
         parts.extend(_kinds(entry))
-    # What the caller says of the same field stays, beside ours.
+    # Where the caller's filter names the same field, its condition and ours both hold.
     parts.extend([{name: fields.pop(name)} for name in query if name in fields])
     guarded = {**query, **fields}
     return guarded | {"$and": [*query.get("$and", []), *parts]} if parts else guarded
@@ -134,23 +134,23 @@ def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     path = path_of(change.slot)
     if change.rule == "absent":
         return {path: {"$exists": False}}, []
-    # A comparison looks into an array, which is no mark, and would then be overwritten.
+    # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     alone = {f"{path}.0": {"$exists": False}}
     if change.rule == "next":
         return {path: int(change.mark) - 1, **alone}, []
     below: dict[str, Any] = {"$lt": change.mark}
     if change.has_digits:
         below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
-    # Not {"$not": {"$gte": mark}}: it lets a mark of any other type through, to be overwritten.
+    # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
     return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
 
 
 def _kinds(entry: Entry) -> list[dict[str, Any]]:
-    """A pipeline's $set puts a document, or $ifNull an array, over whatever stands in the ledger's place; operators fail."""
+    """Conditions on types for a pipeline, whose $set would overwrite a value of another type where an update operator fails."""
     slot = _target(entry.own)
     kinds: list[dict[str, Any]] = []
     if slot.key:
-        alone = {f"{slot.group}.0": {"$exists": False}}  # an array of documents has "object" for a type too
+        alone = {f"{slot.group}.0": {"$exists": False}}  # $type "object" also matches an array of documents
         kinds.append({"$or": [{slot.group: {"$exists": False}}, {slot.group: {"$type": "object"}, **alone}]})
     if isinstance(entry.own, Remember):
         path = path_of(slot)
@@ -193,7 +193,7 @@ def _labels(terms: Terms) -> dict[str, Any]:
 
 def _stage(entry: Entry) -> dict[str, Any]:
     path = path_of(_target(entry.own))
-    # A pipeline reads text that begins with "$" as a field.
+    # Without $literal, a pipeline reads text that begins with "$" as a field.
     changed: dict[str, Any] = {name: {"$literal": text} for name, text in _labels(entry.terms).items()}
     if isinstance(entry.own, Remember):
         changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
@@ -230,29 +230,39 @@ def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -
         )
 
 
-def check_options(options: Mapping[str, Any], fields: tuple[str, ...], *, inserts: bool, text: bool) -> None:
-    """Refuse a collection in which one entity may be two, or two be one."""
-    if inserts and ("timeseries" in options or options.get("autoIndexId") is False):
+def id_index(indexes: Document) -> Document | None:
+    """The index on `_id`, which every collection has but those that do not keep `_id` unique. Its collation is the collection's."""
+    for index in indexes.values():
+        if list(index["key"]) == [("_id", 1)]:
+            return cast("Document", index)
+    return None
+
+
+def check_ids_are_unique(indexes: Document) -> None:
+    """Refuse a collection that is there, and has no index on `_id`."""
+    if id_index(indexes) is None:
         raise ConfigurationError(
             "This collection does not keep _id unique (it holds time series, or has no index on _id): a message inserted twice "
             "would be there twice. Insert it into a collection that does."
         )
-    collation = cast("Document", options.get("collation") or {})
+
+
+def check_indexes(indexes: Document, fields: tuple[str, ...], *, text: bool) -> None:
+    """Refuse a collection in which one entity may be two, or two be one."""
+    collation = cast("Document", (id_index(indexes) or {}).get("collation") or {})
     if collation.get("locale", "simple") != "simple" and (text or fields):
         raise ConfigurationError(
             f"The collection compares text by the collation {collation['locale']!r}, under which two different marks, or the names of "
             "two entities, can count as one. Keep no text in the ledger (SeenIds without readable, sequences that are ints), and "
             "name entities by _id."
         )
+    if fields and not any(_keeps_unique(index, fields) for index in indexes.values()):
+        raise ConfigurationError(
+            f"identity={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
+            "the entity by _id."
+        )
 
 
-def check_indexes(indexes: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """Refuse fields that may name two documents."""
-    for index in indexes.values():
-        keys = {name for name, _ in index["key"]}
-        if index.get("unique") and keys <= set(fields) and "partialFilterExpression" not in index:
-            return
-    raise ConfigurationError(
-        f"identity={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
-        "the entity by _id."
-    )
+def _keeps_unique(index: Document, fields: tuple[str, ...]) -> bool:
+    keys = {name for name, _ in index["key"]}
+    return bool(index.get("unique")) and keys <= set(fields) and "partialFilterExpression" not in index

@@ -1,4 +1,4 @@
-"""Explains: what MongoDB returned, as an outcome. Pure."""
+"""Explains what MongoDB returned as an outcome. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from onewrite.outcome import Outcome, Rejected
 
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE = frozenset({10334, 17419, 17420})
-# Unauthorized, AuthenticationFailed, and rate limits (of MongoDB, and of services that speak like it): no word of the document.
+# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
 _UNWILLING = frozenset({13, 18, 462, 16500})
-# BadValue, TypeMismatch, PathNotViable, and $concatArrays on no array: maybe the caller's fault, maybe a broken ledger.
+# BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
 _CONTENT = frozenset({2, 14, 28, 28664})
 
 
@@ -37,7 +37,8 @@ def says_nothing_was_done(error: Exception) -> bool:
 def is_of_entity(error: DuplicateKeyError, entity: Mapping[str, Any]) -> bool:
     """Is the duplicate key the entity's own? A unique index of the caller's is the caller's business."""
     pattern = (error.details or {}).get("keyPattern")
-    return pattern is None or set(pattern) <= set(entity)  # mongomock gives no details
+    # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused: then the entity itself must tell.
+    return pattern is None or set(pattern) <= set(entity)
 
 
 def is_too_large(error: Exception) -> bool:

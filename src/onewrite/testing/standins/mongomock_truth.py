@@ -101,6 +101,10 @@ class StandInCollection(Collection):
     def aggregate(self, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
         return super().aggregate(spoken(pipeline), *args, **kwargs)
 
+    def options(self, session: Any = None) -> dict[str, Any]:  # noqa: ARG002  # as pymongo's own
+        """mongomock creates no collection with options, and does not know this method."""
+        return {}
+
     def bulk_write(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().bulk_write(*args, **kwargs)

@@ -13,7 +13,20 @@ from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.mongodb_methods import CURSORS, INDEXING, READS, REFUSED, WRITES, bound, positional, request_of
+from onewrite.testing.taps.mongodb_methods import (
+    CURSORS,
+    DATABASE_READS,
+    DATABASE_REFUSED,
+    DATABASE_SILENT,
+    INDEXING,
+    READS,
+    REFUSED,
+    SILENT,
+    WRITES,
+    bound,
+    positional,
+    request_of,
+)
 from onewrite.testing.taps.traffic import Gate, Request
 
 Options: TypeAlias = Mapping[str, Any]
@@ -59,6 +72,8 @@ async def _documents(cursor: Any) -> list[Any]:
 
 
 def _target(collection: Any, request: Request) -> Any:
+    if request.method in DATABASE_READS:
+        return collection.database
     name = request.tables[0]
     if name != collection.name:
         inner = name.removeprefix(f"{collection.name}.")
@@ -90,6 +105,16 @@ class _Tap:
     def wrap(self, value: Any, options: Options) -> Any:
         """A collection's proxy; anything else as it is."""
         return _Collection(value, self, options) if type(value) is self._kind else value
+
+    def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
+        """What sends nothing by itself: a property as it is, and another collection as a proxy."""
+        value = None if name in refused else getattr(raw, name)
+        if type(value) is self._kind:
+            return self.wrap(value, {})
+        if name in silent or name.startswith("_"):
+            return value
+        why = refused.get(name, "a tap does not know it, and would not see what it sends")
+        raise ConfigurationError(f"{name} cannot be tapped: {why}. Leave it out of what is tested.")
 
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
@@ -181,10 +206,9 @@ class _Collection:
             return partial(self._tap.find, self._raw, self._options)
         if name in READS or name in WRITES:
             return partial(self._tap.call, self._raw, self._options, name)
-        if name in REFUSED:
-            raise ConfigurationError(f"{name} has no answer that a tap could hand on: leave it out of what is tested.")
-        value = getattr(self._raw, name)
-        return _Database(value, self._tap) if name == "database" else self._tap.wrap(value, {})
+        if name == "database":
+            return _Database(self._raw.database, self._tap)
+        return self._tap.attribute(self._raw, name, SILENT, REFUSED)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], self._options)
@@ -218,10 +242,15 @@ class _Database:
         return cast("Any", type(self._raw))
 
     def __getattr__(self, name: str) -> Any:
-        return self._tap.wrap(getattr(self._raw, name), {})
+        if name in DATABASE_READS:
+            return partial(self._tap.call, self._raw, {}, name)
+        return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], {})
+
+    def with_options(self, *args: Any, **kwargs: Any) -> Any:
+        return _Database(self._raw.with_options(*args, **kwargs), self._tap)
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> Any:
         options = bound("with_options", args, kwargs)

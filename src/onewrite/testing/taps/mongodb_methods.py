@@ -1,4 +1,7 @@
-"""The request that a call of a pymongo collection is. Pure, but for a look at pymongo's signatures."""
+"""What every public method of pymongo's collections and databases is to a tap, and the request that a call of one is.
+
+Pure, but for a look at pymongo's signatures. A method that is in none of the lists is refused.
+"""
 
 from __future__ import annotations
 
@@ -47,20 +50,72 @@ WRITES = frozenset(
         "rename",
     }
 )
-REFUSED = frozenset(
+INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
+# These send nothing. `next` only says that a collection is no iterator.
+SILENT = frozenset(
     {
-        "watch",
-        "find_raw_batches",
-        "aggregate_raw_batches",
-        "create_search_index",
-        "create_search_indexes",
-        "drop_search_index",
-        "list_search_indexes",
-        "update_search_index",
+        "codec_options",
+        "database",
+        "full_name",
+        "name",
+        "next",
+        "read_concern",
+        "read_preference",
+        "with_options",
+        "write_concern",
     }
 )
-INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-CURSORS = frozenset({"find", "aggregate", "list_indexes"})  # what they answer is iterated
+_RAW = "its answer is BSON that nobody has read yet, in which a tap sees no documents"
+_SEARCH = "search indexes are kept by a program beside the server, which follows in its own time"
+_STREAM = "what a change stream brings, and when, does not follow from the request"
+REFUSED: Mapping[str, str] = {
+    "aggregate_raw_batches": _RAW,
+    "create_search_index": _SEARCH,
+    "create_search_indexes": _SEARCH,
+    "drop_search_index": _SEARCH,
+    "find_raw_batches": _RAW,
+    "list_search_indexes": _SEARCH,
+    "update_search_index": _SEARCH,
+    "watch": _STREAM,
+}
+
+DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
+# `client` is handed out untapped: what is sent through it passes no gate.
+DATABASE_SILENT = frozenset(
+    {
+        "client",
+        "codec_options",
+        "get_collection",
+        "name",
+        "next",
+        "read_concern",
+        "read_preference",
+        "with_options",
+        "write_concern",
+    }
+)
+_ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
+DATABASE_REFUSED: Mapping[str, str] = {
+    "aggregate": "it reads no collection; use the collection's own aggregate",
+    "command": _ANYTHING,
+    "create_collection": "a tap would not see what comes of it; create the collection before the test",
+    "cursor_command": _ANYTHING,
+    "dereference": "use find_one on the collection that it refers to",
+    "drop_collection": "use the collection's own drop",
+    "validate_collection": _ANYTHING,
+    "watch": _STREAM,
+}
+
+CURSORS = frozenset({"find", "aggregate", "list_indexes", "list_collections"})  # what they answer is iterated
+# What such a read depends on is no entity, and has a key of its own. A write of entities does not change it, but for the first
+# of all, which creates the collection with its index on `_id`.
+_STRUCTURE = {
+    "index_information": ("indexes",),
+    "list_indexes": ("indexes",),
+    "options": ("options",),
+    "list_collection_names": ("collections",),
+    "list_collections": ("collections",),
+}
 _STORING = frozenset({"$out", "$merge"})
 _ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
 
@@ -77,10 +132,12 @@ def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
     """The request that a call is. Its keys are right where no unique index but `_id`'s ties documents together."""
+    if method in DATABASE_READS:
+        return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
     stores = any(name in _STORING for name in _names(pipeline))
     tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
-    keys = None if arguments.get("collation") is not None else _keys(collection, arguments)
+    keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
 
 
@@ -111,6 +168,8 @@ def _named(value: object) -> Iterator[str]:
 
 
 def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
+    if arguments.get("collation") is not None:
+        return None
     documents = arguments.get("documents", [arguments["document"]] if "document" in arguments else None)
     if not arguments.get("upsert") and _matches_nothing(arguments.get("filter")):
         return ()
@@ -173,9 +232,11 @@ def _signature(method: str) -> inspect.Signature:
     with needed_by("A tap on a collection", "mongodb"):
         from pymongo.collection import Collection  # noqa: PLC0415  # who tests on DynamoDB may lack it
         from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
+        from pymongo.database import Database  # noqa: PLC0415  # the same
 
     finds = method in ("find", "find_one")  # these hand their arguments on to the cursor
-    signature = inspect.signature(cast("Any", Cursor) if finds else getattr(Collection, method))
+    owner = cast("Any", Database if method in DATABASE_READS else Collection)
+    signature = inspect.signature(cast("Any", Cursor) if finds else getattr(owner, method))
     return signature.replace(
         parameters=list(signature.parameters.values())[1:]
     )  # without `self`, or the cursor's collection
