@@ -1,4 +1,4 @@
-"""The `onewrite` command. It needs packages that the library itself does not: without them it names the remedy."""
+"""The `onewrite` command. It needs packages that the library does not need, and says how to install them if they are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onewrite.extras import package_of
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _REMEDIES = {"worker": 'pip install "onewrite[cli,aws,mongodb]"'}
-# The roots of what the extras bring. Any other missing module is somebody else's, and is not hidden behind our remedy.
+# The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 _EXTRAS = frozenset(
     {
         "boto3",

@@ -1,4 +1,4 @@
-"""The verbs, as one Typer application. A verb has a file of its own, and is added here."""
+"""The verbs, as one Typer application. Each verb has its own file, and is added here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onewrite.cli.demo import demo
 from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.worker import worker
 
-# Plain help and plain errors: they read the same on a terminal, in a log and in a pipe.
+# Help and errors without markup look the same on a terminal, in a log and in a pipe.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 app.command()(demo)
 app.command()(worker)
@@ -23,7 +23,7 @@ def onewrite() -> None:
 
 def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     """Run a verb and return the exit code. Typer raises SystemExit at the end, and this returns the code that is in it."""
-    command = typer.main.get_command(app)  # calling `app` itself would replace the excepthook of the process
+    command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
     code: str | int | None = None
     try:
         command.main(args=list(arguments), prog_name="onewrite", obj=early_signals)

@@ -1,4 +1,4 @@
-"""One stream of messages, delivered to three handlers; and what became of the orders, counted."""
+"""Delivers one stream of messages to three handlers, and counts what became of the orders."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from onewrite.message import Message
 
 ShopHandler: TypeAlias = Callable[[Shop, Message], Steps]
 Settled: TypeAlias = Callable[[str], None]
-"""Told the name of the handler, at each copy that the broker is rid of."""
+"""Called with the name of the handler whenever a copy of a message has been acknowledged."""
 
 
 def plain_write(shop: Shop, message: Message) -> Steps:
-    """Trusts that a message comes once."""
+    """Trusts that each message comes once."""
     yield
     shop.write(message)
 
 
 def claim_then_write(shop: Shop, message: Message) -> Steps:
-    """A deduplication table, in its careful form: the check and the mark are one conditional request."""
+    """Uses a deduplication table with care: the check and the mark are one conditional request, before the write."""
     yield
     if shop.claim(message):
         yield
@@ -33,7 +33,7 @@ def claim_then_write(shop: Shop, message: Message) -> Steps:
 
 
 def guarded_write(shop: Shop, message: Message) -> Steps:
-    """The check, the mark and the effect are one request."""
+    """Makes the check, the mark and the effect one request."""
     yield
     shop.guarded_write(message)
 
@@ -44,7 +44,7 @@ HANDLERS = MappingProxyType({"plain write": plain_write, "claim, then write": cl
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one handler did. An effect is lost, or applied twice (or more often), once for each such message."""
+    """What one handler did. `applied_twice` and `lost` count messages: those with two or more effects, and those with none."""
 
     handler: str
     deliveries: int
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def exactly_once(self) -> bool:
-        """Did onewrite apply each message once?"""
+        """Whether onewrite applied each message once."""
         return all(row.applied_twice == row.lost == 0 for row in self.rows if row.handler == ONEWRITE)
 
 
@@ -78,7 +78,7 @@ def _row(name: str, open_shop: OpenShop, events: Sequence[Message], seed: int, s
     clock, broker = Clock(), Broker(sendings(events, seed))
     shop = open_shop(f"shop-{list(HANDLERS).index(name)}", clock)
     deliver(broker, partial(HANDLERS[name], shop), clock, seed=seed, settled=lambda: settled(name))
-    requests = shop.requests  # before the tally adds its own
+    requests = shop.requests  # before counting the effects sends requests too
     times = times_applied(shop, events)
     return Row(
         handler=name,
@@ -91,6 +91,6 @@ def _row(name: str, open_shop: OpenShop, events: Sequence[Message], seed: int, s
 
 
 def times_applied(shop: Shop, events: Sequence[Message]) -> Counter[str]:
-    """How often each event took effect, as the orders themselves tell."""
+    """How often each event took effect, as the journals of the orders say."""
     orders = dict.fromkeys(event.body["order"] for event in events)
     return Counter(entry for name in orders for entry in shop.order(name).get("journal", ()))

@@ -1,4 +1,4 @@
-"""`onewrite demo`: what becomes of messages that are delivered more than once, with onewrite and without."""
+"""`onewrite demo` shows what becomes of messages that are delivered more than once, with onewrite and without."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _STAND_INS = {Engine.DYNAMODB: "DynamoDB (moto)", Engine.MONGODB: "MongoDB (mong
 
 
 def demo(
-    engine: Annotated[Engine, typer.Option(help="The stand-in that keeps the orders.")] = Engine.DYNAMODB,
-    messages: Annotated[int, typer.Option(min=1, help="How many different messages there are.")] = 200,
-    seed: Annotated[int, typer.Option(help="Decides all that happens: the same seed gives the same numbers.")] = 1,
+    engine: Annotated[Engine, typer.Option(help="Which database to imitate.")] = Engine.DYNAMODB,
+    messages: Annotated[int, typer.Option(min=1, help="How many different messages to deliver.")] = 200,
+    seed: Annotated[int, typer.Option(help="Decides everything that happens: the same seed gives the same numbers.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,  # noqa: FBT002  # a flag
 ) -> None:
-    """Deliver a stream of order events to three handlers, in process, with duplicates and dying workers."""
+    """Deliver a stream of order events to three handlers, in this process, with duplicates and dying workers."""
     if as_json:
         comparison = compare(engine, messages, seed, lambda _: None)
         sys.stdout.write(json_text(comparison))
@@ -41,7 +41,7 @@ def demo(
 
 
 def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Is this no place for colours and moving bars?"""
+    """Whether the output should have no colours and no progress bars."""
     return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 
@@ -58,7 +58,7 @@ def plain_text(comparison: Comparison) -> str:
 
 
 def show(console: Console, engine: Engine, messages: int, seed: int) -> Comparison:
-    """Live, on a terminal."""
+    """Compare with progress bars on a terminal, and show the result in colour."""
     copies = len(sendings(order_events(messages, seed), seed))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -100,6 +100,6 @@ def meaning(comparison: Comparison) -> str:
 
 
 def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
-    """The first cell to the left, numbers to the right."""
+    """The first cell is aligned to the left, and the numbers to the right."""
     first, *numbers = zip(line, widths, strict=True)
     return "  ".join([first[0].ljust(first[1]), *[cell.rjust(width) for cell, width in numbers]])

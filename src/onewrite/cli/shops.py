@@ -1,7 +1,7 @@
-"""Where the demo's orders are kept: two embedded stand-ins, each with the three writes that the handlers are made of.
+"""Where the demo keeps its orders: on a stand-in of DynamoDB or of MongoDB, with the three writes that the handlers use.
 
-An order gets a number changed by each event, and the event's id appended to its journal. The journal is part of the business
-write, so in the end it tells how often each event took effect.
+Each event changes a number of its order, and appends its own id to the order's journal. The journal is part of the business
+write, so it shows in the end how often each event took effect.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Engine(StrEnum):
 class Shop(Protocol):
     """A shop without orders, at first."""
 
-    # What was sent to the engine so far.
+    # How many requests were sent to the engine so far.
     @property
     def requests(self) -> int: ...
 
     # The business write and nothing else.
     def write(self, message: Message) -> None: ...
 
-    # Put the message's id into a place of its own. False: it is there already.
+    # Store the message's id beside the orders. False: it was stored before.
     def claim(self, message: Message) -> bool: ...
 
     # The business write, guarded by onewrite.
@@ -58,9 +58,9 @@ OpenShop: TypeAlias = Callable[[str, Callable[[], float]], Shop]
 
 @contextmanager
 def shops(engine: Engine) -> Generator[OpenShop, None, None]:
-    """Opens a new shop by name, on the engine's stand-in."""
+    """Gives a function that opens a new shop by name, on the stand-in of this engine."""
     if engine is Engine.MONGODB:
-        import mongomock  # noqa: PLC0415  # one stand-in is not needed for the other
+        import mongomock  # noqa: PLC0415  # The demo of DynamoDB does without it.
 
         client = cast("Any", mongomock.MongoClient())
         yield lambda name, clock: MongoShop(client[name], clock)
@@ -158,7 +158,7 @@ class MongoShop:
 
 
 class _Counted:
-    """A mongomock collection that reports each request: it has no listeners for commands, as pymongo has."""
+    """A mongomock collection that reports each request. pymongo has listeners for that, and mongomock has none."""
 
     def __init__(self, collection: Any, report: Callable[[], None]) -> None:
         self._collection = collection
@@ -177,7 +177,7 @@ class _Counted:
 
 
 def _forget_date(parsed: dict[str, Any], **_: Any) -> None:
-    """moto answers with the date of today, and the demo's clock is at another."""
+    """Drop the date that moto answers with. It is today's, and onewrite would warn that the demo's clock differs from it."""
     parsed["ResponseMetadata"]["HTTPHeaders"].pop("date", None)
 
 
@@ -195,7 +195,7 @@ def _new_table(database: Any, name: str) -> Any:
 
 @contextmanager
 def _dummy_account() -> Generator[None, None, None]:
-    """Neither the caller's account, nor a profile or an endpoint of theirs, is seen meanwhile."""
+    """Replace the caller's AWS account, profile and endpoints by a made-up account, for as long as the block runs."""
     before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     for name in before:
         del os.environ[name]

@@ -1,8 +1,8 @@
-"""A broker that delivers at least once, and two workers that die. No engine, no real time; the seed decides everything.
+"""A broker that delivers at least once, and two workers that may die. Time is simulated, and the seed decides everything.
 
-Copies of a message wait in the broker. One that is received comes again unless it is acknowledged in time. A handler is a
-generator that stops before each of its requests. At each turn one of the workers moves by one step, so that their requests
-interleave, or it dies where it stands: before a request, between two, or before the acknowledgement.
+Copies of messages wait in the broker. A copy that is received comes again unless it is acknowledged in time. A handler is a
+generator that stops before each of its requests. At each turn one of the workers goes on by one step, so that the requests of
+both interleave, or it dies at that point: before a request, between two requests, or before the acknowledgement.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Steps: TypeAlias = Generator[None, None, None]
 Handler: TypeAlias = Callable[[Message], Steps]
 
 START = 1_767_225_600  # 2026-01-01: any fixed moment would do
-_ORDERS_SHARE = 10  # events of an order, about
+_EVENTS_PER_ORDER = 10  # on average
 _KINDS = (("paidCents", 50_000), ("shippedItems", 9), ("refundedCents", 5_000))
-_PACE = 5  # seconds between two messages: the workers keep up, so what comes again meets what is new
-_SPREAD = 20  # seconds that a copy may be late: messages overtake a few others
+_PACE = 5  # seconds between two messages: so few that redeliveries mix with new messages, and the workers still keep up
+_SPREAD = 20  # seconds that a copy may be late, so that messages overtake a few others
 _SENT_TWICE = 0.15  # the share of messages that the producer sends twice
-_SENT_AGAIN = 3  # seconds until it does: soon enough for both workers to hold the message at once, now and then
-_VISIBILITY = 12  # seconds until what is not acknowledged comes again; a slow worker may need longer
-_CRASH = 0.07  # a worker's chance to die, at each step
+_SENT_AGAIN = 3  # seconds until it sends again: so few that both workers sometimes hold the same message
+_VISIBILITY = 12  # seconds until an unacknowledged copy comes again, which is before a slow worker is done
+_CRASH = 0.07  # the chance of a worker to die at each step
 _WORKERS = 2
 
 
@@ -64,7 +64,7 @@ class Broker:
         heapq.heapify(self._queue)
 
     def next_due(self) -> float | None:
-        """When the next copy can be received, or None when all are acknowledged."""
+        """When the next copy can be received. None: all are acknowledged."""
         while self._queue and self._queue[0][2].acknowledged:
             heapq.heappop(self._queue)
         return self._queue[0][0] if self._queue else None
@@ -82,21 +82,21 @@ class Broker:
 
 @dataclass(slots=True)
 class _Delivery:
-    """A copy in a worker's hands. Its fate depends on nothing but itself: each handler meets the same one."""
+    """A copy that a worker holds. `fate` depends on the copy only, so that each handler dies at the same deliveries."""
 
     steps: Steps
     fate: Random
 
 
 def order_events(messages: int, seed: int) -> list[Message]:
-    """What happened to some orders: each event has an id, and adds to one number of its order."""
+    """What happened to some orders. Each event has an id, and adds to one number of its order."""
     chance = Random(f"{seed}/events")
-    orders = 1 + messages // _ORDERS_SHARE
+    orders = 1 + messages // _EVENTS_PER_ORDER
     return [_event(number, chance, orders) for number in range(1, messages + 1)]
 
 
 def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
-    """The copies that reach the broker: late by a little, and some of them twice."""
+    """The copies that reach the broker. Each is a little late, and some messages have two."""
     chance = Random(f"{seed}/sendings")
     copies: list[Copy] = []
     for place, event in enumerate(events):
@@ -108,7 +108,7 @@ def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
 
 
 def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled: Callable[[], None]) -> None:
-    """Let the workers go on until every copy is acknowledged; `settled` is called at each of them."""
+    """Let the workers go on until every copy is acknowledged. `settled` is called for each of these."""
     turns = Random(f"{seed}/turns")
     hands: list[_Delivery | None] = [None] * _WORKERS
     while (due := broker.next_due()) is not None:
@@ -117,7 +117,7 @@ def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled
         delivery = hands[worker]
         if delivery is None:
             hands[worker] = _begin(broker.receive(clock.now), handle, seed, settled)
-        elif not _survives(delivery):
+        elif not _goes_on(delivery):
             hands[worker] = None
 
 
@@ -131,20 +131,20 @@ def _begin(copy: Copy | None, handle: Handler, seed: int, settled: Callable[[], 
     if copy is None:
         return None
     delivery = _Delivery(_process(copy, handle, settled), Random(f"{seed}/{copy.number}/{copy.receives}"))
-    next(delivery.steps)  # to where the first request is about to be sent
+    next(delivery.steps)  # The handler stops just before its first request.
     return delivery
 
 
 def _process(copy: Copy, handle: Handler, settled: Callable[[], None]) -> Steps:
     yield from handle(copy.message)
-    yield  # done, and about to be acknowledged
+    yield  # The effect is written, and the copy is not acknowledged yet.
     if not copy.acknowledged:
         copy.acknowledged = True
         settled()
 
 
-def _survives(delivery: _Delivery) -> bool:
-    """Move by one step. False: the delivery is over, by its end or by the worker's."""
+def _goes_on(delivery: _Delivery) -> bool:
+    """Go on by one step. False: the delivery is over, because it ended or because the worker died."""
     if delivery.fate.random() < _CRASH:
         delivery.steps.close()
         return False

@@ -1,4 +1,4 @@
-"""`onewrite worker`: runs a decorated handler on the messages of an SQS queue."""
+"""`onewrite worker` runs a decorated handler on the messages of an SQS queue."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar=_NAME, help="Where the h
 QueueUrl: TypeAlias = Annotated[str, typer.Option(help="The queue, as `aws sqs get-queue-url` prints it.")]
 Region: TypeAlias = Annotated[str | None, typer.Option(help="The queue's region, if not the configured one.")]
 EndpointUrl: TypeAlias = Annotated[str | None, typer.Option(help="Where SQS is, if not at AWS.")]
-BatchSize: TypeAlias = Annotated[int, typer.Option(min=1, max=10, help="Messages a batch.")]
+BatchSize: TypeAlias = Annotated[int, typer.Option(min=1, max=10, help="How many messages a batch has at most.")]
 Wait: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, max=20, help="Seconds to wait for messages: 20, or 3 with --stop-when-empty.")
+    int | None, typer.Option(min=0, max=20, help="Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.")
 ]
 VisibilityTimeout: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, max=43_200, help="Seconds until a failure comes again, if not the queue's own.")
+    int | None,
+    typer.Option(min=1, max=43_200, help="Seconds until a message that failed comes again, if not the queue's own."),
 ]
 DrainSeconds: TypeAlias = Annotated[
-    float, typer.Option(min=0, max=43_200, help="Seconds from SIGTERM or Ctrl-C to the end, at most.")
+    float, typer.Option(min=0, max=43_200, help="The most seconds from SIGTERM or Ctrl-C to the end.")
 ]
-StopWhenEmpty: TypeAlias = Annotated[bool, typer.Option("--stop-when-empty", help="Stop when nothing comes any more.")]
+StopWhenEmpty: TypeAlias = Annotated[bool, typer.Option("--stop-when-empty", help="Stop when no more messages come.")]
 
 
 def worker(
@@ -49,14 +50,14 @@ def worker(
     drain_seconds: DrainSeconds = 25,
     stop_when_empty: StopWhenEmpty = False,
 ) -> None:
-    """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete what is done.
+    """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete the messages that are done.
 
-    SIGTERM and Ctrl-C finish what is under way; a second one does not wait for it.
+    After SIGTERM or Ctrl-C it finishes what is under way and stops. After a second one it stops at once.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "wait": wait, "visibility_timeout": visibility_timeout}
     options |= {"drain_seconds": drain_seconds, "stop_when_empty": stop_when_empty}
     found = find(handler)
-    log_to_stderr()  # after the import, so that a module's own logging stays as it is
+    log_to_stderr()  # after the import of the handler's module, which may have set up logging of its own
     try:
         orderly = run(found, queue_url, region=region, endpoint_url=endpoint_url, options=options, early=context.obj)
     except ConfigurationError as error:
@@ -76,7 +77,7 @@ def run(
     early: EarlySignals,
 ) -> bool:
     """Run a worker until it stops. False: its deadline came first, and a batch is still under way."""
-    from onewrite.sqs import Worker  # noqa: PLC0415  # other verbs run without boto3
+    from onewrite.sqs import Worker  # noqa: PLC0415  # The other verbs do without botocore.
     from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the same
 
     client = default_client(queue_url, region=region, endpoint_url=endpoint_url)
@@ -92,21 +93,21 @@ def log_to_stderr() -> None:
 
 
 class Lines(logging.Formatter):
-    """As plain as it gets, and below the line of a batch a line for each of its failures."""
+    """Plain lines. Below the line of a batch, each of its failures has a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         details = cast("Mapping[str, Any]", getattr(record, "onewrite", {}))
         failures = details.get("failures", ())
-        return "\n    ".join([super().format(record), *map(_in_words, failures)])
+        return "\n    ".join([super().format(record), *map(_failure_line, failures)])
 
 
-def _in_words(failure: Mapping[str, Any]) -> str:
-    """What is known of it, in its order: record, message, attempt, error, reason and place."""
+def _failure_line(failure: Mapping[str, Any]) -> str:
+    """What is known of a failure, in this order: record, message, attempt, error, reason and line."""
     return ", ".join(f"{name} {value}" for name, value in failure.items() if value is not None)
 
 
 def find(name: str) -> Any:
-    """What `module:handler` names. The module may be in the current directory."""
+    """The handler that `module:handler` names. The module may be in the current directory."""
     module, _, handler = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *handler.split("."))):
         raise _misuse(f"{name!r} is not of the form module:handler, as shop.handlers:ship is.")
@@ -125,8 +126,8 @@ def _import(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is there, and what it needs is not
-        raise _misuse(f"there is no module {error.name!r}, neither in {here} nor among what is installed.") from error
+            raise  # The module is there, but a module that it imports is not.
+        raise _misuse(f"there is no module {error.name!r} in {here} or among the installed packages.") from error
 
 
 def _misuse(text: str) -> typer.BadParameter:
@@ -134,6 +135,6 @@ def _misuse(text: str) -> typer.BadParameter:
 
 
 def _leave() -> None:
-    """At once: an interpreter that ends in order would wait for the threads of a handler that hangs."""
+    """End the process at once. An orderly end of the interpreter would wait for the threads of a handler that hangs."""
     logging.shutdown()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The same decorated handler outside Lambda: `Worker` receives from SQS and hands over batches in Lambda's shape."""
+"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS and gives them to it in batches, as Lambda does."""
 
 from onewrite.extras import installed_by
 

@@ -1,4 +1,4 @@
-"""The requests to one queue: tried again where SQS fails, explained where it refuses."""
+"""The requests to one queue. They are tried again if SQS fails for a moment, and explained if it refuses them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibili
 
 
 class Queue:
-    """`visibility`: for how many seconds what is received is hidden; None asks the queue."""
+    """One queue. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Queue:
         self.visibility = int(found["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
-                f"The visibility timeout of {url} is 0: every message would come again while it is worked on. "
-                "Set another one on the queue, or give the worker its visibility_timeout."
+                f"The visibility timeout of {url} is 0, so every message would come again while it is processed. "
+                "Set a longer one on the queue, or give the worker a visibility_timeout."
             )
         self._client = client
         self._attempts = attempts
@@ -48,37 +48,37 @@ class Queue:
         self._sleep = sleep
 
     def receive(self, **options: Any) -> Sequence[Received] | None:
-        """None: SQS could not be asked, and after a pause may be."""
+        """The messages that SQS gives. None: the request failed; the pause before the next one is over."""
         options |= {"QueueUrl": self.url, "VisibilityTimeout": self.visibility}
         options |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
-        if self.fifo:  # when the answer is lost, asking again by the same name gives the same messages
+        if self.fifo:  # If an answer is lost, a request with the same name gets the same messages.
             options["ReceiveRequestAttemptId"] = self._attempt
         try:
             answer = self._client.receive_message(**options)
         except (BotoCoreError, ClientError) as error:
-            self._pass(error)
+            self._log_if_passing(error)
             self._failures += 1
             self._sleep(min(backoff(self._failures), _LONGEST_PAUSE))
             return None
         self._failures, self._attempt = 0, self._attempts()
-        return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client is anybody's
+        return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[Received]) -> None:
-        """What SQS does not delete comes again, and is a Duplicate then."""
-        self._tell("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
+        """A message that SQS does not delete comes again, and is a Duplicate then."""
+        self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
     def hide(self, messages: Sequence[tuple[Received, int]]) -> set[str]:
-        """Each for so many seconds from now. Returns the receipt handles that are in flight no more."""
+        """Hide each message for its seconds from now. Returns the receipt handles that SQS no longer knows as received."""
         entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
-        return {entry["ReceiptHandle"] for entry in self._tell("change_message_visibility_batch", entries)}
+        return {entry["ReceiptHandle"] for entry in self._send_batch("change_message_visibility_batch", entries)}
 
-    def _tell(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
-        """Returns what SQS will never take. What it does not take in some tries is no reason to stop."""
+    def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
+        """Returns the entries that SQS will never accept. Entries that fail in every try are logged and given up."""
         left = entries
         refused: list[RequestEntry] = []
         for pause in _RETRY_PAUSES if entries else ():
             self._sleep(pause)
-            left, hopeless = unsettled(left, self._answer(method, left))
+            left, hopeless = unsettled(left, self._try_batch(method, left))
             refused += hopeless
             if not left:
                 break
@@ -86,31 +86,31 @@ class Queue:
             logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost, len(entries))
         return refused
 
-    def _answer(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
+    def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
             return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
-            self._pass(error)
+            self._log_if_passing(error)
             return {"Failed": entries}
 
-    def _pass(self, error: BotoCoreError | ClientError) -> None:
+    def _log_if_passing(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
             raise _unusable(self.url, error) from error
         logger.warning("%s: %s", self.url, error)
 
 
 def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
-    import boto3  # noqa: PLC0415  # who brings a client may bring any
+    import boto3  # noqa: PLC0415  # A worker that is given a client does not need it.
 
-    sdk: Any = boto3  # the types of its `client` name every service there is
+    sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
     try:
         return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url)
-    except (BotoCoreError, ValueError) as error:  # no region, or what is none; an address that is none
+    except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
         raise _unusable(url, error) from error
 
 
 def _attributes(client: Any, url: str, sleep: Callable[[float], None]) -> Mapping[str, str]:
-    """What fails here for longer than a moment is explained, a lost connection too: most likely it is the address."""
+    """Asked for when the worker starts. Even a lost connection is explained then: most likely the address is wrong."""
     pauses = iter(_RETRY_PAUSES[1:])
     while True:
         try:

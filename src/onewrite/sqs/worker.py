@@ -1,7 +1,7 @@
-"""The loop: receive, hand over, settle. A message is deleted when its effect is in, never before.
+"""The worker's loop: receive messages, give them to the handler, and tell SQS what became of them.
 
-So a worker may die at any moment: what it held comes again when its visibility timeout ends, and what had been done is then
-a Duplicate.
+A message is deleted after its effect is written, never before. So a worker may die at any moment: what it held comes again
+when its visibility timeout ends, and a message whose effect was written is then a Duplicate.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
 from onewrite.sqs_message import Received, lambda_record
 
-MOST_MESSAGES = 10  # that SQS gives in one request
-LONGEST_WAIT = 20  # seconds that SQS lets a request wait for messages
-DRAIN = 25.0  # seconds: ECS and Kubernetes kill 30 seconds after their SIGTERM
-# To stop when empty: long enough that SQS asks all of its servers, and that a message deferred once or twice is back.
-_LAST_WAIT = 3
-_BEATS = 3  # extensions within a visibility timeout: one may fail
+MOST_MESSAGES = 10  # the most that SQS gives in one request
+LONGEST_WAIT = 20  # seconds, the longest that SQS lets a request wait for messages
+DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
+# Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers, and a
+# message that was deferred once or twice is back by then.
+_WAIT_TO_BE_EMPTY = 3
+_EXTENSIONS_PER_TIMEOUT = 3  # so that one may fail, and the next one still comes in time
 
 
 def new_attempt() -> str:
-    """Names a receive, at random: no two workers ask by the same name."""
+    """A random name for a request for messages. No two requests of any worker have the same one."""
     return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldMessages:
-    """What was received, and since when SQS hides it at the earliest."""
+    """Messages that were received, and the time of the request: SQS has hidden them since then, or since a little later."""
 
     messages: Sequence[Received]
     since: float
@@ -46,7 +47,7 @@ class _HeldMessages:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What a handler asks of Lambda's context."""
+    """The part of Lambda's context that a handler uses."""
 
     seconds_left: Callable[[], float]
 
@@ -56,19 +57,21 @@ class _Context:
 
 @dataclass(eq=False)
 class Worker:
-    """Runs an `sqs_handler` on what a queue holds, and deletes what is done.
+    """Runs a handler made by `sqs_handler` on the messages of a queue, and deletes those that are done.
 
     - `client`: a boto3 SQS client; by default `boto3.client("sqs")`.
-    - `batch_size`: messages a batch, at most 10. How many are under way at a time is the handler's `max_workers`; more
-      workers are more processes.
-    - `wait`: for how many seconds SQS waits for messages: 20, or 3 with `stop_when_empty`.
-    - `visibility_timeout`: seconds until a failure comes again; by default the queue's own. While the handler runs it is
-      extended, up to the 12 hours that SQS allows.
+    - `batch_size`: how many messages a batch has, at most 10. How many of them are processed at a time is the handler's
+      `max_workers`. For more throughput, start more processes.
+    - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
+    - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while
+      the handler runs, up to the 12 hours that SQS allows.
     - `backoff(receive_count)`: seconds until a deferred message comes again.
-    - `drain_seconds`: how long after SIGTERM, SIGINT or `stop` the worker goes on at most. It begins no record that may not
-      end in time, and gives back the rest.
-    - `stop_when_empty`: stop when nothing has come for `wait` seconds. What is hidden by then, as failures are, is left.
-    - `attempts`, `clock`, `sleep`, `pause`: names of receives; seconds, and two ways to let them pass.
+    - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. It begins no record that may not
+      end in time, and gives the rest back to the queue.
+    - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
+      are left in the queue.
+    - `attempts` gives a name to each request for messages, `clock` the seconds of a monotonic clock; `sleep(seconds)` and
+      `pause(event, seconds)` wait, the second one until the event if that comes first.
     """
 
     queue_url: str
@@ -98,12 +101,12 @@ class Worker:
         self._stop = Stop(self.drain_seconds, self.clock)
 
     def run(self) -> bool:
-        """Work until stopped. False: the deadline came first, and the messages in hand come again.
+        """Work until stopped. False: a batch was still under way at the deadline, and its messages come again.
 
-        The work is done in a thread of its own, so that no handler, however slow, keeps this one from leaving.
+        The work is done in another thread, so that this one can leave at the deadline, however slow the handler is.
         """
         end: Future[None] = Future()
-        work = threading.Thread(target=copy_context().run, args=(self._carry, end), name="onewrite-worker", daemon=True)
+        work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
             work.start()
             self._stop.wait(end, self._log_stopping)
@@ -116,39 +119,39 @@ class Worker:
         return True
 
     def stop(self) -> None:
-        """What a signal does, for other threads. It cannot be undone: to go on, make another worker."""
+        """Stop as a signal does, from any thread. A stopped worker stays stopped: to go on, make another one."""
         self._stop.ask()
 
     def _log_stopping(self) -> None:
         logger.info("%s: the worker is stopping, within %g seconds", self.queue_url, self.drain_seconds)
 
-    def _carry(self, end: Future[None]) -> None:
+    def _run_work(self, end: Future[None]) -> None:
         try:
             self._work()
-        except BaseException as error:  # whatever it is, the caller of `run` gets it
+        except BaseException as error:  # of any kind: `run` raises it again in the caller's thread
             end.set_exception(error)
         else:
             end.set_result(None)
 
     def _work(self) -> None:
-        if self._stop.asked:  # before it began: the queue need not even be there
+        if self._stop.asked:  # Asked before it began, it sends no request at all.
             return
         client = default_client(self.queue_url) if self.client is None else self.client
         queue = Queue(self.queue_url, client, visibility=self.visibility_timeout, attempts=self.attempts, sleep=self.sleep)
-        wait = self.wait if self.wait is not None else _LAST_WAIT if self.stop_when_empty else LONGEST_WAIT
+        wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
         logger.info("%s: the worker begins", self.queue_url)
         while not self._stop.asked:
             since = self.clock()
             messages = queue.receive(MaxNumberOfMessages=self.batch_size, WaitTimeSeconds=wait)
             if messages:
                 self._stop.busy = True
-                self._take(queue, _HeldMessages(messages, since))
+                self._process(queue, _HeldMessages(messages, since))
                 self._stop.busy = False
             elif messages is not None and self.stop_when_empty:
                 return
 
-    def _take(self, queue: Queue, batch: _HeldMessages) -> None:
-        if self._stop.asked:  # while SQS was being asked
+    def _process(self, queue: Queue, batch: _HeldMessages) -> None:
+        if self._stop.asked:  # while the request for messages was under way: give them back at once
             queue.hide([(message, 0) for message in batch.messages])
             return
         event = {"Records": [lambda_record(message, queue.arn) for message in batch.messages]}
@@ -163,7 +166,11 @@ class Worker:
 
     @contextmanager
     def _kept_hidden(self, queue: Queue, batch: _HeldMessages) -> Generator[None, None, None]:
-        """However long it takes. It ends before the batch is settled, lest it hides again what was to come soon."""
+        """Keep the batch hidden for as long as the block runs.
+
+        The last extension has ended when the block is left. A later one would hide messages for long that the worker is
+        about to let come again soon.
+        """
         over = threading.Event()
         thread = threading.Thread(target=self._extend, args=(queue, batch, over), name="onewrite-visibility", daemon=True)
         thread.start()
@@ -175,14 +182,14 @@ class Worker:
 
     def _extend(self, queue: Queue, batch: _HeldMessages, over: threading.Event) -> None:
         held = batch.messages
-        while held and not self.pause(over, queue.visibility / _BEATS):
+        while held and not self.pause(over, queue.visibility / _EXTENSIONS_PER_TIMEOUT):
             seconds = extension(queue.visibility, self.clock() - batch.since)
             if not seconds:
-                logger.warning("%s: SQS hides no message longer than 12 hours: these come again", queue.url)
+                logger.warning("%s: SQS hides no message for longer than 12 hours: this batch comes again", queue.url)
                 return
             try:
                 gone = queue.hide([(message, seconds) for message in held])
-            except Exception as error:  # the handler goes on: what comes again meanwhile is guarded
+            except Exception as error:  # The handler goes on. If a message comes again meanwhile, its write is guarded.
                 logger.warning("%s: the visibility of a batch cannot be extended: %s", queue.url, error)
             else:
                 held = [message for message in held if message["ReceiptHandle"] not in gone]
@@ -191,16 +198,16 @@ class Worker:
 def _check_wiring(queue_url: object, handler: object) -> None:
     if not isinstance(queue_url, str) or "://" not in queue_url:
         raise ConfigurationError(
-            f"{queue_url!r} is no queue URL: give what `aws sqs get-queue-url --queue-name ...` prints, with its https://."
+            f"{queue_url!r} is no queue URL: give what `aws sqs get-queue-url --queue-name ...` prints, https:// included."
         )
     if not isinstance(handler, Handler):
         raise ConfigurationError(
-            f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) of "
-            "onewrite.aws_lambda, and give the worker what that makes of it."
+            f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
+            "onewrite.aws_lambda, and give the decorated function to the worker."
         )
     if "aws:sqs" not in handler.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {handler.source.name}, not of SQS: decorate with @sqs_handler."
+            f"This handler takes batches of {handler.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
 
 
