@@ -28,7 +28,7 @@ BETWEEN = 60  # seconds from one delivery to the next: the lease is over, and so
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
-TOKENS = {  # the record is put, and then the business write loses its answer in this way
+REPLAY_CODES = {  # the record is put, and then the business write loses its answer in this way
     "the process dies": "1.072f.1a1aA.db78",
     "the handler raises": "1.072f.1a1aL1a.7805",
     "botocore sends it again": "1.072f.1a1aR1a.f67f",
@@ -115,18 +115,18 @@ def test_powertools_around_a_plain_increment_has_a_window_after_the_business_wri
 ) -> None:
     found = explore(with_powertools(plainly, clock), **bounds).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
-    assert found.token == TOKENS["the process dies"]
+    assert found.replay_code == REPLAY_CODES["the process dies"]
 
 
-@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
-def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[str, Any], token: str) -> None:
-    found = explore(with_powertools(plainly, clock), **bounds, replay=token).counterexample
+@pytest.mark.parametrize("replay_code", REPLAY_CODES.values(), ids=REPLAY_CODES)
+def test_the_increment_is_doubled_when(explore: Any, clock: Clock, bounds: dict[str, Any], replay_code: str) -> None:
+    found = explore(with_powertools(plainly, clock), **bounds, replay=replay_code).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
 
 
 @pytest.mark.parametrize("window", ["the process dies", "the handler raises"])
 def test_the_documentation_shows_what_happens_when(explore: Any, clock: Clock, bounds: dict[str, Any], window: str) -> None:
-    found = explore(with_powertools(plainly, clock), **bounds, replay=TOKENS[window]).counterexample
+    found = explore(with_powertools(plainly, clock), **bounds, replay=REPLAY_CODES[window]).counterexample
     _, _, timeline = found.text.partition("\n\n")
     shown, _, _ = timeline.partition("\n  replay")
     assert f"```text\n{shown}\n```" in PAGE.read_text()

@@ -14,7 +14,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import Message
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judge import Judge, Shown
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
 from onewrite.testing.explorer.search import Search
 from onewrite.testing.explorer.trial import Subject
@@ -85,7 +85,7 @@ def world() -> Any:
 class Found(NamedTuple):
     """What a search came to: the schedules that it ran, and every state that a broker might leave behind."""
 
-    shown: list[Shown]
+    shown: list[JudgedSchedule]
     ends: set[str]
 
     @property
@@ -167,7 +167,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
 
 @settings(max_examples=30)
 @given(cases())
-def test_a_counterexample_is_wrong_again_when_its_token_is_replayed(case: tuple[Program, Bounds]) -> None:
+def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
     options: dict[str, Any] = {
         "messages": messages_of(program),
@@ -182,7 +182,7 @@ def test_a_counterexample_is_wrong_again_when_its_token_is_replayed(case: tuple[
     assert report.nondeterministic is None
     assert (report.counterexample is not None) == bool(searched(program, bounds, prune=True).findings)
     if report.counterexample is not None:
-        replayed = explore(handler_of(program), **options, replay=report.counterexample.token)
+        replayed = explore(handler_of(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
 
 

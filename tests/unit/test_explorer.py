@@ -20,8 +20,9 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.explorer.exploration import IncompleteExploration, Report
-from onewrite.testing.explorer.explore import Explorer, Progress, explore
+from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
+from onewrite.testing.explorer.explore import explore, run
 from onewrite.testing.standins.stores import moto_tables, new_collection
 
 Handler = Callable[[Message], Any]
@@ -36,7 +37,7 @@ def credit(collection: Any) -> Any:
     return collection.find_one({"_id": "c1"}, {"credit": 1})
 
 
-def on_mongodb(build: Callable[[Any], Any], messages: list[Any] = MESSAGES, **options: Any) -> Report:
+def on_mongodb(build: Callable[[Any], Any], messages: list[Any] = MESSAGES, **options: Any) -> Exploration:
     return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
 
 
@@ -56,7 +57,7 @@ def guarded_by(ledger: Any) -> Callable[[Any], Handler]:
     return build
 
 
-def words(report: Report) -> list[str]:
+def words(report: Exploration) -> list[str]:
     assert report.counterexample is not None
     return [str(step) for step in report.counterexample.steps]
 
@@ -558,7 +559,7 @@ def test_a_handler_that_does_nothing_the_second_time_is_named() -> None:
     assert "and nothing the second" in str(report)
 
 
-def test_requests_that_have_no_spelling_are_explored_without_a_memory_of_them() -> None:
+def test_requests_without_a_canonical_form_are_explored_without_a_memory_of_them() -> None:
     def build(collection: Any) -> Handler:
         inner = GuardedCollection(collection, SeenIds())
 
@@ -576,8 +577,8 @@ def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.Monke
     monkeypatch.setattr("onewrite.testing.explorer.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
-    assert "There are more orders of the messages than 2: not all were tried for what is expected." in str(report)
-    assert "more orders" not in str(on_mongodb(increment, MESSAGES))
+    assert "The messages have more than 2 orders: not all were tried for what is expected." in str(report)
+    assert "orders" not in str(on_mongodb(increment, MESSAGES))
 
 
 def test_where_a_message_never_settles_observe_may_fail() -> None:
@@ -637,7 +638,7 @@ def test_requests_that_an_asynchronous_handler_gathers_are_sent_one_after_the_ot
     assert report.schedules > 5
 
 
-async def explore_in_a_loop() -> Report:
+async def explore_in_a_loop() -> Exploration:
     return on_mongodb(increment)
 
 
@@ -808,7 +809,7 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
         ({"schedules": True}, "schedules=True"),
         ({"timeout": 0}, "timeout=0"),
         ({"timeout": "long"}, "timeout='long'"),
-        ({"replay": "hello"}, "is no token"),
+        ({"replay": "hello"}, "is no replay code"),
         ({"reorder": "sometimes"}, "reorder='sometimes'"),
     ],
     ids=lambda value: str(value)[:30],
@@ -823,7 +824,7 @@ def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) ->
 
 def test_a_counterexample_is_a_timeline_with_what_was_expected_and_how_to_see_it_again() -> None:
     assert str(on_mongodb(increment).counterexample) == (
-        "Not effectively once: no processing of each message once, one at a time, ends like this.\n"
+        "Not effectively once: processing each message once, one at a time, never ends like this.\n"
         "\n"
         "     m1, delivery 1                                m1, delivery 2\n"
         "  1  update_one customers c1: applied\n"
@@ -844,10 +845,10 @@ def test_a_failed_assertion_shows_it_and_what_was_explored() -> None:
     assert "deliveries=2, crashes=1, reorder=True, concurrency=2" in str(failure.value)
 
 
-def test_a_replay_runs_exactly_the_schedule_of_the_token() -> None:
+def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:
     found = on_mongodb(increment)
     assert found.counterexample is not None
-    again = on_mongodb(increment, replay=found.counterexample.token)
+    again = on_mongodb(increment, replay=found.counterexample.replay_code)
     assert again.schedules == 1
     assert again.counterexample == found.counterexample
     other = on_mongodb(increment, replay="1.9e92.1aA.329c")
@@ -857,17 +858,16 @@ def test_a_replay_runs_exactly_the_schedule_of_the_token() -> None:
 def test_a_replay_of_what_has_been_mended_passes_and_says_when_steps_are_missing() -> None:
     found = on_mongodb(increment)
     assert found.counterexample is not None
-    mended = on_mongodb(guarded_by(SeenIds()), replay=found.counterexample.token)
+    mended = on_mongodb(guarded_by(SeenIds()), replay=found.counterexample.replay_code)
     assert mended.ok
     assert "have changed" not in str(mended)
-    narrower = on_mongodb(increment, replay=found.counterexample.token, deliveries=1)
+    narrower = on_mongodb(increment, replay=found.counterexample.replay_code, deliveries=1)
     assert narrower.ok
     assert "The handler or the bounds have changed" in str(narrower)
 
 
 def test_a_test_that_pytest_runs_is_replayed_by_its_name() -> None:
-    explorer = Explorer(nodeid="tests/test_a.py::test_b[c d]")
-    report = explorer(increment, messages=MESSAGES, world=customers, observe=credit)
+    report = run(Arguments(increment, MESSAGES, customers, credit), "tests/test_a.py::test_b[c d]")
     assert "replay    pytest 'tests/test_a.py::test_b[c d]' --onewrite-replay 1.9e92.1a1b.2052" in str(report)
 
 
@@ -881,14 +881,14 @@ def test_an_exploration_that_is_cut_short_warns() -> None:
 
 
 def test_long_explorations_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("onewrite.testing.explorer.explore._SILENCE", 0.0)
-    told: list[Progress] = []
-    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1], progress=told.append)
-    assert [progress.schedules for progress in told] == list(range(1, len(told) + 1))
-    assert len(told) > 3
-    assert capsys.readouterr().err == ""
     on_mongodb(guarded_by(SeenIds()), MESSAGES[:1])
-    assert "exploring: 1 schedules run, 0 branches pruned, 0 s\n" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("onewrite.testing.explorer.explore._SECONDS_BETWEEN_LINES", 0.0)
+    on_mongodb(guarded_by(SeenIds()), MESSAGES[:1])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "exploring: 1 schedules run, 0 branches pruned, 0 s"
+    assert [line.split()[1] for line in lines] == [str(number) for number in range(1, len(lines) + 1)]
+    assert len(lines) > 3
 
 
 # --- at random --------------------------------------------------------------------------------------------------------

@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.explorer.calls import Answer, Crew, current
+from onewrite.testing.explorer.calls import Answer, CallThreads, current_call
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    crew = Crew(timeout=10)
-    yield crew
-    crew.close()
+def threads() -> Iterator[CallThreads]:
+    threads = CallThreads(timeout=10)
+    yield threads
+    threads.close()
 
 
 def send(name: str) -> Any:
-    call = current.get()
+    call = current_call.get()
     assert call is not None
     return call.ask(Request("store", name, {}, None, writes=True))
 
 
-def test_a_call_stands_still_at_its_request_until_it_is_answered(crew: Crew) -> None:
+def test_a_call_stands_still_at_its_request_until_it_is_answered(threads: CallThreads) -> None:
     log: list[str] = []
 
     def handle(message: str) -> str:
@@ -39,7 +39,7 @@ def test_a_call_stands_still_at_its_request_until_it_is_answered(crew: Crew) -> 
         log.append(send("second"))
         return "done"
 
-    call = crew.begin(handle, "m1", "m1, delivery 1")
+    call = threads.begin(handle, "m1", "m1, delivery 1")
     assert (log, str(call.request)) == (["begins m1"], "first store")
     call.resume(Answer("one"))
     assert (log, str(call.request)) == (["begins m1", "one"], "second store")
@@ -50,14 +50,14 @@ def test_a_call_stands_still_at_its_request_until_it_is_answered(crew: Crew) -> 
     assert call.request is None
 
 
-def test_several_calls_stand_still_at_the_same_time(crew: Crew) -> None:
-    calls = [crew.begin(send, name, name) for name in ("a", "b", "c")]
+def test_several_calls_stand_still_at_the_same_time(threads: CallThreads) -> None:
+    calls = [threads.begin(send, name, name) for name in ("a", "b", "c")]
     for number, call in reversed(list(enumerate(calls))):
         call.resume(Answer(number))
     assert [call.result.value for call in calls] == [0, 1, 2]
 
 
-def test_an_exception_is_raised_where_the_request_was_made(crew: Crew) -> None:
+def test_an_exception_is_raised_where_the_request_was_made(threads: CallThreads) -> None:
     def handle(message: str) -> str:
         try:
             send(message)
@@ -65,21 +65,21 @@ def test_an_exception_is_raised_where_the_request_was_made(crew: Crew) -> None:
             return f"caught {error}"
         return "nothing"
 
-    call = crew.begin(handle, "m1", "m1")
+    call = threads.begin(handle, "m1", "m1")
     call.resume(Answer(error=KeyError("lost")))
     assert call.result == Answer("caught 'lost'")
 
 
-def test_what_the_handler_raises_is_how_it_ends(crew: Crew) -> None:
+def test_what_the_handler_raises_is_how_it_ends(threads: CallThreads) -> None:
     def handle(message: str) -> None:
         raise SystemExit(message)
 
-    call = crew.begin(handle, "m1", "m1")
+    call = threads.begin(handle, "m1", "m1")
     assert call.ended
     assert isinstance(call.result.error, SystemExit)
 
 
-def test_a_call_that_dies_sends_nothing_more(crew: Crew) -> None:
+def test_a_call_that_dies_sends_nothing_more(threads: CallThreads) -> None:
     refused: list[BaseException] = []
 
     def handle(message: str) -> str:
@@ -93,7 +93,7 @@ def test_a_call_that_dies_sends_nothing_more(crew: Crew) -> None:
                     refused.append(error)
         return "never"
 
-    call = crew.begin(handle, "m1", "m1")
+    call = threads.begin(handle, "m1", "m1")
     call.die()
     assert call.ended
     assert call.died
@@ -101,16 +101,16 @@ def test_a_call_that_dies_sends_nothing_more(crew: Crew) -> None:
     assert [str(error) for error in refused] == ["The process is dead, and does not send clean up store."] * 2
 
 
-def test_threads_are_used_again(crew: Crew) -> None:
+def test_threads_are_used_again(threads: CallThreads) -> None:
     names = set()
     for _ in range(5):
-        call = crew.begin(lambda _: threading.get_ident(), "m", "m")
+        call = threads.begin(lambda _: threading.get_ident(), "m", "m")
         names.add(call.result.value)
-        crew.release(call)
+        threads.release(call)
     assert len(names) == 1
 
 
-def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(crew: Crew) -> None:
+def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(threads: CallThreads) -> None:
     variable = contextvars.ContextVar("variable", default="unset")
     variable.set("outside")
 
@@ -120,30 +120,30 @@ def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(crew: Crew) ->
         return before
 
     for _ in range(2):
-        call = crew.begin(handle, "m", "m")
+        call = threads.begin(handle, "m", "m")
         assert call.result.value == "outside"
-        crew.release(call)
+        threads.release(call)
     assert variable.get() == "outside"
 
 
 def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
-    crew = Crew(timeout=0.05)
+    threads = CallThreads(timeout=0.05)
     let_go = threading.Event()
-    call = crew.begin(send, "m1", "m1, delivery 1")
+    call = threads.begin(send, "m1", "m1, delivery 1")
 
     def hang(_: str) -> None:
         with suppress(BaseException):
             send("first")
         let_go.wait()
 
-    stuck = crew.begin(hang, "m2", "m2, delivery 1")
+    stuck = threads.begin(hang, "m2", "m2, delivery 1")
     with pytest.raises(ConfigurationError, match=r"m2, delivery 1 has neither sent a request nor returned for 0.05 seconds"):
         stuck.resume(Answer())
-    crew.release(stuck)  # gives it a moment to die, which it does not use
-    crew.release(call)
+    threads.release(stuck)  # gives it a moment to die, which it does not use
+    threads.release(call)
     assert call.died
     let_go.set()
-    crew.close()
+    threads.close()
 
 
 async def asend(name: str) -> Any:
@@ -151,22 +151,22 @@ async def asend(name: str) -> Any:
     return send(name)
 
 
-def test_a_coroutine_stands_still_in_the_same_way(crew: Crew) -> None:
+def test_a_coroutine_stands_still_in_the_same_way(threads: CallThreads) -> None:
     async def handle(message: str) -> list[Any]:
         return [await asend(message), *await asyncio.gather(asend("left"), asend("right"))]
 
-    call = crew.begin(handle, "m1", "m1")
+    call = threads.begin(handle, "m1", "m1")
     asked = []
     while not call.ended:
         asked.append(str(call.request))
         call.resume(Answer(len(asked)))
     assert asked == ["m1 store", "left store", "right store"]
     assert call.result == Answer([1, 2, 3])
-    crew.release(call)
-    assert crew.begin(handle, "m2", "m2").request is not None
+    threads.release(call)
+    assert threads.begin(handle, "m2", "m2").request is not None
 
 
-def test_a_coroutine_that_dies_takes_its_tasks_with_it(crew: Crew) -> None:
+def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> None:
     log: list[str] = []
 
     async def clean_up() -> None:
@@ -181,33 +181,33 @@ def test_a_coroutine_that_dies_takes_its_tasks_with_it(crew: Crew) -> None:
         await asend(message)
         await task
 
-    call = crew.begin(handle, "m1", "m1")
+    call = threads.begin(handle, "m1", "m1")
     call.die()
     assert isinstance(call.result.error, Crash)
     assert log == ["cancelled"]
 
 
-def test_an_awaitable_that_is_no_coroutine_is_awaited_too(crew: Crew) -> None:
+def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) -> None:
     class Later:
         def __await__(self) -> Generator[Any, Any, str]:
             yield from asend("m").__await__()
             return "done"
 
-    call = crew.begin(lambda _: Later(), "m", "m")
+    call = threads.begin(lambda _: Later(), "m", "m")
     call.resume(Answer())
     assert call.result.value == "done"
 
 
 def test_closing_ends_the_threads() -> None:
     before = threading.active_count()
-    crew = Crew(timeout=10)
+    threads = CallThreads(timeout=10)
     handlers: list[Callable[[Any], Any]] = [send, lambda name: asend(name)]  # noqa: PLW0108  # one that is no coroutine function
     for handler in handlers:
-        call = crew.begin(handler, "m", "m")
+        call = threads.begin(handler, "m", "m")
         assert threading.active_count() == before + 1
         call.resume(Answer())
-        crew.release(call)
-    crew.close()
+        threads.release(call)
+    threads.close()
     assert wait_until(lambda: threading.active_count() == before)
 
 

@@ -10,10 +10,10 @@ from botocore.exceptions import ClientError
 from onewrite import Applied, Duplicate, Message
 from onewrite.testing.explorer.calls import Answer
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.exploration import Counterexample, Report, ShownStep, counterexample, words
-from onewrite.testing.explorer.judge import Finding, Shown
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, Taken
-from onewrite.testing.explorer.trial import Happening
+from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample, in_words
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, TakenStep
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
@@ -24,65 +24,65 @@ DONE = Answer({"ResponseMetadata": {}})
 MESSAGE = Message("m1")
 
 
-def happening(
+def trial_step(
     request: Request | None,
     *answers: Answer,
     fault: Fault = Fault.NONE,
     end: Answer | None = None,
     delivery: Delivery = Delivery(0, 0),  # noqa: B008  # it is a tuple
     settling: bool = False,
-) -> Happening:
-    taken = Taken(Step(delivery, fault), request, None, end is not None, end is not None and end.error is None)
-    return Happening(taken, answers, end, settling)
+) -> TrialStep:
+    taken = TakenStep(Step(delivery, fault), request, None, end is not None, end is not None and end.error is None)
+    return TrialStep(taken, answers, end, settling)
 
 
 @pytest.mark.parametrize(
     ("happened", "told"),
     [
-        (happening(READ, DONE), "GetItem orders o-1: read, nothing there"),
-        (happening(WRITE, DONE, end=Answer()), "UpdateItem orders o-1: applied"),
-        (happening(WRITE, DONE, end=Answer(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
+        (trial_step(READ, DONE), "GetItem orders o-1: read, nothing there"),
+        (trial_step(WRITE, DONE, end=Answer()), "UpdateItem orders o-1: applied"),
+        (trial_step(WRITE, DONE, end=Answer(Applied(MESSAGE))), "UpdateItem orders o-1: applied"),
         (
-            happening(WRITE, Answer(error=REFUSED), end=Answer(Duplicate(MESSAGE))),
+            trial_step(WRITE, Answer(error=REFUSED), end=Answer(Duplicate(MESSAGE))),
             "UpdateItem orders o-1: refused, duplicate",
         ),
         (
-            happening(WRITE, Answer(error=REFUSED), end=Answer(error=REFUSED)),
+            trial_step(WRITE, Answer(error=REFUSED), end=Answer(error=REFUSED)),
             "UpdateItem orders o-1: refused, raises ClientError",
         ),
         (
-            happening(WRITE, fault=Fault.CRASH_BEFORE, end=Answer(error=Crash())),
+            trial_step(WRITE, fault=Fault.CRASH_BEFORE, end=Answer(error=Crash())),
             "CRASH before UpdateItem orders o-1",
         ),
         (
-            happening(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Answer(error=Crash())),
+            trial_step(WRITE, DONE, fault=Fault.CRASH_AFTER, end=Answer(error=Crash())),
             "UpdateItem orders o-1: applied, then CRASH",
         ),
-        (happening(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
+        (trial_step(WRITE, DONE, fault=Fault.LOST), "UpdateItem orders o-1: applied, but the answer is lost"),
         (
-            happening(WRITE, DONE, Answer(error=REFUSED), fault=Fault.RETRIED, end=Answer()),
+            trial_step(WRITE, DONE, Answer(error=REFUSED), fault=Fault.RETRIED, end=Answer()),
             "UpdateItem orders o-1: applied, the answer is lost, sent again by the driver: refused",
         ),
-        (happening(None, end=Answer()), "sends nothing"),
-        (happening(None, end=Answer(error=KeyError("a"))), "sends nothing, raises KeyError"),
+        (trial_step(None, end=Answer()), "sends nothing"),
+        (trial_step(None, end=Answer(error=KeyError("a"))), "sends nothing, raises KeyError"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_step_reads_as_what_happened(happened: Happening, told: str) -> None:
-    assert words(happened) == told
+def test_a_step_reads_as_what_happened(happened: TrialStep, told: str) -> None:
+    assert in_words(happened) == told
 
 
-def shown(*happenings: Happening, **finding: Any) -> Counterexample:
+def shown(*steps: TrialStep, **finding: Any) -> Counterexample:
     found = Finding(**{"reason": "it ends badly", "expected": ({"n": 1},), "observed": {"n": 2}, **finding})
-    return counterexample(Shown(happenings, found), found, ["m1", "m2", "m3"], "1.token", "replay it")
+    return counterexample(JudgedSchedule(steps, found), found, ["m1", "m2", "m3"], "1.code", "replay it")
 
 
 def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
     text = shown(
-        happening(READ, DONE),
-        happening(READ, DONE, delivery=Delivery(0, 1)),
-        happening(WRITE, DONE, delivery=Delivery(1, 0), fault=Fault.LOST),
-        happening(WRITE, DONE, delivery=Delivery(2, 0), settling=True),
+        trial_step(READ, DONE),
+        trial_step(READ, DONE, delivery=Delivery(0, 1)),
+        trial_step(WRITE, DONE, delivery=Delivery(1, 0), fault=Fault.LOST),
+        trial_step(WRITE, DONE, delivery=Delivery(2, 0), settling=True),
     ).text
     assert text == (
         "Not effectively once: it ends badly.\n"
@@ -104,32 +104,34 @@ def test_each_delivery_has_a_column_and_each_step_a_row() -> None:
 
 
 def test_redeliveries_are_told_apart_from_the_schedules_own_steps() -> None:
-    found = shown(happening(WRITE, DONE), happening(WRITE, DONE, settling=True))
+    found = shown(trial_step(WRITE, DONE), trial_step(WRITE, DONE, settling=True))
     assert found.steps == (ShownStep("m1, delivery 1", "UpdateItem orders o-1: applied"),)
     assert str(found.steps[0]) == "m1, delivery 1: UpdateItem orders o-1: applied"
     assert str(found) == found.text
 
 
 def test_what_goes_wrong_without_a_schedule_is_told_as_plain_deliveries() -> None:
-    text = shown(happening(WRITE, DONE, settling=True)).text
+    text = shown(trial_step(WRITE, DONE, settling=True)).text
     assert "     delivered one at a time, undisturbed:\n     m1, delivery 1: UpdateItem orders o-1: applied\n" in text
 
 
 def test_redeliveries_without_end_are_cut_short() -> None:
-    text = shown(happening(READ, DONE), *[happening(WRITE, DONE, settling=True)] * 40).text
+    text = shown(trial_step(READ, DONE), *[trial_step(WRITE, DONE, settling=True)] * 40).text
     assert text.count("m1, delivery 1: UpdateItem") == 12
     assert "     and 28 requests more\n" in text
 
 
 def test_many_states_and_large_ones_stay_readable() -> None:
-    text = shown(happening(READ, DONE), expected=tuple({"n": n} for n in range(8)), observed={"k" * 60: 1, "l" * 60: 2}).text
+    text = shown(
+        trial_step(READ, DONE), expected=tuple({"n": n} for n in range(8)), observed={"k" * 60: 1, "l" * 60: 2}
+    ).text
     assert "  expected  {'n': 0}\n            or {'n': 1}\n" in text
     assert "            or one of 2 more\n" in text
     assert f"  observed  {{'{'k' * 60}': 1,\n             '{'l' * 60}': 2}}\n" in text
 
 
 def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
-    report = Report(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=("Slow, because of this.",))
+    report = Exploration(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=("Slow, because of this.",))
     assert str(report) == (
         "No counterexample so far.\n"
         "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, crashes=1, reorder=True, concurrency=2\n"

@@ -9,9 +9,9 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.replay import decode, encode
-from onewrite.testing.explorer.schedule import Board, Bounds, Delivery, Fault, Step, Taken, faults_for, independent
-from onewrite.testing.explorer.search import _spelt
+from onewrite.testing.explorer.replay_code import decode, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for, independent
+from onewrite.testing.explorer.search import comparable
 from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
@@ -23,18 +23,18 @@ ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=
 
 def taken(
     message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
-) -> Taken:
-    return Taken(Step(Delivery(message, number), fault), request, None, ended, ended and not fault.kills)
+) -> TakenStep:
+    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, ended and not fault.kills)
 
 
-def after(board: Board, *steps: Taken) -> Board:
+def after(progress: Progress, *steps: TakenStep) -> Progress:
     for step in steps:
-        board = board.after(step)
-    return board
+        progress = progress.after(step)
+    return progress
 
 
-def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Board:
-    return Board.of(bounds, sources)
+def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
+    return Progress.at_start(bounds, sources)
 
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
@@ -68,50 +68,50 @@ def test_every_message_may_come_first_where_order_is_not_kept() -> None:
 
 
 def test_where_order_is_kept_a_message_waits_until_the_one_before_is_settled() -> None:
-    board = first_of(Bounds(reorder=False))
-    assert board.able() == [Delivery(0, 0)]
-    assert after(board, taken(0, 0, ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
-    assert after(board, taken(0, 0, Fault.CRASH_AFTER)).able() == [Delivery(0, 1)]
-    assert after(board, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0)]
+    progress = first_of(Bounds(reorder=False))
+    assert progress.able() == [Delivery(0, 0)]
+    assert after(progress, taken(0, 0, ended=False)).able() == [Delivery(0, 0), Delivery(0, 1)]
+    assert after(progress, taken(0, 0, Fault.CRASH_AFTER)).able() == [Delivery(0, 1)]
+    assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0)]
 
 
 def test_within_source_order_is_kept_for_messages_of_one_source_only() -> None:
-    board = first_of(Bounds(reorder="within_source"), ["a", "b", "a"])
-    assert board.able() == [Delivery(0, 0), Delivery(1, 0)]
-    assert after(board, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0), Delivery(2, 0)]
+    progress = first_of(Bounds(reorder="within_source"), ["a", "b", "a"])
+    assert progress.able() == [Delivery(0, 0), Delivery(1, 0)]
+    assert after(progress, taken(0, 0)).able() == [Delivery(0, 1), Delivery(1, 0), Delivery(2, 0)]
 
 
 def test_a_redelivery_may_come_while_the_first_delivery_is_under_way_or_when_it_is_done() -> None:
-    board = first_of(Bounds())
-    assert Delivery(0, 1) in after(board, taken(0, 0, ended=False)).able()
-    assert Delivery(0, 1) in after(board, taken(0, 0)).able()
-    assert not board.allows(Step(Delivery(0, 1)))
+    progress = first_of(Bounds())
+    assert Delivery(0, 1) in after(progress, taken(0, 0, ended=False)).able()
+    assert Delivery(0, 1) in after(progress, taken(0, 0)).able()
+    assert not progress.allows(Step(Delivery(0, 1)))
 
 
 def test_no_more_deliveries_are_under_way_at_once_than_the_bounds_say() -> None:
-    board = after(first_of(Bounds(concurrency=1)), taken(0, 0, ended=False))
-    assert board.able() == [Delivery(0, 0)]
-    assert not board.allows(Step(Delivery(1, 0)))
+    progress = after(first_of(Bounds(concurrency=1)), taken(0, 0, ended=False))
+    assert progress.able() == [Delivery(0, 0)]
+    assert not progress.allows(Step(Delivery(1, 0)))
 
 
 def test_no_message_is_delivered_more_often_than_the_bounds_say() -> None:
-    board = after(first_of(Bounds()), taken(0, 0), taken(0, 1))
-    assert board.able() == [Delivery(1, 0)]
-    assert not board.allows(Step(Delivery(0, 2)))
+    progress = after(first_of(Bounds()), taken(0, 0), taken(0, 1))
+    assert progress.able() == [Delivery(1, 0)]
+    assert not progress.allows(Step(Delivery(0, 2)))
 
 
 def test_faults_have_a_budget() -> None:
-    board = first_of(Bounds(crashes=1))
-    assert board.allows(Step(Delivery(0, 0), Fault.LOST))
-    assert not after(board, taken(0, 0, Fault.LOST)).allows(Step(Delivery(1, 0), Fault.CRASH_AFTER))
+    progress = first_of(Bounds(crashes=1))
+    assert progress.allows(Step(Delivery(0, 0), Fault.LOST))
+    assert not after(progress, taken(0, 0, Fault.LOST)).allows(Step(Delivery(1, 0), Fault.CRASH_AFTER))
     assert not first_of(Bounds(crashes=0)).allows(Step(Delivery(0, 0), Fault.LOST))
 
 
 def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
-    board = first_of(Bounds())
-    assert not board.is_legal_end
-    assert not after(board, taken(0, 0), taken(1, 0, Fault.CRASH_AFTER)).is_legal_end
-    settled = after(board, taken(1, 0), taken(0, 0))
+    progress = first_of(Bounds())
+    assert not progress.is_legal_end
+    assert not after(progress, taken(0, 0), taken(1, 0, Fault.CRASH_AFTER)).is_legal_end
+    settled = after(progress, taken(1, 0), taken(0, 0))
     assert settled.is_legal_end
     assert settled.settled == (1, 0)
     assert not after(settled, taken(0, 1, ended=False)).is_legal_end
@@ -167,59 +167,59 @@ def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
     assert independent(first_of(Bounds(concurrency=1)), taken(0, 0), taken(1, 0, request=ELSEWHERE))
 
 
-def test_an_answer_without_a_spelling_equals_no_other() -> None:
+def test_an_answer_without_a_canonical_form_equals_no_other() -> None:
     answers = [
         Answer({"a": 1}),
         Answer({"a": 1, "ResponseMetadata": {"RequestId": "x"}}),
         Answer({"a": 2}),
         Answer(iter(())),
     ]
-    one, same, other, unspelt = map(_spelt, answers)
+    one, same, other, formless = map(comparable, answers)
     assert one == same != other
-    assert unspelt != _spelt(answers[-1])
+    assert formless != comparable(answers[-1])
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
+# --- replay codes -----------------------------------------------------------------------------------------------------------
 
 STEPS = (Step(Delivery(0, 0)), Step(Delivery(11, 1), Fault.LOST), Step(Delivery(0, 0), Fault.CRASH_AFTER))
 NAMES = [f"m{number}" for number in range(12)]
 
 
-def test_a_token_gives_back_its_steps() -> None:
-    token = encode(STEPS, NAMES)
-    assert decode(token, NAMES) == STEPS
-    assert decode(f" {token}\n", NAMES) == STEPS
-    assert token.isprintable()
-    assert len(token) < 30
+def test_a_replay_code_gives_back_its_steps() -> None:
+    code = encode(STEPS, NAMES)
+    assert decode(code, NAMES) == STEPS
+    assert decode(f" {code}\n", NAMES) == STEPS
+    assert code.isprintable()
+    assert len(code) < 30
 
 
-def test_a_token_of_no_steps_is_one_too() -> None:
+def test_a_replay_code_of_no_steps_is_one_too() -> None:
     assert decode(encode((), NAMES), NAMES) == ()
 
 
-def every_typo(token: str) -> Iterator[str]:
-    for place in range(len(token)):
-        yield token[:place] + token[place + 1 :]
-        yield token[:place] + chr(ord(token[place]) ^ 1) + token[place + 1 :]
+def every_typo(code: str) -> Iterator[str]:
+    for place in range(len(code)):
+        yield code[:place] + code[place + 1 :]
+        yield code[:place] + chr(ord(code[place]) ^ 1) + code[place + 1 :]
 
 
 @pytest.mark.parametrize("wrong", ["", "1", "1.", "hello", "1.abcd.1a", "1.abcd.1a1x?.0000", "1.abcd.0a.0000", None, 7])
-def test_what_is_no_token_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is no token"):
+def test_what_is_no_replay_code_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is no replay code"):
         decode(wrong, NAMES)
 
 
-def test_a_token_with_a_typo_is_refused() -> None:
+def test_a_replay_code_with_a_typo_is_refused() -> None:
     for typo in every_typo(encode(STEPS, NAMES)):
-        with pytest.raises(ConfigurationError, match=r"is no token|is mistyped|another version"):
+        with pytest.raises(ConfigurationError, match=r"is no replay code|is mistyped|another version"):
             decode(typo, NAMES)
 
 
-def test_a_token_of_other_messages_is_refused() -> None:
+def test_a_replay_code_of_other_messages_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="other messages than n1, n2"):
         decode(encode(STEPS, NAMES), ["n1", "n2"])
 
 
-def test_a_token_of_another_version_says_so() -> None:
+def test_a_replay_code_of_another_version_says_so() -> None:
     with pytest.raises(ConfigurationError, match="another version"):
         decode(encode(STEPS, NAMES).replace("1.", "2.", 1), NAMES)

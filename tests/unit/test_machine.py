@@ -288,7 +288,7 @@ def test_an_index_is_undone_by_a_new_world_and_made_again_where_it_was() -> None
     assert machine.why_slow is None
 
 
-def test_an_index_of_no_spelling_is_an_index_of_its_own() -> None:
+def test_an_index_without_a_canonical_form_is_an_index_of_its_own() -> None:
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
     start = machine.state
@@ -326,10 +326,10 @@ def test_a_table_that_is_deleted_and_made_anew_is_another(make: MakeTable) -> No
     assert machine.why_slow is None
 
 
-# ---------------------------------------------------------------- what cannot be learnt
+# ---------------------------------------------------------------- what cannot be remembered
 
 
-def test_a_request_of_no_spelling_is_performed_each_time_and_what_follows_is_known() -> None:
+def test_a_request_without_a_canonical_form_is_performed_each_time_and_what_follows_is_known() -> None:
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
     for _ in range(3):
@@ -391,8 +391,8 @@ def test_a_store_that_changes_by_itself_is_performed_from_a_new_world_each_time(
     assert len(stores) == 4
 
 
-def test_spellings_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "_MOST_SPELLINGS", 3)
+def test_pickles_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "_MOST_PICKLES", 3)
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
     for _ in range(2):
@@ -401,7 +401,7 @@ def test_spellings_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert (machine.performed, machine.known) == (10, 10)
 
 
-def test_the_same_request_may_be_spelt_otherwise(make: MakeTable) -> None:
+def test_the_same_request_may_give_its_arguments_in_another_order(make: MakeTable) -> None:
     machine = Machine(lambda: make("orders", "id"))
     table = machine.stores(machine.perform)
     assert table.get_item(Key={"id": "a"}, ConsistentRead=True) != {}
@@ -577,14 +577,14 @@ def test_a_world_must_be_new_each_time() -> None:
         store.find_one({"_id": 1})
 
 
-# ---------------------------------------------------------------- spelling
+# ---------------------------------------------------------------- canonical forms
 
 
-def test_a_spelling_is_the_same_for_equal_values_and_no_other() -> None:
+def test_a_canonical_form_is_the_same_for_equal_values_and_no_other() -> None:
     values = [1, True, 1.0, "1", b"1", None, [1], (1,), {1}, {"a": 1}, Decimal(1), 0.0, -0.0, [], {}, int]
-    spellings = [canonical(value, ordered=True) for value in values]
-    assert len(set(spellings)) == len(values)
-    assert len({digest(spelling) for spelling in spellings}) == len(values)
+    forms = [canonical(value, ordered=True) for value in values]
+    assert len(set(forms)) == len(values)
+    assert len({digest(form) for form in forms}) == len(values)
     assert canonical({"a", "b", "c"}, ordered=True) == canonical({"c", "b", "a"}, ordered=True)
 
 
@@ -601,7 +601,7 @@ def endless() -> list[Any]:
 
 
 @pytest.mark.parametrize("value", [iter([1]), (part for part in list[int]()), lambda: 1, Lock(), endless()])
-def test_what_has_a_state_of_its_own_has_no_spelling(value: Any) -> None:
+def test_what_has_a_state_of_its_own_has_no_canonical_form(value: Any) -> None:
     with pytest.raises(NotCanonicalError):
         canonical(value, ordered=True)
 

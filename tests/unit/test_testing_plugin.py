@@ -12,7 +12,7 @@ import mongomock  # noqa: F401  # pytester forgets what was first imported insid
 import pytest
 
 import onewrite.mongodb
-import onewrite.testing.explorer.session  # noqa: F401  # the same
+import onewrite.testing.session  # noqa: F401  # the same
 
 Run: TypeAlias = Callable[..., pytest.RunResult]
 
@@ -65,7 +65,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def token_in(result: pytest.RunResult) -> str:
+def code_in(result: pytest.RunResult) -> str:
     found = re.search(r"--onewrite-replay ([\w.]+)", result.stdout.str())
     assert found is not None
     return found[1]
@@ -141,12 +141,12 @@ def test_a_senseless_number_of_schedules_is_a_usage_error(run: Run, number: str)
 
 
 def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
-    token = token_in(run(WRONG))
-    result = run(WRONG, "--onewrite-replay", token)
+    code = code_in(run(WRONG))
+    result = run(WRONG, "--onewrite-replay", code)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            f"onewrite: replayed {token} in test_it.py::test_wrong",
+            f"onewrite: replayed {code} in test_it.py::test_wrong",
             "*m1, delivery 1*m1, delivery 2*",
             "*1*update_one customers c1: applied*",
             "onewrite: explored 1 schedule (0 pruned) in 1 test, *",
@@ -155,11 +155,11 @@ def test_a_replay_runs_that_schedule_only_and_fails_as_it_did(run: Run) -> None:
 
 
 def test_a_replay_passes_when_the_handler_is_mended_and_shows_what_was_run(run: Run) -> None:
-    token = token_in(run(WRONG))
-    result = run(WRONG.replace("explore(careless", "explore(guarded"), "--onewrite-replay", token)
+    code = code_in(run(WRONG))
+    result = run(WRONG.replace("explore(careless", "explore(guarded"), "--onewrite-replay", code)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        [f"onewrite: replayed {token} in test_it.py::test_wrong", "*1*update_one customers c1: guarded, applied*"]
+        [f"onewrite: replayed {code} in test_it.py::test_wrong", "*1*update_one customers c1: guarded, applied*"]
     )
 
 
@@ -168,24 +168,24 @@ def test_a_test_s_other_explorations_run_as_usual_beside_a_replay(run: Run) -> N
         "        explore(careless",
         "        explore(guarded, [M1, M2], world, n).assert_effectively_once()\n        explore(careless",
     )
-    token = token_in(run(both))
-    result = run(both, "--onewrite-replay", token)
+    code = code_in(run(both))
+    result = run(both, "--onewrite-replay", code)
     result.assert_outcomes(failed=1)
     replayed, counted = [line for line in result.stdout.lines if line.startswith("onewrite: ")]
-    assert replayed.startswith(f"onewrite: replayed {token}")
+    assert replayed.startswith(f"onewrite: replayed {code}")
     assert not counted.startswith("onewrite: explored 2 schedules ")
 
 
-@pytest.mark.parametrize("token", ["1.072f.1a1b.7ca8", "nonsense", ""])
-def test_a_mistyped_token_is_refused_before_any_test_runs(run: Run, token: str) -> None:
-    result = run(RIGHT, f"--onewrite-replay={token}")
+@pytest.mark.parametrize("code", ["1.072f.1a1b.7ca8", "nonsense", ""])
+def test_a_mistyped_replay_code_is_refused_before_any_test_runs(run: Run, code: str) -> None:
+    result = run(RIGHT, f"--onewrite-replay={code}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: --onewrite-replay: '{token}' is *: copy it whole from the report of a counterexample."]
+        [f"ERROR: --onewrite-replay: '{code}' is *: copy it whole from the report of a counterexample."]
     )
 
 
-def test_a_token_of_other_messages_fails_the_run(run: Run) -> None:
+def test_a_replay_code_of_other_messages_fails_the_run(run: Run) -> None:
     result = run(RIGHT.replace("[M1]", "[M2]"), "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
@@ -193,7 +193,7 @@ def test_a_token_of_other_messages_fails_the_run(run: Run) -> None:
     )
 
 
-def test_a_token_fails_a_run_that_explores_nothing(run: Run) -> None:
+def test_a_replay_code_fails_a_run_that_explores_nothing(run: Run) -> None:
     result = run("def test_nothing(): pass", "--onewrite-replay=1.072f.1a1b.7ca9")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["onewrite: nothing was replayed: *"])

@@ -1,8 +1,9 @@
-"""The pytest plugin: stand-ins, servers and the explorer as fixtures. Each imports what it needs when a test asks for it."""
+"""The pytest plugin: stand-ins, servers and the explorer as fixtures. A fixture imports what it needs once it is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from onewrite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from onewrite.testing.explorer.session import Explore, Session
+    from onewrite.testing.explorer.explore import Explore
     from onewrite.testing.servers.engines import DynamoDBLocal, Dynoxide, Mongod
+    from onewrite.testing.session import Session
     from onewrite.testing.standins.stores import MakeCollection, MakeTable
     from onewrite.testing.taps.faults import Faults
 
@@ -26,7 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run at most N schedules in each exploration, whatever the test says",
     )
-    group.addoption("--onewrite-replay", metavar="TOKEN", help="run the one schedule that a counterexample names")
+    group.addoption(
+        "--onewrite-replay", metavar="CODE", help="run only the schedule of this replay code, which a counterexample shows"
+    )
 
 
 def _positive(text: str) -> int:
@@ -98,27 +102,27 @@ def faults() -> Iterator[Callable[[Any], Faults]]:
 
 @pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Explore:
-    """`onewrite.testing.explore`, obeying the command line."""
-    from onewrite.testing.explorer.session import Explore  # noqa: PLC0415  # the same
+    """`onewrite.testing.explore`, which also follows the options of the command line."""
+    from onewrite.testing.explorer.explore import Explore  # noqa: PLC0415  # the same
 
-    return Explore(_session(request.config), request.node.nodeid)
+    return Explore(partial(_session(request.config).run, request.node.nodeid))
 
 
 def _session(config: pytest.Config) -> Session:
-    from onewrite.testing.explorer.session import Session  # noqa: PLC0415  # the same
+    from onewrite.testing.session import Session  # noqa: PLC0415  # the same
 
-    schedules, token = config.getoption("onewrite_schedules"), config.getoption("onewrite_replay")
-    return config.stash.setdefault(_SESSION, Session(schedules, token))
+    schedules, replay_code = config.getoption("onewrite_schedules"), config.getoption("onewrite_replay")
+    return config.stash.setdefault(_SESSION, Session(schedules, replay_code))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    token: str | None = config.getoption("onewrite_replay")
-    if token is None:
+    replay_code: str | None = config.getoption("onewrite_replay")
+    if replay_code is None:
         return
-    from onewrite.testing.explorer.replay import read  # noqa: PLC0415  # the same
+    from onewrite.testing.explorer.replay_code import read  # noqa: PLC0415  # the same
 
     try:
-        read(token)
+        read(replay_code)
     except ConfigurationError as error:
         raise pytest.UsageError(f"--onewrite-replay: {error}") from error
     if config.getoption("numprocesses", None):
@@ -127,7 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run that was to replay a schedule, and did not, is no success."""
+    """Fail a run that was asked to replay a schedule and did not."""
     explored = session.config.stash.get(_SESSION, None)
     if explored is not None and explored.nothing_replayed and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,7 +1,8 @@
-"""Calls of a handler that stand still at every request, so that one at a time goes on.
+"""Calls of the handler that stop at every request, so that the explorer decides which of them goes on.
 
-Each call has a thread of its own. It runs until it is about to send a request, or ends; then it waits, and whoever schedules
-goes on. A coroutine is run by a loop of that thread, and stands still in the same way: its `gather` sends one request at a time.
+Each call has a thread of its own. It runs until it is about to send a request, or until it ends. Then it waits, and the
+explorer goes on. A coroutine is run by an event loop of that thread and stops in the same way, so that requests which it
+gathers are sent one after the other.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import itertools
+import secrets
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,67 +23,67 @@ from onewrite.flow import Meter, meter
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
-_GRACE = 1.0  # seconds that a dying call gets before its thread is left behind
+_SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 
 
 class Answer(NamedTuple):
-    """What a request came to: a value, or what was raised."""
+    """What came of a request or of a call: the value that was returned, or the exception that was raised."""
 
     value: Any = None
     error: BaseException | None = None
 
 
-class Call:
-    """One call of a handler. Either `request` is what it is about to send, or it has `ended`."""
+class HandlerCall:
+    """One call of the handler. Either `request` is what it is about to send, or it has `ended`."""
 
-    def __init__(self, worker: _Worker, name: str) -> None:
+    def __init__(self, thread: _CallThread, name: str) -> None:
         self.request: Request | None = None
         self.ended = False
         self.died = False
         self.result = Answer()
-        self.outcomes: list[object] = []  # of guarded stores: also those that the handler keeps to itself
-        self.worker = worker
+        self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
+        self.thread = thread
         self._name = name
         self._answer = Answer()
 
-    # --- from the scheduler's thread ---
+    # --- called from the explorer's thread ---
 
     def resume(self, answer: Answer) -> None:
-        """Let it go on with this answer until its next request or its end."""
+        """Let the call go on with this answer until its next request or its end."""
         self._answer = answer
-        self.worker.turn(self._name)
+        self.thread.give_turn(self._name)
 
     def die(self) -> None:
-        """Unwind it. What it tries to send on its way out is not sent."""
+        """Raise `Crash` in the handler. What it tries to send after that is not sent."""
         self.died = True
-        if not self.worker.is_lost:
+        if not self.thread.is_lost:
             self.resume(Answer(error=Crash(f"The process died at {self.request}.")))
 
-    # --- from the handler's thread ---
+    # --- called from the handler's thread ---
 
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
-        current.set(self)
-        meter.set(_Ear(self.outcomes))
+        current_call.set(self)
+        meter.set(_OutcomeCollector(self.outcomes))
+        _count_attempts(self._name)
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
-                returned = self.worker.complete(returned)
+                returned = self.thread.complete(returned)
             self.result = Answer(returned)
         except BaseException as error:
             self.result = Answer(error=error)
         self.ended = True
 
     @property
-    def is_here(self) -> bool:
-        """Is this its thread, and its turn?"""
-        return threading.get_ident() == self.worker.ident and not self.ended
+    def runs_in_this_thread(self) -> bool:
+        return threading.get_ident() == self.thread.ident and not self.ended
 
     def ask(self, request: Request) -> Any:
-        """The gate: hand over to the scheduler, and come back with the answer."""
+        """Wait until the explorer answers the request, and return the answer or raise the exception in it."""
         if self.died:
             raise Crash(f"The process is dead, and does not send {request}.")
         self.request = request
-        self.worker.wait()
+        self.thread.return_turn()
         self.request = None
         value, error = self._answer
         if error is not None:
@@ -87,102 +91,141 @@ class Call:
         return value
 
 
-class _Ear(Meter):
-    def __init__(self, heard: list[object]) -> None:
+class _OutcomeCollector(Meter):
+    """Collects the outcomes that guarded stores return to the handler."""
+
+    def __init__(self, outcomes: list[object]) -> None:
         super().__init__()
-        self._heard = heard
+        self._outcomes = outcomes
 
     def done(self, result: object) -> None:
-        self._heard.append(result)
+        self._outcomes.append(result)
 
 
-current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("onewrite.testing.call", default=None)
+current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("onewrite.testing.call", default=None)
 
 
-class Crew:
-    """Threads for calls, used again and again."""
+# --- the names of attempts --------------------------------------------------------------------------------------------
+
+_attempt_names: contextvars.ContextVar[Iterator[str] | None] = contextvars.ContextVar(
+    "onewrite.testing.attempt_names", default=None
+)
+
+
+def _count_attempts(call_name: str) -> None:
+    """Let the guarded tables that this call of the handler uses name their attempts by numbers.
+
+    A guarded table gives each attempt a random name and writes a token that is made from it. With random names, no two runs
+    of a schedule would send the same requests. So the function that draws the names is replaced here. It stays replaced,
+    which changes nothing elsewhere: outside calls of an explored handler the names are as random as before.
+    """
+    _attempt_names.set(f"{call_name}, attempt {number}" for number in itertools.count(1))
+    # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.
+    attempt: Any = sys.modules.get("onewrite.dynamodb.attempt")
+    if attempt is not None:
+        attempt.token_hex = _counted_or_random
+
+
+def _counted_or_random(size: int) -> str:
+    names = _attempt_names.get()
+    return secrets.token_hex(size) if names is None else next(names)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+class CallThreads:
+    """The threads in which calls run. A thread is used again when its call has ended."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._idle: list[_Worker] = []
+        self._idle: list[_CallThread] = []
 
-    def begin(self, handler: Callable[[Any], Any], message: Any, name: str) -> Call:
-        """Call the handler, and return once it is about to send its first request or has ended."""
-        worker = self._idle.pop() if self._idle else _Worker(self._timeout)
-        call = Call(worker, name)
-        context = contextvars.copy_context()  # here, so that the handler sees what its caller has set
-        worker.job = lambda: context.run(call.run, handler, message)
+    def begin(self, handler: Callable[[Any], Any], message: Any, name: str) -> HandlerCall:
+        """Call the handler, and return when it is about to send its first request or has ended."""
+        thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
+        call = HandlerCall(thread, name)
+        context = contextvars.copy_context()  # so that the handler sees the context variables of the test
+        thread.job = lambda: context.run(call.run, handler, message)
         call.resume(Answer())
         return call
 
-    def release(self, call: Call) -> None:
-        """Take back the thread of a call, which dies if it has not ended."""
-        worker = call.worker
+    def release(self, call: HandlerCall) -> None:
+        """Take back the thread of a call. A call that has not ended dies first."""
+        thread = call.thread
         if not call.ended:
-            worker.timeout = _GRACE
+            thread.timeout = _SECONDS_TO_DIE
             with suppress(ConfigurationError):
                 call.die()
-            worker.timeout = self._timeout
-        if not worker.is_lost:
-            self._idle.append(worker)
+            thread.timeout = self._timeout
+        if not thread.is_lost:
+            self._idle.append(thread)
 
     def close(self) -> None:
-        for worker in self._idle:
-            worker.stop()
+        for thread in self._idle:
+            thread.stop()
         self._idle.clear()
 
 
-class _Worker:
-    """A thread that does a job, and two locks by which it and the scheduler take turns: far quicker than a queue."""
+class _CallThread:
+    """A thread that takes turns with the explorer's thread by means of two locks. Queues would be far slower."""
 
     def __init__(self, timeout: float) -> None:
         self.job: Callable[[], None] | None = None
         self.timeout = timeout
-        self._go, self._back = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
+        self._calls_turn, self._explorers_turn = threading.Lock(), threading.Lock()
+        self._calls_turn.acquire()
+        self._explorers_turn.acquire()
         self._loop: asyncio.Runner | None = None
-        self.is_lost = False  # it did not come back: it ends with its job, whenever that is
+        self.is_lost = False  # it did not return its turn in time: it is not used again, and ends when its job ends
         thread = threading.Thread(target=self._work, name="onewrite explorer", daemon=True)
         thread.start()
         self.ident = thread.ident
 
-    def turn(self, name: str) -> None:
-        self._go.release()
-        if not self._back.acquire(timeout=self.timeout):
+    # --- called from the explorer's thread ---
+
+    def give_turn(self, name: str) -> None:
+        """Let the job go on until it returns its turn."""
+        self._calls_turn.release()
+        if not self._explorers_turn.acquire(timeout=self.timeout):
             self.is_lost = True
             raise ConfigurationError(
-                f"{name} has neither sent a request nor returned for {self.timeout:g} seconds: it waits for what cannot come "
-                "while the others stand still, such as another thread or a lock that another delivery holds. If it is only "
-                "slow, raise timeout=; if deliveries of your process never overlap, explore with concurrency=1."
+                f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for "
+                "something that cannot happen while the other deliveries stand still, such as another thread, or a lock that "
+                "another delivery holds. If it is only slow, raise timeout=. If deliveries of your process never overlap, "
+                "explore with concurrency=1."
             )
-
-    def wait(self) -> None:
-        self._back.release()
-        self._go.acquire()
 
     def stop(self) -> None:
         self.job = None
-        self._go.release()
+        self._calls_turn.release()
+
+    # --- called from this thread ---
+
+    def return_turn(self) -> None:
+        """Let the explorer go on, and wait for the next turn."""
+        self._explorers_turn.release()
+        self._calls_turn.acquire()
 
     def complete(self, awaitable: Awaitable[Any]) -> Any:
+        """The result of what a coroutine handler has returned."""
         if self._loop is None:
             self._loop = asyncio.Runner()
-        return self._loop.run(_alone(awaitable), context=contextvars.copy_context())
+        return self._loop.run(_without_tasks_left(awaitable), context=contextvars.copy_context())
 
     def _work(self) -> None:
-        self._go.acquire()
+        self._calls_turn.acquire()
         while self.job is not None:
             self.job()
             if self.is_lost:
                 break
-            self.wait()
+            self.return_turn()
         if self._loop is not None:
             self._loop.close()
 
 
-async def _alone(awaitable: Awaitable[Any]) -> Any:
-    """Await, and leave no task behind for the next call of this thread."""
+async def _without_tasks_left(awaitable: Awaitable[Any]) -> Any:
+    """Await it, and cancel the tasks that it has left, so that they do not run during the next call of this thread."""
     try:
         return await awaitable
     finally:

@@ -1,4 +1,4 @@
-"""What an exploration came to, as values and as text."""
+"""The result of an exploration: what was run and what was found, as values and as the text that a failing test shows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
 from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.judge import Finding, Shown
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.trial import Happening, name_of
+from onewrite.testing.explorer.trial import TrialStep, name_of
 from onewrite.testing.taps.traffic import describe
 
-_WIDTH = 100
-_NARROWEST, _WIDEST = 20, 46
+_WIDTH = 100  # of the timeline, in characters
+_NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
-_REDELIVERIES_SHOWN = 12  # a message that never settles comes again and again
-_AFTERMATH = {
+_REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
+_AFTER_REQUEST = {
     Fault.NONE: "",
     Fault.CRASH_BEFORE: "",
     Fault.CRASH_AFTER: ", then CRASH",
@@ -34,7 +34,7 @@ class IncompleteExploration(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step of a counterexample: which delivery ("m1, delivery 1"), and what it did, in words."""
+    """A step of a counterexample: the name of the delivery ("m1, delivery 1"), and what it did, in words."""
 
     delivery: str
     words: str
@@ -46,13 +46,13 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """The shortest schedule that was found to end wrongly. `expected` are the states that it might have ended in."""
+    """The shortest schedule that was found to end wrongly. It should have ended in one of the `expected` states."""
 
     steps: tuple[ShownStep, ...]
     reason: str
     expected: tuple[Any, ...]
     observed: Any
-    token: str
+    replay_code: str  # `explore(..., replay=replay_code)` runs this schedule again
     text: str
 
     def __str__(self) -> str:
@@ -60,17 +60,17 @@ class Counterexample:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Exploration:
     """What was run and what was found. `pruned` counts the branches that could add nothing to those that were run."""
 
     schedules: int
     pruned: int
     seconds: float
-    exhausted: bool  # every schedule within the bounds was run, or pruned
+    exhausted: bool  # every schedule within the bounds was run or pruned
     bounds: Bounds
     counterexample: Counterexample | None = None
-    nondeterministic: str | None = None  # what differs when the same schedule is run twice
-    sampled: bool = False  # not every schedule was meant to be run
+    nondeterministic: str | None = None  # how a schedule differed when it was run again
+    sampled: bool = False  # it was not meant to run every schedule
     remarks: tuple[str, ...] = ()
 
     @property
@@ -78,8 +78,8 @@ class Report:
         return self.counterexample is None and self.nondeterministic is None
 
     def assert_effectively_once(self) -> None:
-        """`AssertionError` with the counterexample; a warning where nothing was found but not all was run."""
-        __tracebackhide__ = True  # pytest is to show the test, not this
+        """Raise `AssertionError` with the counterexample. Warn if nothing was found but not every schedule was run."""
+        __tracebackhide__ = True  # so that pytest shows the line of the test
         if not self.ok:
             raise AssertionError(str(self))
         if not self.exhausted and not self.sampled:
@@ -89,83 +89,87 @@ class Report:
         return "\n".join(_paragraphs(self))
 
 
-def _paragraphs(report: Report) -> Iterator[str]:
-    if report.counterexample is not None:
-        yield f"{report.counterexample}\n"
-    if report.nondeterministic is not None:
-        yield f"Not deterministic: {report.nondeterministic}\n"
-    if report.ok:
-        yield f"No counterexample{'' if report.exhausted else ' so far'}."
-    bounds = report.bounds
-    yield (
-        f"{report.schedules} schedules run, {report.pruned} branches pruned, {report.seconds:.1f} s; deliveries={bounds.deliveries}, "
-        f"crashes={bounds.crashes}, reorder={bounds.reorder!r}, concurrency={bounds.concurrency}"
-    )
-    if report.ok and not report.exhausted and not report.sampled:
-        yield "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
-    yield from report.remarks
-
-
-def counterexample(shown: Shown, finding: Finding, names: Sequence[str], token: str, command: str) -> Counterexample:
-    steps = tuple(step for step in _told(shown, names) if not step.settling)
+def counterexample(
+    judged: JudgedSchedule, finding: Finding, names: Sequence[str], replay_code: str, command: str
+) -> Counterexample:
+    """`names` are those of the messages, and `command` is what runs the schedule again."""
+    steps = tuple(step for step in _shown_steps(judged, names) if not step.settling)
     text = "\n".join(
         [
             f"Not effectively once: {finding.reason}.",
             "",
-            timeline(shown, names),
+            timeline(judged, names),
             "",
             *_states("expected", finding.expected),
             *_states("observed", (finding.observed,)),
             f"  replay    {command}",
         ]
     )
-    return Counterexample(steps, finding.reason, finding.expected, finding.observed, token, text)
+    return Counterexample(steps, finding.reason, finding.expected, finding.observed, replay_code, text)
 
 
-def timeline(shown: Shown, names: Sequence[str]) -> str:
-    """What was run, one column a delivery."""
-    told = _told(shown, names)
-    steps = [step for step in told if not step.settling]
-    settling = _settling([str(step) for step in told if step.settling], undisturbed=not steps)
-    return "\n".join([*_timeline(steps), *settling])
+def timeline(judged: JudgedSchedule, names: Sequence[str]) -> str:
+    """The steps of a schedule, with a column for each delivery, and the redeliveries below them."""
+    shown = _shown_steps(judged, names)
+    steps = [step for step in shown if not step.settling]
+    redeliveries = _redeliveries([str(step) for step in shown if step.settling], undisturbed=not steps)
+    return "\n".join([*_rows(steps), *redeliveries])
 
 
-def _told(shown: Shown, names: Sequence[str]) -> list[ShownStep]:
-    return [
-        ShownStep(name_of(names, happening.taken.step.delivery), words(happening), happening.settling)
-        for happening in shown.happenings
-    ]
-
-
-def words(happening: Happening) -> str:
+def in_words(step: TrialStep) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
-    request, fault = happening.taken.request, happening.taken.step.fault
+    request, fault = step.taken.request, step.taken.step.fault
     if request is None:
-        return f"sends nothing{_ending(happening)}"
+        return f"sends nothing{_ending(step)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
-    told = [describe(request, _value(answer)) for answer in happening.answers]
+    answers = [describe(request, _value(answer)) for answer in step.answers]
     if fault is Fault.RETRIED:
-        return f"{request}: {told[0]}, the answer is lost, sent again by the driver: {told[1]}{_ending(happening)}"
-    return f"{request}: {told[0]}{_AFTERMATH[fault]}{_ending(happening)}"
+        return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
+    return f"{request}: {answers[0]}{_AFTER_REQUEST[fault]}{_ending(step)}"
+
+
+def _paragraphs(exploration: Exploration) -> Iterator[str]:
+    if exploration.counterexample is not None:
+        yield f"{exploration.counterexample}\n"
+    if exploration.nondeterministic is not None:
+        yield f"Not deterministic: {exploration.nondeterministic}\n"
+    if exploration.ok:
+        yield f"No counterexample{'' if exploration.exhausted else ' so far'}."
+    bounds = exploration.bounds
+    yield (
+        f"{exploration.schedules} schedules run, {exploration.pruned} branches pruned, {exploration.seconds:.1f} s; "
+        f"deliveries={bounds.deliveries}, crashes={bounds.crashes}, reorder={bounds.reorder!r}, "
+        f"concurrency={bounds.concurrency}"
+    )
+    if exploration.ok and not exploration.exhausted and not exploration.sampled:
+        yield "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
+    yield from exploration.remarks
+
+
+def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
+    return [
+        ShownStep(name_of(names, step.taken.step.delivery), in_words(step), step.settling) for step in judged.trial_steps
+    ]
 
 
 def _value(answer: Answer) -> object:
     return answer.value if answer.error is None else answer.error
 
 
-def _ending(happening: Happening) -> str:
-    """How the handler ended, where that says more than the request."""
-    end = happening.end
-    if end is None or happening.taken.step.fault.kills:
+def _ending(step: TrialStep) -> str:
+    """What the handler returned or raised, if that says more than the request does."""
+    end = step.end
+    if end is None or step.taken.step.fault.kills:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
-    said = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
-    return f", {type(end.value).__name__.lower()}" if said else ""
+    says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
+    return f", {type(end.value).__name__.lower()}" if says_more else ""
 
 
-def _settling(lines: Sequence[str], *, undisturbed: bool) -> Iterator[str]:
+def _redeliveries(lines: Sequence[str], *, undisturbed: bool) -> Iterator[str]:
+    """`undisturbed`: the schedule has no steps of its own, so that these are no redeliveries but all deliveries."""
     if lines:
         yield f"     {'delivered one at a time, undisturbed' if undisturbed else 'then redelivered until settled'}:"
         for line in lines[:_REDELIVERIES_SHOWN]:
@@ -174,12 +178,12 @@ def _settling(lines: Sequence[str], *, undisturbed: bool) -> Iterator[str]:
             yield f"     and {len(lines) - _REDELIVERIES_SHOWN} requests more"
 
 
-def _timeline(steps: Sequence[ShownStep]) -> Iterator[str]:
-    """One column a delivery, one row a step."""
+def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
+    """A row for each step, below the names of the deliveries."""
     columns = list(dict.fromkeys(step.delivery for step in steps))
     if not steps:
         return
-    width = max(_NARROWEST, min(_WIDEST, _WIDTH // len(columns)))
+    width = max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, _WIDTH // len(columns)))
     yield _row("", [[column] for column in columns], width)
     for number, step in enumerate(steps, 1):
         cells = [textwrap.wrap(step.words, width - 2) if column == step.delivery else [] for column in columns]
@@ -187,7 +191,7 @@ def _timeline(steps: Sequence[ShownStep]) -> Iterator[str]:
 
 
 def _row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
-    """A row, of as many lines as its longest cell."""
+    """A row that has as many lines as its longest cell."""
     height = max(map(len, cells))
     columns = [[f"{line:>3}  " for line in (number, *[""] * (height - 1))]]
     columns += [[line.ljust(width) for line in (*cell, *[""] * (height - len(cell)))] for cell in cells]

@@ -1,4 +1,4 @@
-"""What a schedule may end in: the states that processing each message once, one at a time, reaches in some order."""
+"""Decides whether a schedule ended rightly: in a state that undisturbed processing of the messages reaches in some order."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.schedule import Delivery, Steps, Taken
-from onewrite.testing.explorer.trial import Happening, Stores, Subject, Trial, name_of
+from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
+from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
 
 T = TypeVar("T")
 
-MOST_ORDERS = 5040  # of the messages: all orders of seven
+MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong at the end of a schedule. `observed` is a text where there is no state to observe."""
+    """What is wrong at the end of a schedule. `observed` is a text if `observe` failed."""
 
     reason: str
     expected: tuple[Any, ...]
@@ -29,29 +29,32 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A schedule that was run, and what it showed."""
+class JudgedSchedule:
+    """A schedule that was run, and what was found to be wrong with its end."""
 
-    happenings: tuple[Happening, ...]
+    trial_steps: tuple[TrialStep, ...]
     finding: Finding | None
 
     @property
     def steps(self) -> Steps:
-        return tuple(happening.taken.step for happening in self.happenings if not happening.settling)
+        """The schedule's own steps, without those of the redeliveries that followed."""
+        return tuple(step.taken.step for step in self.trial_steps if not step.settling)
 
 
 class Reference(NamedTuple):
-    """What undisturbed processing in one order came to."""
+    """The result of undisturbed processing in one order of the messages."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[TakenStep, ...]
     observed: Any
-    stale: bool  # a message came too late to be processed, so that this is no processing of every message
+    stale: bool  # a guarded store answered `Stale`, so this was no processing of every message
     failure: str | None
 
 
 class UndecidedError(Exception):
-    """A state is in question that none of the orders tried so far has reached. A world holds one trial at a time: the others
-    are tried when this one is given up, and then it is run once more."""
+    """A trial ended in a state that no order tried so far has reached, so more orders must be tried.
+
+    The world holds one trial at a time. So the trial is given up, the orders are tried, and then the trial is run once more.
+    """
 
     def __init__(self, order: Sequence[int]) -> None:
         super().__init__(order)
@@ -59,7 +62,7 @@ class UndecidedError(Exception):
 
 
 class Judge:
-    """Runs trials, and says what is wrong with their ends."""
+    """Runs trials, and finds what is wrong with their ends."""
 
     def __init__(
         self, subject: Subject, observe: Callable[[Stores], Any], invariant: Callable[[Stores], Any] | None = None
@@ -70,55 +73,55 @@ class Judge:
         self._invariant = invariant
         self._orders = _orders(subject.start.predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
-        self._all_tried = False  # or as many as is sensible
-        self._untried = False
-        self._sees_nothing = False
-        self.expected: tuple[Any, ...] = ()  # the states known so far, each once
+        self._all_tried = False  # all orders, or the first MOST_ORDERS of them
+        self._some_untried = False  # there are more orders than MOST_ORDERS
+        self._sees_nothing = False  # no message changes what `observe` returns
+        self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What a reader of the report should know."""
+        """What the reader of the report should know."""
         if self._sees_nothing:
             yield "No message changes what observe() sees: does it look at the right entity?"
-        if self._untried:
-            yield f"There are more orders of the messages than {MOST_ORDERS}: not all were tried for what is expected."
+        if self._some_untried:
+            yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
 
     def run(self, body: Callable[[Trial], T]) -> T:
-        """Run a trial, a second time if the first had to be given up for want of references."""
+        """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
         while True:
             trial = Trial(self._subject)
             try:
                 return body(trial)
-            except UndecidedError as question:
-                order = question.order
+            except UndecidedError as undecided:
+                order = undecided.order
             finally:
                 trial.abandon()
             self._try_more(order)
 
     def check(self, trial: Trial) -> Finding | None:
-        """What is wrong, if this is where it would show."""
-        if not trial.board.is_legal_end:
+        """What is wrong with the present state, if the schedule may end here and something is."""
+        if not trial.progress.is_legal_end:
             return None
         try:
             observed = self._observed()
         except Exception as error:
             return Finding(f"observe failed with {_in_words(error)}", self.expected, _in_words(error))
         if observed not in self.expected:
-            if not self._all_tried or trial.board.settled not in self._tried:
-                raise UndecidedError(trial.board.settled)
-            return Finding("no processing of each message once, one at a time, ends like this", self.expected, observed)
+            if not self._all_tried or trial.progress.settled not in self._tried:
+                raise UndecidedError(trial.progress.settled)
+            return Finding("processing each message once, one at a time, never ends like this", self.expected, observed)
         broken = self._broken_invariant()
         return None if broken is None else Finding(broken, self.expected, observed)
 
     def conclude(self, trial: Trial) -> Finding | None:
-        """Let open deliveries end, redeliver what is left, and check."""
+        """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
         for _ in trial.finish():
             if (finding := self.check(trial)) is not None:
                 return finding
-        if not trial.board.is_legal_end:
+        if not trial.progress.is_legal_end:
             failure = trial.settle(range(len(self._subject.messages)))
             if failure is None:
                 return self.check(trial)
@@ -126,7 +129,7 @@ class Judge:
         return None
 
     def prepare(self) -> None:
-        """Process the messages undisturbed, twice, or say why that fails."""
+        """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
         given = tuple(range(len(self._subject.messages)))
         self._run_twice(given)
         self._try_more(given)
@@ -137,17 +140,18 @@ class Judge:
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
         self._sees_nothing = self.expected == self._observed_at_first()
 
-    def differs(self, delivery: Delivery, before: Taken | None, after: Taken | None) -> None:
-        """The same schedule, run again, has sent something else."""
+    def differs(self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None) -> None:
+        """Remember that this delivery sent something else when the same schedule was run again."""
         requests = (None if taken is None else taken.request for taken in (before, after))
         self.nondeterministic = self.nondeterministic or difference(name_of(self.names, delivery), *requests)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
+        """Find out whether undisturbed processing is the same each time."""
         one, other = self._reference(order), self._reference(order)
-        pairs: Iterable[tuple[Taken | None, Taken | None]] = zip_longest(one.taken, other.taken)
+        pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
-                self.differs((before or cast("Taken", after)).step.delivery, before, after)
+                self.differs((before or cast("TakenStep", after)).step.delivery, before, after)
                 return
         if one.observed == other.observed:
             return
@@ -157,16 +161,17 @@ class Judge:
                 "beside the store must be made anew in build() or world()."
             )
         else:
-            self._subject.always_anew = True  # what is observed stands elsewhere too, and `world` may be what empties it
+            # `observe` looks at something beside the store, and it may be `world` that empties it.
+            self._subject.always_anew = True
             self._run_twice(order)
 
     def _try_more(self, order: tuple[int, ...]) -> None:
-        """This order if it has not been tried, else all."""
+        """Try this order for what is expected. If it has been tried, try all orders."""
         if order in self._tried:
             for other in islice(self._orders, MOST_ORDERS):
                 self._tried.setdefault(other, self._reference(other))
             self._all_tried = True
-            self._untried = next(self._orders, None) is not None
+            self._some_untried = next(self._orders, None) is not None
         else:
             self._tried[order] = self._reference(order)
         done = [reference for reference in self._tried.values() if reference.failure is None]
@@ -177,10 +182,10 @@ class Judge:
         trial = Trial(self._subject)
         try:
             failure = trial.settle(order)
-            taken = tuple(happening.taken for happening in trial.happenings)
+            taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
                 return Reference(taken, None, stale=False, failure=f"{self._unsettled(trial)}: {_in_words(failure)}")
-            stale = any(isinstance(each, Stale) for happening in trial.happenings for each in happening.outcomes)
+            stale = any(isinstance(outcome, Stale) for step in trial.steps for outcome in step.outcomes)
             return Reference(taken, self._observed_undisturbed(), stale, None)
         finally:
             trial.abandon()
@@ -192,7 +197,7 @@ class Judge:
             raise ConfigurationError(f"observe(store) fails after undisturbed processing: {_in_words(error)}.") from error
 
     def _observed_at_first(self) -> tuple[Any, ...]:
-        """Before any message; nothing where `observe` needs something to look at."""
+        """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
         trial = Trial(self._subject)
         try:
             return (self._observed(),)
@@ -202,7 +207,7 @@ class Judge:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        left = [name for number, name in enumerate(self._subject.names) if number not in trial.board.settled]
+        left = [name for number, name in enumerate(self._subject.names) if number not in trial.progress.settled]
         return f"{', '.join(left)} never settled"
 
     def _observed(self) -> Any:
@@ -215,6 +220,7 @@ class Judge:
             return _in_words(error)
 
     def _broken_invariant(self) -> str | None:
+        """What to say if the invariant does not hold."""
         if self._invariant is None:
             return None
         try:
@@ -225,7 +231,7 @@ class Judge:
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
-    """Each once; states may be of types that have no hash."""
+    """Each state once. A state need not be hashable."""
     found: list[Any] = []
     for state in states:
         if state not in found:
@@ -239,7 +245,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """The orders in which each message comes after its predecessors."""
+    """The orders of the messages in which each comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(order) == len(predecessors):

@@ -1,8 +1,8 @@
-"""What may happen next, within the bounds. Pure.
+"""Which steps a schedule may take within its bounds. Pure.
 
-A schedule is a sequence of steps. In a step one delivery sends its next request, which may meet a fault. A delivery starts with
-its first step: what it does before its first request belongs to that step, and what it does after a request to the step of
-that request. Between two steps every delivery stands still.
+A schedule is a sequence of steps. In each step, one delivery sends its next request, and a fault may befall that request.
+The first step of a delivery also starts it: what the handler does before its first request belongs to that step, and what
+it does after a request belongs to the step of that request. Between two steps every delivery stands still.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from onewrite.testing.taps.traffic import Request, commute
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
-MOST_DELIVERIES = 26  # of a message: a token has a letter for each
+MOST_DELIVERIES = 26  # of a message: a replay code has one letter for each
 
 
 class Fault(StrEnum):
-    """What a request may meet. The letters stand in tokens."""
+    """What may befall a request. The values are the letters that replay codes use."""
 
     NONE = ""
-    CRASH_BEFORE = "B"  # the process dies, and the request was not sent
-    CRASH_AFTER = "A"  # the process dies, and the request has taken effect
-    LOST = "L"  # the request has taken effect, but the driver raises
-    RETRIED = "R"  # the answer is lost, and the driver sends the request again
+    CRASH_BEFORE = "B"  # the process dies before it sends the request
+    CRASH_AFTER = "A"  # the request takes effect, and then the process dies
+    LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
+    RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
 
     @property
     def kills(self) -> bool:
@@ -35,14 +35,14 @@ class Fault(StrEnum):
 
 
 class Delivery(NamedTuple):
-    """One call of the handler: which message, and which delivery of it, both from 0."""
+    """One call of the handler: the number of the message, and which of its deliveries this is. Both count from 0."""
 
     message: int
     number: int
 
 
 class Step(NamedTuple):
-    """One delivery sends its next request."""
+    """One delivery sends its next request, and the fault befalls it."""
 
     delivery: Delivery
     fault: Fault = Fault.NONE
@@ -53,7 +53,7 @@ Steps: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which schedules there are."""
+    """The limits of the schedules: `explore` says what each of them means."""
 
     deliveries: int = 2
     crashes: int = 1
@@ -65,12 +65,12 @@ class Bounds:
         _check_count("crashes", self.crashes, 0)
         _check_count("concurrency", self.concurrency, 1)
         if self.deliveries > MOST_DELIVERIES:
-            raise ConfigurationError(f"deliveries={self.deliveries}: {MOST_DELIVERIES} of a message are the most.")
+            raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MOST_DELIVERIES} deliveries at most.")
         if self.reorder is not True and self.reorder is not False and self.reorder != "within_source":
             raise ConfigurationError(f'reorder={self.reorder!r}: give True, False or "within_source".')
 
     def predecessors(self, sources: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-        """For each message those that must have been settled before it is delivered at all: that is what order means."""
+        """For each message, the messages that must be settled before it is first delivered."""
         if self.reorder is True:
             return tuple(() for _ in sources)
         everywhere = self.reorder is False
@@ -80,33 +80,34 @@ class Bounds:
         )
 
 
-class Taken(NamedTuple):
-    """What a step was: its request (None: the delivery ended without any), and how it left its delivery."""
+class TakenStep(NamedTuple):
+    """A step that was taken: the request that it sent, and how it left its delivery."""
 
     step: Step
-    request: Request | None
+    request: Request | None  # None: the delivery ended without a request
     key: Hashable  # equal for requests that are the same
     ended: bool
     settled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """Where a schedule stands: how many deliveries of each message have started, which are open, what is settled, in order."""
+class Progress:
+    """How far a schedule has come: it decides which steps may come next."""
 
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
-    started: tuple[int, ...]
-    settled: tuple[int, ...] = ()
-    open: tuple[Delivery, ...] = ()
+    started: tuple[int, ...]  # for each message, how many of its deliveries have started
+    settled: tuple[int, ...] = ()  # the messages that are settled, in the order in which they were
+    open: tuple[Delivery, ...] = ()  # the deliveries that have started and not ended
     faults: int = 0
 
     @classmethod
-    def of(cls, bounds: Bounds, sources: Sequence[object]) -> Self:
+    def at_start(cls, bounds: Bounds, sources: Sequence[object]) -> Self:
+        """`sources` has the source of each message."""
         return cls(bounds, bounds.predecessors(sources), (0,) * len(sources))
 
     def able(self) -> list[Delivery]:
-        """The deliveries that may take the next step, those of the first message first."""
+        """The deliveries that may take the next step, sorted by message."""
         starting = [
             delivery
             for message, number in enumerate(self.started)
@@ -122,7 +123,8 @@ class Board:
             return True
         return number == self.started[message] < self.bounds.deliveries and self._may_start(step.delivery)
 
-    def after(self, taken: Taken) -> Board:
+    def after(self, taken: TakenStep) -> Progress:
+        """How far the schedule has come after this step."""
         delivery, fault = taken.step
         still_open = [other for other in self.open if other != delivery]
         started = self.started
@@ -139,7 +141,7 @@ class Board:
 
     @property
     def is_legal_end(self) -> bool:
-        """Nothing is under way and every message has been settled: a broker may have nothing left to deliver."""
+        """Is nothing under way and every message settled? Then a broker may have nothing left to deliver."""
         return not self.open and len(self.settled) == len(self.started)
 
     def _may_start(self, delivery: Delivery) -> bool:
@@ -149,11 +151,11 @@ class Board:
 
 
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
-    """The faults that can make a difference.
+    """The faults that make a difference to this request.
 
-    A process that dies after a read, or a write of no entity, leaves what one leaves that dies before it. A second answer is
-    seen where the driver itself sends again without asking the server to tell the two apart: botocore does, pymongo's
-    retryable writes do not.
+    A process that dies after a read, or after a write that touches no entity, leaves the same behind as one that dies
+    before it. The handler sees a second answer only where the driver sends the request again without telling the server
+    that it is the same request. botocore does that; the retryable writes of pymongo do not.
     """
     if request is None:
         return ()
@@ -164,22 +166,22 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
 
 
 def is_dynamodb(request: Request) -> bool:
-    return request.method[:1].isupper()  # an API's operation; pymongo's methods are in small letters
+    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
 
 
-def independent(board: Board, one: Taken, other: Taken) -> bool:
-    """May the two, both possible now, be taken in either order with the same result?
+def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
+    """May these two steps, both of which are possible now, be taken in either order with the same result?
 
-    They are of different deliveries, their requests commute, and neither takes the other's turn away: a start may use up the
-    last free place, a fault the last of the budget. A delivery that made no request decided from what the handler keeps in
-    memory, which any step may have changed.
+    They may if they are of different deliveries, their requests commute, and neither makes the other impossible: the start
+    of a delivery may use up the concurrency, and a fault may use up the faults. A delivery that ends without a request has
+    decided by what the handler keeps in memory, and any other step may change that, so it is never independent.
     """
     if one.step.delivery == other.step.delivery or one.request is None or other.request is None:
         return False
-    if not (board.after(one).allows(other.step) and board.after(other).allows(one.step)):
+    if not (progress.after(one).allows(other.step) and progress.after(other).allows(one.step)):
         return False
-    unsent = Fault.CRASH_BEFORE in (one.step.fault, other.step.fault)
-    return unsent or commute(one.request, other.request)
+    one_is_not_sent = Fault.CRASH_BEFORE in (one.step.fault, other.step.fault)
+    return one_is_not_sent or commute(one.request, other.request)
 
 
 def _check_count(name: str, value: object, least: int) -> None:

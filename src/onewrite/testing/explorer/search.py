@@ -1,21 +1,24 @@
-"""Every schedule within the bounds, and of those that cannot differ only one.
+"""Runs every schedule within the bounds, but of several schedules that cannot end differently only one.
 
-The search goes depth first. The handler cannot be put back to where it was, so each schedule is run from its start: first the
-steps that it shares with the one before, then one that was not yet taken there, then on to the end.
+The search goes depth first. A handler cannot be put back to where it was, so each schedule is run from its start: first the
+steps that it shares with the schedule before it, then a step that was not yet taken there, and then any steps on to the
+end.
 
-Two things spare schedules, and neither spares a state:
+Two things spare schedules. Neither of them spares a state.
 
-- *Partial-order reduction, by sleep sets.* Where steps a and b may be taken in either order with the same result, the schedules
-  that begin with b need not take a next: those that begin with a have been there. So once a has been followed, it sleeps while b
-  is, for as long as the steps taken are independent of it. `independent` judges that where the two are to be taken, with the
-  bounds and what each step did to its delivery. Sleep sets leave out steps between states and no state: whatever is true of a
-  state, such as being a legal end with this or that in the store, is seen.
-- *Joining.* Where the store holds the same, and every delivery has sent the same requests, met the same faults and had the same
-  answers as in an earlier schedule, what can follow is the same, and has been followed. A step that slept there, and is awake
-  here, slept because what it leads to had been seen even then.
+- *Partial-order reduction by sleep sets.* If the steps a and b may be taken in either order with the same result, then the
+  schedules that begin with b need not take a next, because those that begin with a have been through the same states. So
+  once the search has followed a, it puts a to sleep while it follows b, for as long as the steps taken are independent of
+  a. The function `independent` judges that at the place where both steps are possible: from the bounds and from what each
+  step did to its delivery. Sleep sets leave out steps between states but no state, so everything that is true of a state is
+  seen, such as that it is a legal end with a certain content of the store.
+- *Joining.* Suppose that the store holds the same as at some place in an earlier schedule, and that every delivery has sent
+  the same requests, met the same faults and received the same answers. Then the same can follow, and it has been followed.
+  A step that slept at the earlier place and is awake here need not be followed either, because the states that it leads to
+  had been seen before it was put to sleep.
 
-Both take a handler for what it sends and is answered. What it keeps in memory counts where it shows in the next request. A legal
-end is checked before a schedule is given up for joining another, so that `observe` may look at memory too.
+Both judge a handler by what it sends and receives. What it keeps in memory counts once it shows in a request. A legal end is
+checked before the schedule is given up because it joins another one, so `observe` may look at memory too.
 """
 
 from __future__ import annotations
@@ -25,32 +28,32 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.judge import Judge, Shown
-from onewrite.testing.explorer.schedule import Board, Delivery, Step, Taken, faults_for, independent
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, faults_for, independent
 from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the search: what has been taken from it, what is to be, and what need not be."""
+    """A place in the search: the steps that were followed from it, those that are still to follow, and those that sleep."""
 
-    board: Board
-    histories: Mapping[Delivery, int]  # a number for all that a delivery has been through
-    asleep: Mapping[Step, Taken]
+    progress: Progress
+    histories: Mapping[Delivery, int]  # for each delivery, a number that stands for all that it has been through
+    asleep: Mapping[Step, TakenStep]
     todo: list[Step]  # the next one last
-    followed: dict[Step, Taken] = field(default_factory=dict[Step, Taken])
-    step: Step | None = None
+    followed: dict[Step, TakenStep] = field(default_factory=dict[Step, TakenStep])
+    step: Step | None = None  # the step that is being followed
 
-    def unfold(self, taken: Taken) -> None:
-        """Once it is known what a delivery sends next, the faults that this may meet are next."""
+    def add_faults(self, taken: TakenStep) -> None:
+        """Follow the faults that may befall the request of a step, now that it is known what the step sends."""
         if not taken.step.fault:
             faulty = [Step(taken.step.delivery, fault) for fault in faults_for(taken.request)]
-            self.todo += [step for step in reversed(faulty) if self.board.allows(step)]
+            self.todo += [step for step in reversed(faulty) if self.progress.allows(step)]
 
-    def asleep_after(self, taken: Taken) -> dict[Step, Taken]:
+    def asleep_after(self, taken: TakenStep) -> dict[Step, TakenStep]:
         others = {**self.asleep, **self.followed}
-        return {step: other for step, other in others.items() if independent(self.board, taken, other)}
+        return {step: other for step, other in others.items() if independent(self.progress, taken, other)}
 
 
 class Search:
@@ -64,86 +67,92 @@ class Search:
         self._numbers: dict[Hashable, int] = {}
         self._seen: set[Hashable] = set()
 
-    def __iter__(self) -> Iterator[Shown]:
+    def __iter__(self) -> Iterator[JudgedSchedule]:
         while True:
-            yield self._judge.run(self._go)
-            if not self._turn():
+            yield self._judge.run(self._run)
+            if not self._go_back():
                 return
 
-    def _go(self, trial: Trial) -> Shown:
-        """Take the path, and go on from its end until there is no way on."""
+    def _run(self, trial: Trial) -> JudgedSchedule:
+        """Take the steps of the path, and then any steps until no step is possible or nothing new can follow."""
         if not all(self._follow(node, trial) for node in self._path):
             finding = self._judge.conclude(trial)
-            return Shown(tuple(trial.happenings), finding)
+            return JudgedSchedule(tuple(trial.steps), finding)
         while True:
             finding = self._judge.check(trial)
-            node = self._arrive(trial)
+            node = self._node(trial)
             if not node.todo:
                 finding = finding or self._judge.conclude(trial)
                 break
-            if self._has_joined(node, trial):
+            if self._joins(node, trial):
                 break
             self._path.append(node)
             if finding is not None or not self._choose(node):
-                break  # what follows a finding is another schedule
+                break  # what would follow a finding belongs to another schedule
             self._follow(node, trial)
-        return Shown(tuple(trial.happenings), finding)
+        return JudgedSchedule(tuple(trial.steps), finding)
 
-    def _turn(self) -> bool:
-        """Go back to the last place from which there is another way."""
+    def _go_back(self) -> bool:
+        """Go back to the last place from which another step can be followed. False if there is none."""
         while self._path and not self._choose(self._path[-1]):
             self._path.pop()
         return bool(self._path)
 
     def _choose(self, node: _Node) -> bool:
+        """Choose the next step that does not sleep. False if there is none."""
         while node.todo:
             node.step = node.todo.pop()
             sleeper = node.asleep.get(node.step)
             if sleeper is None:
                 return True
             self.pruned += 1
-            node.unfold(sleeper)
+            node.add_faults(sleeper)
         return False
 
     def _follow(self, node: _Node, trial: Trial) -> bool:
-        """Take the node's step; False if it is not there any more."""
+        """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
         step = cast("Step", node.step)
         before = node.followed.get(step)
-        taken = trial.take(step) if trial.board.allows(step) else None
+        taken = trial.take(step) if trial.progress.allows(step) else None
         if before is None and taken is not None:
             node.followed[step] = taken
-            node.unfold(taken)
+            node.add_faults(taken)
         elif before is None or taken is None or before.key != taken.key:
             self._judge.differs(step.delivery, before, taken)
         return taken is not None
 
-    def _arrive(self, trial: Trial) -> _Node:
-        todo = [Step(delivery) for delivery in reversed(trial.board.able())]
+    def _node(self, trial: Trial) -> _Node:
+        """The place to which the last step has led."""
+        todo = [Step(delivery) for delivery in reversed(trial.progress.able())]
         if not self._path or not self._prune:
-            return _Node(trial.board, {}, {}, todo)
-        parent, happening = self._path[-1], trial.happenings[-1]
-        delivery, fault = happening.taken.step
-        been_through = (parent.histories.get(delivery), happening.taken.key, fault, *map(_spelt, happening.answers))
+            return _Node(trial.progress, {}, {}, todo)
+        parent, last = self._path[-1], trial.steps[-1]
+        delivery, fault = last.taken.step
+        been_through = (parent.histories.get(delivery), last.taken.key, fault, *map(comparable, last.answers))
         histories = {**parent.histories, delivery: self._number(been_through)}
-        return _Node(trial.board, histories, parent.asleep_after(happening.taken), todo)
+        return _Node(trial.progress, histories, parent.asleep_after(last.taken), todo)
 
-    def _has_joined(self, node: _Node, trial: Trial) -> bool:
+    def _joins(self, node: _Node, trial: Trial) -> bool:
+        """Has an earlier schedule been at a place like this, so that all that can follow has been followed?"""
         if not self._prune:
             return False
-        board, pending = node.board, frozenset(trial.pending().items())
-        place = (trial.state, frozenset(node.histories.items()), pending, board.open, frozenset(board.settled))
+        progress, pending = node.progress, frozenset(trial.pending().items())
+        place = (trial.state, frozenset(node.histories.items()), pending, progress.open, frozenset(progress.settled))
         if place in self._seen:
             self.pruned += 1
             return True
         self._seen.add(place)
         return False
 
-    def _number(self, spelt: Hashable) -> int:
-        return self._numbers.setdefault(spelt, len(self._numbers) + 1)
+    def _number(self, been_through: Hashable) -> int:
+        return self._numbers.setdefault(been_through, len(self._numbers) + 1)
 
 
-def _spelt(answer: Answer) -> Hashable:
-    """An answer in one spelling, without what differs from one request to the next. What has none equals no other."""
+def comparable(answer: Answer) -> Hashable:
+    """Equal for answers that are the same. An answer that has no canonical form equals no other.
+
+    The response metadata is left out, because it differs from one request to the next.
+    """
     value: Any = answer.value
     if answer.error is not None:
         value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))

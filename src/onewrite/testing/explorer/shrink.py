@@ -1,7 +1,8 @@
-"""The shortest schedule that shows what is wrong.
+"""Looks for the shortest schedule that shows what is wrong.
 
-First the schedule that was found is cut down greedily. Then all that are shorter than what is left are tried, the shortest
-first. Both run a schedule as far as they decide it: what is open then ends undisturbed, and what is left is delivered.
+First, the schedule that was found is cut down greedily. Then all schedules that are shorter than the result are tried, the
+shortest first. Both decide only the first steps of a schedule: after those, the open deliveries end without faults, and the
+unsettled messages are redelivered.
 """
 
 from __future__ import annotations
@@ -10,60 +11,62 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple, TypeAlias
 
-from onewrite.testing.explorer.judge import Finding, Judge, Shown
-from onewrite.testing.explorer.schedule import Board, Delivery, Step, Steps, Taken, faults_for
+from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep, faults_for
 from onewrite.testing.explorer.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
 
-_AT_A_GLANCE = 4
-_MOST_TRIALS = 3000  # to look for a shorter one: some seconds
+_FEW_STEPS = 4  # a reader takes them in at a glance, so that fewer steps are no easier to read
+_MOST_TRIALS = 3000  # to look for a shorter schedule, which takes some seconds
 
 
 class _Tried(NamedTuple):
     decided: Steps
-    shown: Shown
-    last: Taken | None  # the last step that was decided
-    board: Board  # where that led to
+    judged: JudgedSchedule
+    last: TakenStep | None  # the last of the decided steps
+    progress: Progress  # how far the decided steps have come
 
 
-def show(judge: Judge, steps: Steps) -> Shown:
-    """Run these steps, without those that are not possible, to the end."""
-    return _try(judge, steps).shown
+def run_again(judge: Judge, steps: Steps) -> JudgedSchedule:
+    """Run these steps, except for those that are not possible, and let the schedule end."""
+    return _try(judge, steps).judged
 
 
-def shortest(judge: Judge, shown: Shown) -> Shown:
-    return _shorter(judge, _shrunk(judge, shown))
+def shortest(judge: Judge, found: JudgedSchedule) -> JudgedSchedule:
+    """The shortest schedule with a finding that can be made out of the one that was found, or that is tried beside it."""
+    return _shorter(judge, _cut_down(judge, found))
 
 
 def _try(judge: Judge, steps: Steps) -> _Tried:
     def body(trial: Trial) -> _Tried:
-        last: Taken | None = None
+        last: TakenStep | None = None
         finding: Finding | None = None
         for step in steps:
-            if finding is None and trial.board.allows(step):
+            if finding is None and trial.progress.allows(step):
                 last = trial.take(step)
                 finding = judge.check(trial)
-        board = trial.board
+        progress = trial.progress
         finding = finding or judge.conclude(trial)
-        return _Tried(steps, Shown(tuple(trial.happenings), finding), last, board)
+        return _Tried(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
 
     return judge.run(body)
 
 
-def _shrunk(judge: Judge, best: Shown) -> Shown:
-    """Leave out whatever can be left out, until nothing can."""
+def _cut_down(judge: Judge, best: JudgedSchedule) -> JudgedSchedule:
+    """Make it simpler until no change makes it simpler."""
     while True:
-        for steps in _less(best.steps):
-            shown = show(judge, _renumbered(steps))
-            if shown.finding is not None and _full_cost(shown) < _full_cost(best):
-                best = shown
+        for steps in _simpler(best.steps):
+            tried = run_again(judge, _renumbered(steps))
+            if tried.finding is not None and _full_cost(tried) < _full_cost(best):
+                best = tried
                 break
         else:
             return best
 
 
-def _less(steps: Steps) -> Iterator[Steps]:
+def _simpler(steps: Steps) -> Iterator[Steps]:
+    """Without the last steps, without a delivery, without a step, without a fault, or with two steps in the other order."""
     for length in range(len(steps)):
         yield steps[:length]
     for delivery in dict.fromkeys(step.delivery for step in steps):
@@ -78,7 +81,7 @@ def _less(steps: Steps) -> Iterator[Steps]:
 
 
 def _renumbered(steps: Steps) -> Steps:
-    """With the deliveries of each message numbered as they come."""
+    """The deliveries of each message numbered in the order in which they start."""
     numbers: dict[int, dict[int, int]] = {}
     renumbered: list[Step] = []
     for (message, number), fault in steps:
@@ -87,39 +90,41 @@ def _renumbered(steps: Steps) -> Steps:
     return tuple(renumbered)
 
 
-def _shorter(judge: Judge, best: Shown) -> Shown:
-    """Try all beginnings, one step longer each time, while they cost less than what is known."""
+def _shorter(judge: Judge, best: JudgedSchedule) -> JudgedSchedule:
+    """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
     beginnings = [_try(judge, ())]
     left = _MOST_TRIALS
     while beginnings:
         longer: list[_Tried] = []
         for tried in islice(_extended(judge, beginnings), left):
             left -= 1
-            if tried.shown.finding is None:
+            if tried.judged.finding is None:
                 longer.append(tried)
-            elif _full_cost(tried.shown) < _full_cost(best):
-                best = tried.shown
+            elif _full_cost(tried.judged) < _full_cost(best):
+                best = tried.judged
         beginnings = [tried for tried in longer if _cost(tried.decided) < _full_cost(best)]
     return best
 
 
-def _full_cost(shown: Shown) -> Cost:
-    steps = shown.steps
+def _full_cost(judged: JudgedSchedule) -> Cost:
+    """How hard a schedule is to read, together with the redeliveries that follow it."""
+    steps = judged.steps
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
-    return *_cost(steps), turns, len(shown.happenings), sum(step.delivery.message for step in steps)
+    return *_cost(steps), turns, len(judged.trial_steps), sum(step.delivery.message for step in steps)
 
 
 def _cost(steps: Steps) -> Cost:
-    """What makes a schedule hard to read: more steps than are seen at a glance, then faults, then steps."""
-    return max(len(steps) - _AT_A_GLANCE, 0), sum(bool(step.fault) for step in steps), len(steps)
+    """How hard steps are to read: by the number of steps beyond a few, then of faults, then of steps."""
+    return max(len(steps) - _FEW_STEPS, 0), sum(bool(step.fault) for step in steps), len(steps)
 
 
 def _extended(judge: Judge, beginnings: list[_Tried]) -> Iterator[_Tried]:
-    for decided, _, _, board in beginnings:
-        for delivery in board.able():
+    """Each beginning with each step that may follow it."""
+    for decided, _, _, progress in beginnings:
+        for delivery in progress.able():
             tried = _try(judge, (*decided, Step(delivery)))
             yield tried
             request = None if tried.last is None else tried.last.request
             for step in (Step(delivery, fault) for fault in faults_for(request)):
-                if board.allows(step):
+                if progress.allows(step):
                     yield _try(judge, (*decided, step))

@@ -1,19 +1,17 @@
-"""One schedule as it is run: calls of the handler, requests to the machine, and the faults between the two."""
+"""Runs one schedule: calls the handler, and performs its requests in the order and with the faults of the schedule."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import Answer, Call, Crew, current
-from onewrite.testing.explorer.schedule import Board, Bounds, Delivery, Fault, Step, Taken, faults_for
+from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
@@ -22,22 +20,22 @@ from onewrite.testing.taps.traffic import Request
 Handler: TypeAlias = Callable[[Any], Any]
 Stores: TypeAlias = Any
 
-_ROUNDS = 25  # of redelivery until all is settled: a lease that some deliveries must wait for has run out by then
+_ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """A step as it went."""
+class TrialStep:
+    """A step that a trial has taken, with what came of it."""
 
-    taken: Taken
-    answers: tuple[Answer, ...]  # none if it was not sent, two if it was sent again
-    end: Answer | None  # what the delivery came to, if that was its last step
-    settling: bool = False  # of a redelivery after the schedule's own steps
-    outcomes: tuple[object, ...] = ()  # what it returned, and what guarded stores gave it and it may have kept to itself
+    taken: TakenStep
+    answers: tuple[Answer, ...]  # none if the request was not sent, two if it was sent again
+    end: Answer | None  # the result of the delivery, if this was its last step
+    settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
+    outcomes: tuple[object, ...] = ()  # what the delivery returned, and what guarded stores returned to it
 
 
 class Subject:
-    """What is explored, and what all its trials share."""
+    """What is explored: the handler, its messages and its world. All trials of an exploration share it."""
 
     def __init__(
         self,
@@ -50,23 +48,23 @@ class Subject:
         self.messages = tuple(messages)
         self.names = names_of(self.messages)
         self.bounds = bounds
-        self.start = Board.of(bounds, _sources(self.messages, bounds))
-        self.crew = Crew(timeout)
+        self.start = Progress.at_start(bounds, _sources(self.messages, bounds))
+        self.threads = CallThreads(timeout)
         self.always_anew = False  # make a new world for every trial
-        self.misuse: ConfigurationError | None = None  # what a handler has done that cannot be explored
+        self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
         self._world = world
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
         self._renew()
-        self._keys = self.machine
+        self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
 
     def close(self) -> None:
-        self.crew.close()
+        self.threads.close()
         self._loop.close()
 
     def begin(self) -> Handler:
-        """Be at the start of a schedule."""
+        """Go back to the beginning of the world, and build a handler."""
         if self.always_anew:
             self._renew()
         self.machine.reset()
@@ -76,10 +74,11 @@ class Subject:
         return handler
 
     def key(self, request: Request) -> Hashable:
-        """Equal for requests that are the same; one that has no spelling equals no other."""
+        """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
         return self._keys.key(request) or object()
 
     def perform(self, request: Request) -> Answer:
+        """Send the request to the store."""
         try:
             return Answer(self.complete(self._send(request)))
         except ConfigurationError:
@@ -88,6 +87,7 @@ class Subject:
             return Answer(error=error)
 
     def lost_answer(self, request: Request) -> Exception:
+        """What the driver raises when the answer to this request is lost."""
         return answer_lost(self._store_of(request), request)
 
     def complete(self, value: Any) -> Any:
@@ -109,14 +109,14 @@ class Subject:
         return cast("Mapping[str, Any]", stores)[request.store] if isinstance(stores, Mapping) else stores
 
     def _gate(self, request: Request) -> Any:
-        """Where a request comes out: of a delivery, which then stands still, or of `build` and `observe`, which do not."""
-        call = current.get()
+        """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
+        call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             return self._send(request) if self._is_awaited(request) else self.complete(self._send(request))
-        if call is None or not call.is_here:
+        if call is None or not call.runs_in_this_thread:
             self.misuse = self.misuse or ConfigurationError(
-                f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer "
-                "cannot tell when it would come. Let the handler send its requests itself while it is explored."
+                f"{request} was sent by a thread that the handler has started, or after the handler had returned: the "
+                "explorer cannot tell when it would come. Let the handler send its requests itself while it is explored."
             )
             raise self.misuse
         answer = call.ask(request)
@@ -124,30 +124,30 @@ class Subject:
 
 
 class Trial:
-    """One schedule under way. `board` is where it stands, `happenings` what has been."""
+    """One run of a schedule. `progress` says how far it has come, and `steps` what has happened."""
 
     def __init__(self, subject: Subject) -> None:
         self._handler = subject.begin()
-        self.board = subject.start
-        self.happenings: list[Happening] = []
+        self.progress = subject.start
+        self.steps: list[TrialStep] = []
         self._subject = subject
-        self._calls: dict[Delivery, Call] = {}
+        self._calls: dict[Delivery, HandlerCall] = {}
 
-    def take(self, step: Step) -> Taken:
-        """Let one delivery send its next request, which it starts for if it must."""
+    def take(self, step: Step) -> TakenStep:
+        """Let a delivery send its next request. If it has not started, start it."""
         call = self._calls.get(step.delivery) or self._begin(step.delivery)
         request = call.request
         if step.fault not in faults_for(request):
-            step = Step(step.delivery)  # there is nothing that the fault could befall
+            step = Step(step.delivery)  # the fault would make no difference to this request
         key = None if request is None else self._subject.key(request)
         answers = () if request is None else self._perform(call, request, step.fault)
-        taken = Taken(step, request, key, call.ended, call.ended and settles(call))
+        taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
-        self.happenings.append(Happening(taken, answers, call.result if call.ended else None, outcomes=outcomes))
-        self.board = self.board.after(taken)
+        self.steps.append(TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes))
+        self.progress = self.progress.after(taken)
         if call.ended:
             del self._calls[step.delivery]
-            self._subject.crew.release(call)
+            self._subject.threads.release(call)
         if self._subject.misuse is not None:
             raise self._subject.misuse
         return taken
@@ -158,20 +158,23 @@ class Trial:
         return self._subject.machine.state
 
     def pending(self) -> dict[Delivery, Hashable]:
-        """What each open delivery is about to send."""
+        """The key of the request that each open delivery is about to send."""
         calls = self._calls.items()
         return {delivery: self._subject.key(call.request) for delivery, call in calls if call.request is not None}
 
-    def finish(self) -> Iterator[Taken]:
-        """Let what is open end undisturbed."""
-        while self.board.open:
-            yield self.take(Step(min(self.board.open)))
+    def finish(self) -> Iterator[TakenStep]:
+        """Let the open deliveries end without faults, one after the other."""
+        while self.progress.open:
+            yield self.take(Step(min(self.progress.open)))
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
-        """Deliver what is not settled, one at a time and in this order, until it is. What it fails with if it never is."""
+        """Deliver the unsettled messages in this order, one at a time, until all are settled.
+
+        The result is None, or what the handler failed with last if some message is never settled.
+        """
         failure: BaseException = TimeoutError("the handler never says that it is done")
         for _ in range(_ROUNDS):
-            missing = [message for message in order if message not in self.board.settled]
+            missing = [message for message in order if message not in self.progress.settled]
             if not missing:
                 return None
             for message in missing:
@@ -179,28 +182,29 @@ class Trial:
         return failure
 
     def deliver(self, message: int) -> Answer:
-        """One more delivery, from its start to its end, whatever the bounds."""
-        delivery = Delivery(message, self.board.started[message])
+        """Deliver the message once more, from start to end, whatever the bounds say."""
+        delivery = Delivery(message, self.progress.started[message])
         while True:
             ended = self.take(Step(delivery)).ended
-            self.happenings[-1] = replace(self.happenings[-1], settling=True)
+            self.steps[-1] = replace(self.steps[-1], settling=True)
             if ended:
-                end = self.happenings[-1].end
+                end = self.steps[-1].end
                 return end or Answer()
 
     def abandon(self) -> None:
+        """Let the calls that have not ended die."""
         for call in self._calls.values():
-            self._subject.crew.release(call)
+            self._subject.threads.release(call)
         self._calls.clear()
 
-    def _begin(self, delivery: Delivery) -> Call:
-        message = self._subject.messages[delivery.message]
+    def _begin(self, delivery: Delivery) -> HandlerCall:
+        message = copy.deepcopy(self._subject.messages[delivery.message])
         name = name_of(self._subject.names, delivery)
-        handler = _with_counted_attempts(self._handler, f"{delivery.message}.{delivery.number}.")
-        call = self._calls[delivery] = self._subject.crew.begin(handler, copy.deepcopy(message), name)
+        call = self._calls[delivery] = self._subject.threads.begin(self._handler, message, name)
         return call
 
-    def _perform(self, call: Call, request: Request, fault: Fault) -> tuple[Answer, ...]:
+    def _perform(self, call: HandlerCall, request: Request, fault: Fault) -> tuple[Answer, ...]:
+        """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
         if fault is Fault.CRASH_BEFORE:
             call.die()
             return ()
@@ -217,7 +221,7 @@ class Trial:
 
 
 def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
-    """What a report calls the messages: their ids, or their numbers if they have none."""
+    """What a report calls the messages: their ids, or their numbers if they have no ids."""
     if not messages:
         raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
     names = tuple(str(getattr(message, "id", f"#{number}")) for number, message in enumerate(messages, 1))
@@ -228,25 +232,27 @@ def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
 
 
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
+    """What a report calls a delivery."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"
 
 
-def settles(call: Call) -> bool:
+def settles(call: HandlerCall) -> bool:
+    """Does the end of this call settle its message?"""
     return not call.died and call.result.error is None and is_settled(call.result.value)
 
 
 def is_settled(value: object) -> bool:
-    """As the broker would be told: not if the handler says so of any outcome."""
+    """Would the broker be told that the message is done? Not if one of the outcomes that were returned is unsettled."""
     return all(getattr(outcome, "settled", True) is not False for outcome in outcomes_of(value))
 
 
 def outcomes_of(value: object) -> Sequence[object]:
-    """What a handler has returned: one outcome, or several."""
+    """The outcomes that a handler has returned, which may be one or several."""
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
 
 
 def _retried(answer: Answer) -> Answer:
-    """The second answer, as botocore hands it on."""
+    """The second answer as botocore returns it, with the number of retries in its metadata."""
     response: Any = answer.value if answer.error is None else getattr(answer.error, "response", None)
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
@@ -255,26 +261,13 @@ def _retried(answer: Answer) -> Answer:
 
 
 def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:
+    """The source of each message. Only `reorder="within_source"` asks for it."""
     if bounds.reorder != "within_source":
         return [None] * len(messages)
     for message in messages:
         if not hasattr(message, "source"):
             raise ConfigurationError(f'reorder="within_source" asks each message for its source, and {message!r} has none.')
     return [message.source for message in messages]
-
-
-def _with_counted_attempts(handler: Handler, prefix: str) -> Handler:
-    """onewrite's own attempt tokens, counted instead of drawn: a schedule sends the same requests each time it is run."""
-
-    def call(message: Any) -> Any:
-        # Not imported here: who tests on MongoDB may lack boto3, and then nobody has imported it.
-        flows = sys.modules.get("onewrite.dynamodb.flows")
-        if flows is not None:
-            numbers = count()
-            flows.minting.set(lambda: f"{prefix}{next(numbers)}")
-        return handler(message)
-
-    return call
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -1,1 +1,9 @@
-"""A store as a machine that is learnt, so that a request that was seen before needs no store."""
+"""A store whose answers are remembered, so that an exploration asks the real store each thing only once.
+
+Read the modules in this order:
+
+- `machine`: answers requests from memory where it can, and from the real store where it must.
+- `transition`: what the machine remembers.
+- `contents`: reads what a table or collection holds, and puts it back.
+- `canonical`: a form of values by which equal ones are found again.
+"""

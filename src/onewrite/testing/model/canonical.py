@@ -1,4 +1,4 @@
-"""Values in one spelling, so that equal ones are found again: hashable, and the same in every run."""
+"""A canonical form of values, by which equal values are found again: hashable, and the same in every run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ _LEAVES = frozenset({int, bool, bytes, type(None)})
 
 
 class NotCanonicalError(Exception):
-    """The value has a state of its own, such as a cursor's, which no spelling captures."""
+    """The value has a state of its own, such as the position of a cursor, which no canonical form captures."""
 
 
 def canonical(value: object, *, ordered: bool) -> Hashable:
-    """`ordered`: the order of a mapping's names counts, as in a MongoDB document."""
+    """The canonical form. `ordered`: the order of the names in a mapping counts, as it does in a MongoDB document."""
     try:
         return _canonical(value, ordered)
     except (TypeError, RecursionError, AttributeError) as error:
         raise NotCanonicalError(f"{type(value).__name__}: {error}") from error
 
 
-def digest(spelt: Hashable) -> bytes:
-    return blake2b(repr(spelt).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def digest(form: Hashable) -> bytes:
+    """A short hash of a canonical form."""
+    return blake2b(repr(form).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # private, and called for each value
@@ -32,7 +33,7 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
     if kind is str:
         return cast("str", value)
     if kind in _LEAVES:
-        return kind.__name__, value  # 1 is not True
+        return kind.__name__, value  # with its type, because 1 == True
     if isinstance(value, Mapping):
         items = [
             (_canonical(name, ordered), _canonical(inner, ordered))
@@ -45,12 +46,12 @@ def _canonical(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # privat
         members = cast("AbstractSet[Any]", value)
         return "set", *sorted([_canonical(inner, ordered) for inner in members], key=repr)
     if kind is float:
-        return "float", repr(value)  # 0.0 is not -0.0
+        return "float", repr(value)  # as text, because 0.0 == -0.0
     return _reduced(value, ordered)
 
 
 def _reduced(value: Any, ordered: bool) -> Hashable:  # noqa: FBT001  # the same
-    """As pickle takes it apart; a class or a function is its name."""
+    """The parts into which pickle takes an object. The form of a class or a function is its name."""
     if hasattr(value, "__next__"):
         raise TypeError("it is consumed by reading")
     if callable(value) and hasattr(value, "__qualname__"):

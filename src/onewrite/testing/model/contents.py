@@ -1,7 +1,4 @@
-"""What a table or a collection holds: read whole, told apart, and put back. All of it un-tapped.
-
-Blocking and awaited stores alike are read and written in steps.
-"""
+"""Reads what a table or a collection holds, and puts it back. It talks to the store itself, not to a tap."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.model.canonical import canonical, digest
-from onewrite.testing.taps.steps import Steps
+from onewrite.testing.taps.store_calls import StoreCalls
 from onewrite.testing.taps.tap import Store, kind_of, send
 from onewrite.testing.taps.traffic import Request
 
@@ -22,16 +19,16 @@ _MISSING = "ResourceNotFoundException"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The entities of one table or collection, by their keys. Where there is no such table it has no key either."""
+    """What a table or collection holds. A table that does not exist has no entities and no key."""
 
-    key: tuple[str, ...]
-    entities: Mapping[Hashable, Entity]
-    spelling: Mapping[Hashable, Hashable]
-    digest: bytes
+    key: tuple[str, ...]  # the names of the key's attributes
+    entities: Mapping[Hashable, Entity]  # by the canonical form of their key
+    forms: Mapping[Hashable, Hashable]  # the canonical form of each entity, by the same key
+    digest: bytes  # equal for equal entities
 
 
-def read(store: Store, table: str, key: tuple[str, ...] = ()) -> Steps[Contents]:
-    """All that is there. `key` spares a request where it is known."""
+def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Contents]:
+    """Everything that the table or collection holds. Giving the `key`, where it is known, spares a request."""
     if kind_of(store) == "collection":
         documents = yield partial(send, store, _request("find", {}, table))
         return _contents(("_id",), documents, ordered=True)
@@ -45,19 +42,19 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> Steps[Contents]
     return _contents(key, items, ordered=False)
 
 
-def restore(store: Store, table: str, present: Contents, wanted: Contents) -> Steps[None]:
-    """Make the table hold what is wanted, by touching what differs."""
+def restore(store: Store, table: str, present: Contents, wanted: Contents) -> StoreCalls[None]:
+    """Make the table hold what is wanted. Only the entities that differ are deleted and written."""
     removal, addition = (_delete_document, _insert) if kind_of(store) == "collection" else (_delete_item, _put)
     for name, entity in present.entities.items():
-        if present.spelling[name] != wanted.spelling.get(name):
+        if present.forms[name] != wanted.forms.get(name):
             yield partial(send, store, removal(table, {part: entity[part] for part in present.key}))
     for name, entity in wanted.entities.items():
-        if wanted.spelling[name] != present.spelling.get(name):
+        if wanted.forms[name] != present.forms.get(name):
             yield partial(send, store, addition(table, entity))
 
 
-def tables_of(store: Store) -> Steps[tuple[str, ...]]:
-    """The tables of a store at its beginning."""
+def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
+    """The tables that exist in the store: for a Table or a collection itself, for a client all."""
     if kind_of(store) != "client":
         return (store.name,)
     tables: list[str] = []
@@ -72,20 +69,20 @@ def tables_of(store: Store) -> Steps[tuple[str, ...]]:
 
 def _contents(key: tuple[str, ...], found: list[Entity], *, ordered: bool) -> Contents:
     entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in found}
-    spelling = {name: canonical(entity, ordered=ordered) for name, entity in entities.items()}
-    return Contents(key, entities, spelling, digest(tuple(sorted(spelling.values(), key=repr))))
+    forms = {name: canonical(entity, ordered=ordered) for name, entity in entities.items()}
+    return Contents(key, entities, forms, digest(tuple(sorted(forms.values(), key=repr))))
 
 
 def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:
     return Request("", method, arguments, None, writes=True, tables=(table,))
 
 
-def _key_of(store: Store, table: str) -> Steps[tuple[str, ...]]:
+def _key_of(store: Store, table: str) -> StoreCalls[tuple[str, ...]]:
     answer = yield partial(send, store, _request("DescribeTable", {"TableName": table}, table))
     return tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
 
 
-def _scan(store: Store, table: str) -> Steps[list[Entity]]:
+def _scan(store: Store, table: str) -> StoreCalls[list[Entity]]:
     items: list[Entity] = []
     arguments: dict[str, Any] = {"TableName": table, "ConsistentRead": True}
     while True:

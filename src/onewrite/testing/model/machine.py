@@ -1,11 +1,13 @@
-"""A store as a machine that is learnt: known requests are answered from a table, without the store.
+"""A store as a state machine: a request that was seen before at the present state is answered from memory.
 
-An exploration performs one request at a time, so that what a request answers, and what becomes of the data, depends on nothing
-but the data and the request. Both are kept. A request that is new at the present state is performed by the real store. If that
-holds something else, it is first made to hold what the present state does, by putting back the entities that differ.
+An exploration performs one request at a time, so what a request answers and what becomes of the data depend on nothing but
+the data and the request. The machine remembers both. A request that is new at the present state is performed by the real
+store. If the real store holds something else than the present state, it is first brought there: the entities that differ
+are put back.
 
-A state is what the tables hold, together with the requests that have changed more than that, as creating an index does: there is
-no way back from those but a new world, in which they are performed again.
+A state consists of what the tables hold and of the requests that have changed more than that, such as the creation of an
+index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
+performed again.
 """
 
 from __future__ import annotations
@@ -19,34 +21,34 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
 from onewrite.testing.model.transition import Place, State, Transition, changes_structure, copied, fill_in_ids, repeated
-from onewrite.testing.taps.steps import Steps, arun, run
+from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
 
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
-_MOST_SPELLINGS = 100_000  # they save time, and no more
+_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it does not grow with the exploration
 
 
 class Machine:
-    """`world` makes the stores, one or a dict of them. It is called once, and again where nothing else leads back."""
+    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
 
     def __init__(self, world: World) -> None:
-        self.known = 0  # requests that were answered from the table
-        self.performed = 0  # requests that were performed by the store
-        self.why_slow: str | None = None  # why every request is performed by now
+        self.known = 0  # how many requests were answered from memory
+        self.performed = 0  # how many requests were performed by the store
+        self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._given = world()
         self._stores = _named(self._given)
         self.is_async = _are_async(self._stores.values())
-        self._initial: dict[Place, Contents] = {}  # of every table that was ever touched
+        self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, State] = {}
-        self._start = self._state = State({}, ())  # until it is looked at
-        self._real: State | None = None  # what the stores hold; None: not known
+        self._start = self._state = State({}, ())  # until `_begin` has read the stores
+        self._real: State | None = None  # what the real stores hold; None if that is not known
         self._writes: list[Request] = []  # since the last reset
         self._keys: dict[Hashable, int] = {}
-        self._spellings: dict[bytes, int | None] = {}
+        self._keys_of_pickles: dict[bytes, int | None] = {}
         if not self.is_async:
-            run(self._begin())
+            make_calls(self._begin())
 
     @property
     def state(self) -> Hashable:
@@ -54,34 +56,35 @@ class Machine:
         return self._state
 
     def stores(self, gate: Gate) -> Any:
-        """What `world` gives, behind a gate. It stays good whatever becomes of the stores behind it."""
+        """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate)
 
     def reset(self) -> None:
-        """Be where the world begins again."""
+        """Go back to the state in which the world began."""
         self._state = self._start
         self._writes = []
         if self.why_slow is not None:
             self._real = None
 
     def perform(self, request: Request) -> Any:
-        """What the request answers, or raises, at the present state, which it moves."""
+        """Answer the request, or raise, as the store does at the present state, and go on to the state that follows."""
         key = self.key(request)
         transition = self._known(key)
-        return run(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        return make_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
 
     async def aperform(self, request: Request) -> Any:
         """`perform` for asynchronous stores."""
         if not self._initial:
-            await arun(self._begin())
+            await amake_calls(self._begin())
         key = self.key(request)
         transition = self._known(key)
-        return await arun(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        return await amake_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)
 
     def _follow(self, request: Request, transition: Transition) -> Any:
+        """Answer the request from memory."""
         self.known += 1
         self._state = transition.state
         if request.writes:
@@ -90,18 +93,19 @@ class Machine:
         fill_in_ids(request.arguments, answer)
         return answer
 
-    def _perform(self, request: Request, key: int | None) -> Steps[Any]:
+    def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
+        """Let the real store answer the request, and remember what came of it."""
         _check_session(request)
-        yield from self._reach()
-        yield from self._notice(request)
+        yield from self._bring_stores_here()
+        yield from self._read_new_tables(request)
         before, kept = self._state, copied(request)
         self.performed += 1
-        self._real = None  # until it is known what came of it
+        self._real = None  # it is not known if the request or the reading after it fails
         try:
             answer = yield partial(send, self._stores, request)
         except Exception as error:
             answer = error
-        self._real = self._state = yield from self._look(before, kept, answer)
+        self._real = self._state = yield from self._state_after(before, kept, answer)
         if request.writes:
             self._writes.append(kept)
         again = repeated(answer)
@@ -113,23 +117,24 @@ class Machine:
 
     # ------------------------------------------------------------ what the stores hold
 
-    def _begin(self) -> Steps[None]:
+    def _begin(self) -> StoreCalls[None]:
+        """Read what the stores hold in the beginning."""
         found: dict[Place, Contents] = {}
         for name, store in self._stores.items():
             for table in (yield from tables_of(store)):
                 found[name, table] = yield from read(store, table)
         self._initial = found
-        self._start = self._real = self._state = self._interned(self._initial, ())
+        self._start = self._real = self._state = self._state_of(self._initial, ())
 
-    def _notice(self, request: Request) -> Steps[None]:
-        """Look at tables that no request has touched before: they still hold what the world put there."""
+    def _read_new_tables(self, request: Request) -> StoreCalls[None]:
+        """Read the tables that no request has touched before. They still hold what they held in the beginning."""
         for table in request.tables:
             place = (request.store, table)
             if place not in self._initial:
                 self._initial[place] = yield from read(self._stores[request.store], table)
 
-    def _look(self, before: State, request: Request, answer: object) -> Steps[State]:
-        """The state that a request has led to."""
+    def _state_after(self, before: State, request: Request, answer: object) -> StoreCalls[State]:
+        """The state to which a request has led that the real store has just performed."""
         if not request.writes:
             return before
         structure = before.structure
@@ -139,39 +144,46 @@ class Machine:
         contents = dict(before.contents)
         for place in touched:
             contents[place] = yield from self._read(place, () if structure else self._initial[place].key)
-        return self._interned(contents, structure)
+        return self._state_of(contents, structure)
 
-    def _read(self, place: Place, key: tuple[str, ...]) -> Steps[Contents]:
+    def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
         name, table = place
         return (yield from read(self._stores[name], table, key))
 
-    def _interned(self, contents: Mapping[Place, Contents], structure: tuple[Request, ...]) -> State:
+    def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[State]:
+        contents: dict[Place, Contents] = {}
+        for place in self._initial:
+            contents[place] = yield from self._read(place, ())
+        return self._state_of(contents, structure)
+
+    def _state_of(self, contents: Mapping[Place, Contents], structure: tuple[Request, ...]) -> State:
+        """The one `State` object for these contents and this structure."""
         held = tuple(sorted((place, found.digest) for place, found in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
         return self._states.setdefault((held, changes), State(dict(contents), structure))
 
     # ------------------------------------------------------------ the way back to a state
 
-    def _reach(self) -> Steps[None]:
-        """Make the stores hold what the present state does."""
+    def _bring_stores_here(self) -> StoreCalls[None]:
+        """Make the real stores hold what the present state says."""
         if self._real is self._state:
             return
         if self._real is None or self._real.structure != self._state.structure:
             yield from self._renew(self._state.structure)
-        astray = yield from self._restore()
-        if astray is None:
+        failed = yield from self._restore()
+        if failed is None:
             self._real = self._state
             return
         self.why_slow = (
-            f"{astray[1]!r} did not take back what it had held, so every request is performed anew: is there somebody else at "
-            "work, or does it change by itself?"
+            f"{failed[1]!r} did not take back what it had held, so every request is performed anew: does somebody else write "
+            "to it, or does it change by itself?"
         )
         yield from self._renew(self._writes)
-        self._real = self._state = yield from self._everything(self._state.structure)
+        self._real = self._state = yield from self._read_all(self._state.structure)
 
-    def _restore(self) -> Steps[Place | None]:
-        """Put back what differs; the place where that did not succeed, if any."""
-        assert self._real is not None  # noqa: S101  # it is what `_renew` has left, or better
+    def _restore(self) -> StoreCalls[Place | None]:
+        """Put back what differs. The result is the first place where that failed, or None."""
+        assert self._real is not None  # noqa: S101  # `_bring_stores_here` has seen to that
         for place, initial in self._initial.items():
             present = self._real.contents.get(place, initial)
             wanted = self._state.contents.get(place, initial)
@@ -182,54 +194,52 @@ class Machine:
                     return place
         return None
 
-    def _renew(self, requests: Iterable[Request]) -> Steps[None]:
-        """A new world, and in it the requests."""
+    def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
+        """Make a new world, and perform these requests in it."""
         given = _named(self._world())
         if _names(given) != _names(self._stores):
             raise ConfigurationError(
                 f"world() made {_names(self._stores)}, and then {_names(given)}: use the same names each time."
             )
         self._stores = given
-        fresh = yield from self._everything(())
+        fresh = yield from self._read_all(())
         self._check_same(fresh)
         structure: tuple[Request, ...] = ()
         for request in requests:
             try:
                 yield partial(send, self._stores, request)
-            except Exception:  # noqa: S112  # as it did before
+            except Exception:  # noqa: S112  # it failed the first time too
                 continue
             structure = (*structure, request) if changes_structure(request) else structure
-        self._real = yield from self._everything(structure)
-
-    def _everything(self, structure: tuple[Request, ...]) -> Steps[State]:
-        contents: dict[Place, Contents] = {}
-        for place in self._initial:
-            contents[place] = yield from self._read(place, ())
-        return self._interned(contents, structure)
+        self._real = yield from self._read_all(structure)
 
     def _check_same(self, fresh: State) -> None:
         for place, before in self._start.contents.items():
             if fresh.contents[place].digest != before.digest:
                 raise ConfigurationError(
-                    f"world() must make the same each time: {place[1]!r} began with {_shown(before)}, and then with "
-                    f"{_shown(fresh.contents[place])}. Let it make a new one, or empty it first, and give what it puts there its ids."
+                    f"world() must make the same each time: {place[1]!r} began with {_in_words(before)}, and then with "
+                    f"{_in_words(fresh.contents[place])}. Let it make a new one, or empty it first, and give what it puts "
+                    "there its ids."
                 )
 
     # ------------------------------------------------------------ keys
 
     def key(self, request: Request) -> int | None:
-        """A number for all requests that are the same; None for one that has no spelling."""
-        try:
-            spelling = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
-        except Exception:
-            return self._spelt(request)
-        if spelling not in self._spellings:
-            if len(self._spellings) == _MOST_SPELLINGS:
-                self._spellings.clear()
-            self._spellings[spelling] = self._spelt(request)
-        return self._spellings[spelling]
+        """A number that is the same for all requests that are the same; None for a request without a canonical form.
 
-    def _spelt(self, request: Request) -> int | None:
+        Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
+        """
+        try:
+            pickled = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
+        except Exception:
+            return self._key_of_form(request)
+        if pickled not in self._keys_of_pickles:
+            if len(self._keys_of_pickles) == _MOST_PICKLES:
+                self._keys_of_pickles.clear()
+            self._keys_of_pickles[pickled] = self._key_of_form(request)
+        return self._keys_of_pickles[pickled]
+
+    def _key_of_form(self, request: Request) -> int | None:
         ordered = kind_of(self._stores[request.store]) == "collection"
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
@@ -240,6 +250,7 @@ class Machine:
 
 
 def _named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
+    """The stores by their names. A store that is not in a dict has its own name."""
     stores = dict(cast("Mapping[str, Store]", given)) if isinstance(given, Mapping) else {_own_name(given): given}
     if not stores:
         raise ConfigurationError(
@@ -265,7 +276,7 @@ def _names(stores: Mapping[str, Store]) -> list[str]:
     return [name if name == _own_name(store) else f"{name} ({_own_name(store)})" for name, store in stores.items()]
 
 
-def _shown(contents: Contents) -> str:
+def _in_words(contents: Contents) -> str:
     for entity in contents.entities.values():
         return f"{dict(entity)!r}" + " and more" * (len(contents.entities) > 1)
     return "nothing"

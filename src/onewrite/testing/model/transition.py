@@ -1,4 +1,4 @@
-"""What a machine has learnt: its states, and what requests do at them."""
+"""What a machine remembers: the states that it has been in, and what each request did at them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class State:
 
     contents: Mapping[Place, Contents]
     structure: tuple[Request, ...]
-    known: dict[int, Transition] = field(default_factory=dict["int", "Transition"])
+    known: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a request does at a state."""
+    """What a request does at a state: the state that it leads to, and its answer."""
 
     request: Request
     state: State
-    answer: Callable[[], Any]  # a new copy each time; it raises what the store raised
+    answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
 
 
 def changes_structure(request: Request) -> bool:
-    """Does it change something that no table's contents show, as an index does?"""
+    """Does it change something that the contents of the tables do not show, such as an index?"""
     if request.method[0].isupper():
         return request.writes and request.method not in _DATA
     return request.method in _STRUCTURAL
 
 
 def copied(request: Request) -> Request:
-    """The request as it is now, whatever becomes of the handler's own objects; as it is where it cannot be copied."""
+    """A copy, which stays the same if the handler changes its own objects; the request itself if it cannot be copied."""
     try:
         return replace(request, arguments=copy.deepcopy(dict(request.arguments)))
     except Exception:
@@ -55,7 +55,7 @@ def copied(request: Request) -> Request:
 
 
 def repeated(answer: object) -> Callable[[], Any] | None:
-    """Gives the answer, or raises the exception, again and again; None where it cannot be copied."""
+    """A function that gives this answer, or raises this exception, each time it is called; None if it cannot be copied."""
     try:
         if isinstance(answer, Exception):
             return partial(_raise, type(answer), answer.args, pickle.dumps(vars(answer)))
@@ -64,16 +64,20 @@ def repeated(answer: object) -> Callable[[], Any] | None:
         return None
 
 
-def _raise(kind: type[Exception], args: tuple[Any, ...], state: bytes) -> NoReturn:
-    """A client's exceptions cannot be pickled: their classes are made by the client. Nor does each take its `args` back."""
+def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> NoReturn:
+    """Raise a copy of an exception.
+
+    boto3 makes the classes of its exceptions for each client, so they cannot be pickled, and not every class of exceptions
+    can be called with the `args` of its instances.
+    """
     error = kind.__new__(kind, *args)
     error.args = args
-    vars(error).update(pickle.loads(state))  # noqa: S301  # written above
+    vars(error).update(pickle.loads(attributes))  # noqa: S301  # `repeated` has made these bytes
     raise error
 
 
 def fill_in_ids(arguments: Mapping[str, Any], answer: Any) -> None:
-    """Give the handler's documents the `_id` that pymongo would have put into them."""
+    """Give the handler's documents the `_id` that pymongo gives them when it sends them."""
     if isinstance(arguments.get("document"), MutableMapping):
         arguments["document"].setdefault("_id", answer.inserted_id)
     for document, made in zip(arguments.get("documents", ()), getattr(answer, "inserted_ids", ()), strict=False):

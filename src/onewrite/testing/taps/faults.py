@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.steps import Steps, arun, run
+from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request
 
@@ -139,9 +139,9 @@ class Faults:
 
     def _gate(self, request: Request) -> Any:
         store = self._raw if self._dict is None else self._dict[request.store]
-        return (arun if is_async(store) else run)(self._perform(store, request))
+        return (amake_calls if is_async(store) else make_calls)(self._perform(store, request))
 
-    def _perform(self, store: Store, request: Request) -> Steps[Any]:
+    def _perform(self, store: Store, request: Request) -> StoreCalls[Any]:
         if _is_dying():
             raise Crash(f"The process is dead, and does not send {request}.")
         plan = self._meet(request)

@@ -1,0 +1,74 @@
+"""What `explore` is called with: its options as types, and all its arguments as values, checked and with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeAlias, TypedDict
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.schedule import Bounds, Reorder
+from onewrite.testing.explorer.trial import Handler, Stores
+
+Build: TypeAlias = Callable[[Stores], Handler]
+World: TypeAlias = Callable[[], Stores]
+Observe: TypeAlias = Callable[[Stores], Any]
+Invariant: TypeAlias = Callable[[Stores], Any]
+
+_MOST_SCHEDULES = 10_000  # they take about half a minute
+_DEFAULTS = Bounds()
+
+
+class Options(TypedDict, total=False):
+    """The options of `explore` and `explore.random`. The docstring of `explore` says what each of them means."""
+
+    invariant: Invariant | None
+    deliveries: int
+    crashes: int
+    reorder: Reorder
+    concurrency: int
+    schedules: int
+    replay: str | None
+    timeout: float
+
+
+WIDER_BOUNDS: Options = {"deliveries": 3, "crashes": 2, "concurrency": 3}  # the defaults of `explore.random`
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of one call of `explore` or of `explore.random`."""
+
+    build: Build
+    messages: Sequence[Any]
+    world: World
+    observe: Observe
+    _: KW_ONLY
+    invariant: Invariant | None = None
+    deliveries: int = _DEFAULTS.deliveries
+    crashes: int = _DEFAULTS.crashes
+    reorder: Reorder = _DEFAULTS.reorder
+    concurrency: int = _DEFAULTS.concurrency
+    schedules: int = _MOST_SCHEDULES
+    replay: str | None = None
+    timeout: float = 30.0
+    at_random: bool = False
+    seed: object = None
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.deliveries, self.crashes, self.reorder, self.concurrency)
+
+    def __post_init__(self) -> None:
+        for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):
+            # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
+            if not callable(given := getattr(self, name)) or hasattr(given, "find_one_and_update"):
+                raise ConfigurationError(f"{name}={given!r}: give a function.")
+        _check_count_and_seconds(self.schedules, self.timeout)
+
+
+def _check_count_and_seconds(schedules: object, timeout: object) -> None:
+    if type(schedules) is not int or schedules < 1:
+        raise ConfigurationError(f"schedules={schedules!r}: give an int from 1 upwards.")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ConfigurationError(f"timeout={timeout!r}: give a number of seconds.")

@@ -1,0 +1,92 @@
+"""What one run of pytest asks of the explorer, and what its summary says about the explorations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.explore import run
+from onewrite.testing.explorer.replay_code import decode
+from onewrite.testing.explorer.trial import names_of
+
+
+class Explored(NamedTuple):
+    """An exploration, with the test that made it."""
+
+    nodeid: str
+    exploration: Exploration
+    replayed: bool
+
+
+@dataclass(slots=True)
+class Session:
+    """The options of the command line, and the explorations of the run."""
+
+    schedules: int | None = None
+    replay_code: str | None = None
+    explored: list[Explored] = field(default_factory=list[Explored])
+
+    def run(self, nodeid: str, arguments: Arguments) -> Exploration:
+        """Make an exploration as the test asks for it, except where the command line says otherwise."""
+        replayed = self.replay_code is not None and _fits(self.replay_code, arguments.messages)
+        if replayed:
+            arguments = replace(arguments, replay=self.replay_code)
+        if self.schedules is not None:
+            arguments = replace(arguments, schedules=self.schedules)
+        exploration = run(arguments, nodeid)
+        self.explored.append(Explored(nodeid, exploration, replayed))
+        # Those who ask for one schedule, or for fewer, know that these are not all, and need no warning.
+        return replace(exploration, sampled=True) if replayed or self.schedules is not None else exploration
+
+    @property
+    def nothing_replayed(self) -> bool:
+        """Was a schedule to be replayed that fits no exploration?"""
+        return self.replay_code is not None and not any(one.replayed for one in self.explored)
+
+    def summary(self) -> Iterator[str]:
+        for nodeid, exploration, replayed in self.explored:
+            if replayed:
+                yield f"onewrite: replayed {self.replay_code} in {nodeid}\n{exploration}"
+        if self.explored:
+            yield _totals(self.explored)
+        unfinished = sum(_is_unfinished(one) for one in self.explored)
+        if unfinished:
+            yield (
+                f"onewrite: {unfinished} of these explorations found nothing, but stopped before all schedules within bounds "
+                "were run"
+            )
+        if self.nothing_replayed:
+            yield f"onewrite: nothing was replayed: {self.replay_code} fits the messages of no exploration in this run"
+
+
+def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
+    """Is the replay code one of these messages? Explorations of other messages are made as usual."""
+    try:
+        decode(replay_code, names_of(messages))
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _is_unfinished(explored: Explored) -> bool:
+    _, exploration, replayed = explored
+    return exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
+
+
+def _totals(explored: Sequence[Explored]) -> str:
+    schedules = sum(one.exploration.schedules for one in explored)
+    pruned = sum(one.exploration.pruned for one in explored)
+    seconds = sum(one.exploration.seconds for one in explored)
+    tests = len({one.nodeid for one in explored})
+    return (
+        f"onewrite: explored {schedules:,} schedule{_s(schedules)} ({pruned:,} pruned) in {tests} test{_s(tests)}, "
+        f"{seconds:.1f} s"
+    )
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
