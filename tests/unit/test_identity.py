@@ -178,7 +178,7 @@ def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
 def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: str, body: Any, kind: str) -> None:
     expressions: dict[str, Any] = {"id": '`"m"`', name: "no"}
     assert refused(json_body(**expressions), sqs(body)) == (
-        f"Record b1: the {name}, JMESPath 'no', {kind}, where a text with something in it is needed."
+        f"Record b1: the {name}, JMESPath 'no', {kind}, but a text that is not empty is needed."
     )
 
 
@@ -187,9 +187,7 @@ def test_an_expression_that_leads_to_no_text_is_named_with_the_records_id(name: 
 def test_a_number_is_no_id_and_no_source_and_the_remedy_is_said(name: str, number: str) -> None:
     expressions: dict[str, Any] = {"id": '`"m"`', name: "no"}
     said = refused(json_body(**expressions), sqs(f'{{"no": {number}}}'))
-    assert said == (
-        f"Record b1: the {name}, JMESPath 'no', is a number, where a text is needed: to_string(no) makes it one."
-    )
+    assert said == (f"Record b1: the {name}, JMESPath 'no', is a number, but a text is needed: to_string(no) makes it one.")
 
 
 def test_the_remedy_works() -> None:
@@ -226,12 +224,12 @@ def test_a_computation_that_fails_is_named_without_what_it_failed_on() -> None:
     ],
 )
 def test_a_body_that_is_no_json_is_refused_without_showing_it(body: str, problem: str) -> None:
-    assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body is no JSON ({problem})."
+    assert refused(json_body(id="id"), sqs(body)) == f"Record b1: its body is not valid JSON ({problem})."
 
 
 def test_bytes_that_are_no_utf8_are_refused() -> None:
     said = refused(json_body(id="id"), kafka(b'{"id": "\xff"}'))
-    assert said == "Record orders-3@15: its body is no JSON (UnicodeDecodeError)."
+    assert said == "Record orders-3@15: its body is not valid JSON (UnicodeDecodeError)."
 
 
 @pytest.mark.parametrize("data", ["???", "YWJj=YWJj", CANARY, 5, None, "é"])
@@ -239,7 +237,7 @@ def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
     record = kinesis("")
     record["kinesis"]["data"] = data
     for identity in (json_body(id="id"), kinesis_position()):
-        assert refused(identity, record).endswith(": its data is not in base64.")
+        assert refused(identity, record).endswith(": its data is not valid base64.")
 
 
 @pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
@@ -258,7 +256,7 @@ def test_a_bad_expression_is_named_at_once(name: str, expression: str) -> None:
     expressions: dict[str, Any] = {"id": "id", name: expression}
     with pytest.raises(ConfigurationError) as caught:
         json_body(**expressions)
-    assert str(caught.value).startswith(f"{name}={expression!r} is no JMESPath expression: ")
+    assert str(caught.value).startswith(f"{name}={expression!r} is not a valid JMESPath expression: ")
 
 
 def test_an_expression_that_needs_a_body_is_not_mistaken_for_a_bad_one() -> None:
@@ -267,7 +265,7 @@ def test_an_expression_that_needs_a_body_is_not_mistaken_for_a_bad_one() -> None
 
 @pytest.mark.parametrize("expression", [None, 1, b"id", ["id"]])
 def test_an_expression_that_is_no_text_is_named_at_once(expression: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"id=.* a JMESPath expression is a str"):
+    with pytest.raises(ConfigurationError, match=r"id=.* give a JMESPath expression, as a str"):
         json_body(id=expression)
 
 
@@ -333,15 +331,18 @@ def test_attributes_of_stream_records_are_what_the_stream_says() -> None:
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"messageAttributes": {"a": CANARY}}, "one of its messageAttributes is a text, where an object is needed."),
-        ({"messageAttributes": {"a": {"binaryValue": CANARY}}}, "if it is meant to be binary, is not in base64."),
-        ({"messageAttributes": {"a": {}}}, "if it is meant to be binary, is not in base64."),
-        ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, where an object is needed."),
-        ({"attributes": CANARY}, "its attributes is a text, where an object is needed."),
-        ({"headers": CANARY}, "its headers are not lists of bytes by name."),
-        ({"headers": [{"a": [CANARY]}]}, "its headers are not lists of bytes by name."),
-        ({"headers": [{"a": CANARY}]}, "its headers are not lists of bytes by name."),
-        ({"headers": 5}, "its headers are not lists of bytes by name."),
+        ({"messageAttributes": {"a": CANARY}}, "one of its messageAttributes is a text, but an object is needed."),
+        (
+            {"messageAttributes": {"a": {"binaryValue": CANARY}}},
+            "has no stringValue, and its binaryValue is not valid base64.",
+        ),
+        ({"messageAttributes": {"a": {}}}, "has no stringValue, and its binaryValue is not valid base64."),
+        ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, but an object is needed."),
+        ({"attributes": CANARY}, "its attributes is a text, but an object is needed."),
+        ({"headers": CANARY}, "one of its headers is not a list of bytes under a name."),
+        ({"headers": [{"a": [CANARY]}]}, "one of its headers is not a list of bytes under a name."),
+        ({"headers": [{"a": CANARY}]}, "one of its headers is not a list of bytes under a name."),
+        ({"headers": 5}, "one of its headers is not a list of bytes under a name."),
     ],
 )
 def test_attributes_that_cannot_be_read_are_refused(part: dict[str, Any], said: str) -> None:
@@ -358,7 +359,7 @@ def test_the_message_id_is_that_of_sqs_and_the_body_is_its_text() -> None:
 
 def test_a_record_without_a_message_id_is_refused() -> None:
     assert refused(sqs_message_id(), {"body": CANARY}) == (
-        "Record (no id): its messageId is missing or null, where a text with something in it is needed."
+        "Record (no id): its messageId is missing or null, but a text that is not empty is needed."
     )
 
 
@@ -382,7 +383,7 @@ def test_the_groups_of_two_queues_are_two_sources() -> None:
 def test_a_record_of_a_standard_queue_has_no_position_though_it_may_have_a_group() -> None:
     record = sqs("x", attributes={"MessageGroupId": "fair"})
     assert refused(fifo_sequence(), record) == (
-        "Record b1: it has no SequenceNumber: a standard queue keeps no order. Use json_body or sqs_message_id."
+        "Record b1: it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
     )
 
 
@@ -393,7 +394,7 @@ def test_a_sequence_number_that_is_not_in_digits_is_refused(number: Any) -> None
 
 @pytest.mark.parametrize("part", [{"eventSourceARN": None}, {"messageId": 5}, {"attributes": {"SequenceNumber": "1"}}])
 def test_a_fifo_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
-    assert "where a text with something in it is needed" in refused(fifo_sequence(), fifo() | part)
+    assert "but a text that is not empty is needed" in refused(fifo_sequence(), fifo() | part)
 
 
 # sns and eventbridge --------------------------------------------------------------------------------------------------
@@ -494,7 +495,7 @@ def test_the_key_of_an_envelope_is_there_to_read() -> None:
 
 def test_what_is_wrong_within_an_envelope_is_told_with_the_records_id() -> None:
     wrapped = sns(json_body(id="no"))
-    assert refused(wrapped, sqs(notification(CANARY))) == "Record b1: its body is no JSON (at character 4)."
+    assert refused(wrapped, sqs(notification(CANARY))) == "Record b1: its body is not valid JSON (at character 4)."
     assert refused(wrapped, sqs(notification(json.dumps({"x": CANARY})))).startswith("Record b1: the id, JMESPath 'no',")
 
 
@@ -630,13 +631,13 @@ def test_an_event_without_an_id_or_a_source_is_refused(name: str, value: Any) ->
 
 @pytest.mark.parametrize("body", [{"id": "A-1", "source": "/orders"}, [structured()], 5])
 def test_a_body_that_is_no_event_is_refused(body: Any) -> None:
-    assert refused(cloudevent(), sqs(body)).startswith("Record b1: it is no CloudEvent: its body has no specversion")
+    assert refused(cloudevent(), sqs(body)).startswith("Record b1: it is not a CloudEvent: its body has no specversion")
 
 
 def test_data_that_cannot_be_read_is_refused() -> None:
-    assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64 is not in base64."
+    assert refused(cloudevent(), sqs(structured(data_base64=CANARY))) == "Record b1: its data_base64 is not valid base64."
     said = binary(ce_id="A-1", ce_source="/orders")
-    assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body is no JSON")
+    assert refused(cloudevent(), sqs(CANARY, messageAttributes=said)).startswith("Record b1: its body is not valid JSON")
     headers = [{"ce_id": [255]}]
     assert "is not in UTF-8" in refused(cloudevent(), kafka("1", headers=headers))
 
@@ -688,7 +689,7 @@ def test_one_item_is_one_source_whatever_the_order_of_its_key() -> None:
 @pytest.mark.parametrize("keys", [None, {}, CANARY, [CANARY], {"pk": {CANARY}}, {"pk": 1, 2: 3}])
 def test_a_change_without_the_key_of_an_item_is_refused(keys: Any) -> None:
     assert refused(dynamodb_stream_position(), change(keys)) == (
-        "Record c4ca4238: its dynamodb.Keys are not the typed key of an item."
+        "Record c4ca4238: its dynamodb.Keys is not the typed key of an item."
     )
 
 

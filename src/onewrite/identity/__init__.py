@@ -1,16 +1,19 @@
-"""From a delivery to a `Message`: which key says that two deliveries are the same message.
+"""From a delivery to a `Message`: the key that tells whether two deliveries are the same message.
 
-An `Identity` takes the raw record of a Lambda event (SQS, Kinesis, DynamoDB Streams, Kafka) and gives a `Message`. Those of
-this package are made by functions; a function of your own is one too. What yields no key raises `InvalidMessage`, which names
-the record's id and what was looked for, never what the record holds: such a record fails, and is never processed unguarded.
+An `Identity` is a function that takes the raw record of a Lambda event (SQS, Kinesis, DynamoDB Streams, Kafka) and returns a
+`Message`. The functions of this package make identities, and you may write your own. If there is no key, an identity raises
+`InvalidMessage`, which names the record's id and what was looked for, but shows nothing of the record's content. Such a
+record fails; it is never processed without a guard.
 
-`Message.attributes` holds the record's user attributes by name (SQS and SNS: text, or bytes where they are binary; Kafka
-headers: bytes) over what the system says of the record: `ApproximateReceiveCount` and its like from SQS, `partitionKey` from
-Kinesis, `userIdentity` from DynamoDB, `key` and `timestamp` from Kafka, and the fields of an envelope that was taken off.
+`Message.attributes` holds the record's user attributes by name: from SQS and SNS as text, or as bytes if they are binary; from
+the headers of Kafka as bytes. It also holds what the system says about the record, unless a user attribute has the same name:
+`ApproximateReceiveCount` and others from SQS, `partitionKey` from Kinesis, `userIdentity` from DynamoDB, `key` and `timestamp`
+from Kafka, and the fields of an envelope that was taken off.
 
-`Message.body` is parsed where the key was read from JSON, else it is as it came: text from SQS, bytes from Kinesis and Kafka.
-Parsed numbers with a fraction are Decimals: nothing is rounded, and DynamoDB takes no floats. MongoDB takes no Decimals:
-`parse_float=float` is for there. What parses the body takes it, so with `eventbridge(json_body(...))` that is `eventbridge`.
+`Message.body` is parsed if the key was read from its JSON. Otherwise it is as it was delivered: text from SQS, bytes from
+Kinesis and Kafka. Parsed numbers with a fraction are Decimals, so that nothing is rounded, and because DynamoDB accepts no
+floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the identity that parses the body. In
+`eventbridge(json_body(...))` that is `eventbridge`.
 """
 
 from onewrite.identity.body import json_body

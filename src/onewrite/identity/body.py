@@ -1,4 +1,4 @@
-"""The key that the producer put into the body."""
+"""Keys that the producer put into the body."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from onewrite.message import Message
 def json_body(
     *, id: str, source: str | None = None, sequence: str | None = None, parse_float: ParseFloat = Decimal
 ) -> Identity:
-    """The key is in the JSON body, and JMESPath expressions say where.
+    """The key is in the JSON body, where JMESPath expressions find it.
 
-    Stable: as stable as what the producer puts there. An order's number survives a redelivery, a producer that sends twice,
-    a redrive from a dead-letter queue, SNS and EventBridge. Not stable: what the producer makes anew each time that it
-    sends, such as the time, or a UUID that it draws within its retry.
+    Stable: as stable as what the producer puts there. An order's number stays the same in a redelivery, in a second message
+    from a producer that sends twice, after a redrive from a dead-letter queue, and through SNS and EventBridge. Not stable:
+    what the producer makes anew each time that it sends, such as the time, or a UUID that it makes for each retry.
 
-    `id` and `source` lead to texts with something in them, `sequence` to an int or such a text. What leads nowhere, or to
-    something else, fails the record. `to_string(...)` makes an id of a number. JMESPath neither compares nor adds Decimals:
-    an expression that has to needs `parse_float=float`.
+    `id` and `source` must find texts that are not empty, and `sequence` an int or such a text. If an expression finds nothing
+    or something else, the record fails. `to_string(...)` makes an id of a number. JMESPath can neither compare nor add
+    Decimals: an expression that does either needs `parse_float=float`.
 
-    On a DynamoDB stream the body is the change: "NewImage.orderId.S". The key of an envelope is there to read, too:
-    `json_body(id="id")` takes EventBridge's own, which stays the same however often that event is delivered.
+    On a DynamoDB stream the body is the change, as in "NewImage.orderId.S". The key of an envelope can be read too:
+    `json_body(id="id")` takes EventBridge's own id, which stays the same however often EventBridge delivers the event.
 
     >>> record = {"messageId": "b1", "body": '{"order": {"no": "o-7"}, "version": 3}'}
     >>> message = json_body(id="order.no", sequence="version")(record)
@@ -64,14 +64,14 @@ class _Expression:
     @classmethod
     def of(cls, name: str, expression: object) -> _Expression:
         if not isinstance(expression, str):
-            raise ConfigurationError(f"{name}={expression!r}: a JMESPath expression is a str.")
+            raise ConfigurationError(f"{name}={expression!r}: give a JMESPath expression, as a str.")
         return cls(f"the {name}, JMESPath {expression!r},", expression, _compiled(name, expression))
 
     def text(self, record: Record, body: object) -> str:
         found = self._find(record, body)
         if isinstance(found, int | float | Decimal) and not isinstance(found, bool):
             raise refusal(
-                record, f"{self.what} is a number, where a text is needed: to_string({self.expression}) makes it one."
+                record, f"{self.what} is a number, but a text is needed: to_string({self.expression}) makes it one."
             )
         return text(record, self.what, found)
 
@@ -89,13 +89,13 @@ class _Expression:
 
 def _compiled(name: str, expression: str) -> Callable[[Any], Any]:
     with installed_by("aws", "json_body"):
-        # Here, because who takes no key out of a body does without it. It comes without types.
+        # Imported here, because the other identities do without it. It has no types.
         import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415
         from jmespath.exceptions import JMESPathError, JMESPathTypeError  # type: ignore[import-untyped]  # noqa: PLC0415
     try:
         search: Callable[[Any], Any] = jmespath.compile(expression).search
-        with suppress(JMESPathTypeError):  # there is no body yet; a function that does not exist shows already
+        with suppress(JMESPathTypeError):  # There is no body yet, but a function that does not exist is found now.
             search(None)
     except JMESPathError as error:
-        raise ConfigurationError(f"{name}={expression!r} is no JMESPath expression: {error}") from error
+        raise ConfigurationError(f"{name}={expression!r} is not a valid JMESPath expression: {error}") from error
     return search

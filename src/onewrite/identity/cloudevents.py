@@ -1,4 +1,4 @@
-"""CloudEvents, in both of their modes."""
+"""CloudEvents, in the structured and in the binary mode."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from onewrite.identity.record import (
 )
 from onewrite.message import Message
 
-# As the bindings to HTTP and Kafka, and to AMQP and JMS have them. There is none to SQS.
+# The prefixes of attributes in the bindings to HTTP, Kafka, AMQP and JMS. There is no binding to SQS.
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")
 
 
 def cloudevent(*, parse_float: ParseFloat = Decimal) -> Identity:
-    """The source and id of a CloudEvent, structured (all in the JSON body) or binary (ce-id or ce_id, and so on, beside it).
+    """The source and the id of a CloudEvent. In structured mode the whole event is the JSON body of the record; in binary mode
+    its attributes are beside the body, as ce-id or ce_id and so on.
 
-    Stable: a producer has to resend an event with its first id, and to give each of its events another one; the key then
-    survives redeliveries, producers that send twice, and redrives. Not stable: with a producer that does not keep to that.
+    Stable: the specification has a producer send an event again with the same id, and give each event its own. Then the key
+    stays the same in redeliveries, when a producer sends twice, and after redrives. Not stable: with a producer that does
+    otherwise.
 
-    `message.id` is made of both, because ids are unique for a source only. The `sequence` extension is text, which is up to
-    the producer to make such that it sorts; with the `sequencetype` Integer it is an int. `message.body` is the data, parsed
-    unless another content type than JSON is declared. `message.attributes` has the event's: "type", "subject", "time".
+    `message.id` is made of both, because an id is unique within its source only. The extension `sequence` is text, which the
+    producer must write so that it sorts; with the `sequencetype` Integer it becomes an int. `message.body` is the data, parsed
+    unless a content type other than JSON is declared. `message.attributes` has the event's own: "type", "subject", "time".
     """
     decode = decoder(parse_float)
 
@@ -48,7 +50,7 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> Identity:
         own_id = text(record, "the CloudEvent's id", event.get("id"))
         return message(
             record,
-            f"{len(source)}:{source}:{own_id}",  # the length keeps ("a:b", "c") and ("a", "b:c") apart
+            f"{len(source)}:{source}:{own_id}",  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
             source=source,
             sequence=_sequence(record, event),
             body=data,
@@ -59,22 +61,22 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> Identity:
 
 
 def _binary_mode(record: Record, attributes: Record) -> dict[str, Any]:
-    """The event's attributes, if they stand beside the body."""
+    """The event's attributes, if they are beside the body."""
     event: dict[str, Any] = {}
     declared: Any = None
     for name, value in attributes.items():
         if prefix := _PREFIX.match(name):
-            event[name[prefix.end() :].lower()] = _said(record, value)
+            event[name[prefix.end() :].lower()] = _decoded(record, value)
         elif _CONTENT_TYPE.fullmatch(name):
-            declared = _said(record, value)
-    # Structured mode may repeat them: the body is then the event, not its data.
+            declared = _decoded(record, value)
+    # In structured mode they may be repeated here, but the body is the whole event then, and not its data.
     if "id" not in event or str(declared).lower().startswith("application/cloudevents"):
         return {}
     return event if declared is None else {**event, "datacontenttype": declared}
 
 
-def _said(record: Record, value: Any) -> Any:
-    """Kafka's headers are bytes."""
+def _decoded(record: Record, value: Any) -> Any:
+    """An attribute as text. Only Kafka's headers are bytes."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -87,14 +89,14 @@ def _said(record: Record, value: Any) -> Any:
 def _structured_mode(record: Record, decode: Decode) -> tuple[dict[str, Any], Any]:
     body = parsed(record, decode)
     if not isinstance(body, dict) or "specversion" not in body:
-        raise refusal(record, "it is no CloudEvent: its body has no specversion, and it has no attribute ce-id.")
+        raise refusal(record, "it is not a CloudEvent: its body has no specversion, and it has no attribute ce-id.")
     event = cast("dict[str, Any]", body).copy()
     data, encoded = event.pop("data", None), event.pop("data_base64", None)
     return event, data if encoded is None else binary(record, "its data_base64", encoded)
 
 
 def _data(record: Record, event: Record, decode: Decode) -> Any:
-    """The body of binary mode. Without a content type it is JSON, as it is in structured mode."""
+    """The body in binary mode. Without a content type it is taken for JSON, as in structured mode."""
     declared = str(event.get("datacontenttype", "application/json"))
     media = declared.partition(";")[0].strip().lower()
     data = payload(record)
@@ -109,5 +111,5 @@ def _sequence(record: Record, event: Record) -> int | str | None:
     if event.get("sequencetype") != "Integer":
         return sequence
     if not _INTEGER.fullmatch(sequence):
-        raise refusal(record, "the CloudEvent's sequence is not in digits, and its sequencetype is Integer.")
+        raise refusal(record, "the CloudEvent's sequence is not made of digits, although its sequencetype is Integer.")
     return int(sequence)

@@ -1,4 +1,4 @@
-"""Envelopes around a message, which an inner identity need not know of."""
+"""Takes off the envelopes of SNS and EventBridge, so that the identity inside need not know of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity.record import Decode, Identity, ParseFloat, Record, decoder, kind, parsed, part, refusal
 from onewrite.message import Message
 
-_SAID = frozenset({"MessageId", "TopicArn", "Subject", "Timestamp"})  # not the link by which anybody may unsubscribe
+# What `message.attributes` keeps of the envelope of SNS. UnsubscribeURL is left out: whoever has it can end the subscription.
+_KEPT_FIELDS = frozenset({"MessageId", "TopicArn", "Subject", "Timestamp"})
 
 
 def sns(inner: Identity) -> Identity:
-    """Takes off the envelope of SNS. Raw delivery, which has none, goes to `inner` as it is.
+    """Takes off the envelope of SNS. A record of raw delivery, which has no envelope, goes to `inner` unchanged.
 
-    `inner` sees the record with the published message for its body, and with the attributes published along. The topic's
-    own "MessageId" is in `message.attributes`.
+    `inner` is given the record with the published message as its body, and with the published attributes. The topic's own
+    "MessageId" is in `message.attributes`.
 
-    Stable: as the key of `inner` is. What a producer puts into the body survives a topic that delivers it twice. Not stable:
-    `sqs_message_id()` for `inner`, the id of the queue's message, of which such a topic makes two.
+    Stable: as stable as the key of `inner`. What a producer puts into the body stays the same if a topic delivers it twice.
+    Not stable: with `sqs_message_id()` for `inner`, because such a topic makes two messages with two ids.
     """
     _check("sns", inner)
     decode = decoder(float)
@@ -29,8 +30,8 @@ def sns(inner: Identity) -> Identity:
         is_one = envelope.get("Type") == "Notification" and envelope.keys() >= {"MessageId", "TopicArn"}
         if not is_one or not isinstance(envelope.get("Message"), str):
             return inner(record)
-        said = {name: value for name, value in envelope.items() if name in _SAID}
-        opened = _opened(record, envelope["Message"], said)
+        kept = {name: value for name, value in envelope.items() if name in _KEPT_FIELDS}
+        opened = _opened(record, envelope["Message"], kept)
         published = envelope.get("MessageAttributes")
         if published:
             opened["messageAttributes"] = {**part(record, "messageAttributes"), **_as_in_sqs(record, published)}
@@ -40,13 +41,13 @@ def sns(inner: Identity) -> Identity:
 
 
 def eventbridge(inner: Identity, *, parse_float: ParseFloat = Decimal) -> Identity:
-    """Takes off the envelope of EventBridge. A body without one (a rule may send `$.detail` alone) goes to `inner` as it is.
+    """Takes off the envelope of EventBridge. A record without one goes to `inner` unchanged; a rule may send `$.detail` alone.
 
-    `inner` sees the record with the event's detail, parsed, for its body. The rest of the event is in `message.attributes`:
-    "detail-type", "source", "id", "time".
+    `inner` is given the record with the parsed detail of the event as its body. The rest of the event is in
+    `message.attributes`: "detail-type", "source", "id", "time".
 
-    Stable: as the key of `inner` is. What a producer puts into the detail survives a rule that delivers it twice. Not stable:
-    `sqs_message_id()` for `inner`, the id of the queue's message, of which such a rule makes two.
+    Stable: as stable as the key of `inner`. What a producer puts into the detail stays the same if a rule delivers it twice.
+    Not stable: with `sqs_message_id()` for `inner`, because such a rule makes two messages with two ids.
     """
     _check("eventbridge", inner)
     decode = decoder(parse_float)
@@ -55,8 +56,8 @@ def eventbridge(inner: Identity, *, parse_float: ParseFloat = Decimal) -> Identi
         event = _unwrapped(record, decode)
         if not event.keys() >= {"detail-type", "source", "id"} or not isinstance(event.get("detail"), dict):
             return inner(record)
-        said = {name: value for name, value in event.items() if name != "detail"}
-        return inner(_opened(record, event["detail"], said))
+        kept = {name: value for name, value in event.items() if name != "detail"}
+        return inner(_opened(record, event["detail"], kept))
 
     return identify
 
@@ -64,26 +65,26 @@ def eventbridge(inner: Identity, *, parse_float: ParseFloat = Decimal) -> Identi
 def _check(name: str, inner: object) -> None:
     if not callable(inner):
         raise ConfigurationError(
-            f"{name}({inner!r}): what is within the envelope needs an identity, such as json_body(...)."
+            f"{name}({inner!r}): give an identity for the message inside the envelope, such as json_body(...)."
         )
 
 
 def _unwrapped(record: Record, decode: Decode) -> dict[str, Any]:
-    """The body, if it is a JSON object, as each envelope is."""
+    """The body if it is a JSON object, as every envelope is; otherwise an empty one."""
     try:
         body = parsed(record, decode)
-    except InvalidMessage:  # raw delivery carries anything: what is wrong with it, if it is, `inner` will say
+    except InvalidMessage:  # A body without an envelope may be anything, and `inner` decides about it.
         return {}
     return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
 
 
-def _opened(record: Record, body: Any, said: Record) -> dict[str, Any]:
-    # What the queue says of the record goes first: no envelope passes off a SequenceNumber of its own.
-    return {**record, "body": body, "attributes": {**said, **part(record, "attributes")}}
+def _opened(record: Record, body: Any, kept: Record) -> dict[str, Any]:
+    # The queue's attributes replace those of the envelope, whose author must not be able to set a SequenceNumber.
+    return {**record, "body": body, "attributes": {**kept, **part(record, "attributes")}}
 
 
 def _as_in_sqs(record: Record, published: Any) -> dict[str, Any]:
-    """The attributes of SNS in the form that those of an SQS record have."""
+    """The attributes of SNS in the form of those of an SQS record."""
     try:
         return {
             name: {"binaryValue" if value["Type"] == "Binary" else "stringValue": value["Value"]}

@@ -1,4 +1,4 @@
-"""The keys that the transport gives a record: the id of a message, the position in a queue or a stream."""
+"""Keys that the transport gives a record: the id of a message, or the position in a queue or a stream."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from onewrite.errors import ConfigurationError
 from onewrite.identity.record import Identity, Record, field, kind, message, part, payload, refusal, text
 from onewrite.message import Message, sortable
 
-_DIGITS = re.compile("[0-9]{1,129}")  # Kinesis has the longest, of 129 digits at most
+_DIGITS = re.compile("[0-9]{1,129}")  # The longest numbers are those of Kinesis, with up to 129 digits.
 
 
 def sqs_message_id() -> Identity:
     """SQS's own messageId.
 
-    Stable: across the redeliveries of one message, for as long as the queue keeps it. Not stable: a producer that sends
-    twice makes two messages with two ids, and a redrive from a dead-letter queue sends a new message with a new id. Where
-    either can happen, take a key of the business with `json_body`.
+    Stable: in all deliveries of one message, for as long as the queue keeps it. Not stable: a producer that sends twice makes
+    two messages with two ids, and a redrive from a dead-letter queue sends a new message with a new id. If either can happen,
+    read a business key with `json_body`.
     """
 
     def identify(record: Record) -> Message:
@@ -29,12 +29,13 @@ def sqs_message_id() -> Identity:
 
 
 def fifo_sequence() -> Identity:
-    """The position in a FIFO queue: queue and message group for the source, the SequenceNumber as sortable text.
+    """The position in a FIFO queue. The source is the queue and the message group, the sequence is the SequenceNumber as
+    sortable text.
 
-    Stable: across the redeliveries of one message. Not stable: a producer that sends again after the five minutes in which
-    the queue knows a deduplication id gets a new number, and so does a redrive from a dead-letter queue. That copy is above
-    every mark: it is applied, and once more if it had been before. Where this matters, take a key of the business with
-    `json_body`; a message that went to the dead-letter queue has lost its place in the group anyway.
+    Stable: in all deliveries of one message. Not stable: a producer that sends again after the five minutes for which the
+    queue remembers a deduplication id gets a new number, and so does a redrive from a dead-letter queue. The new number is
+    higher than every mark, so that copy is applied, even if the first one was. If this matters, read a business key with
+    `json_body`; a message that was in the dead-letter queue has lost its place in its group anyway.
     """
 
     def identify(record: Record) -> Message:
@@ -42,10 +43,10 @@ def fifo_sequence() -> Identity:
         attributes = part(record, "attributes")
         if "SequenceNumber" not in attributes:
             raise refusal(
-                record, "it has no SequenceNumber: a standard queue keeps no order. Use json_body or sqs_message_id."
+                record, "it has no SequenceNumber, because a standard queue keeps no order. Use json_body or sqs_message_id."
             )
         group = text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
-        # The numbers of two queues do not compare. A queue's ARN has no slash, a group may have.
+        # The numbers of two queues cannot be compared. An ARN of a queue contains no slash, so that no two sources are equal.
         source = f"{_arn(record)}/{group}"
         return message(
             record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]), body=payload(record)
@@ -55,11 +56,11 @@ def fifo_sequence() -> Identity:
 
 
 def kinesis_position() -> Identity:
-    """The position in a Kinesis stream: stream and shard for the source, the sequence number as sortable text.
+    """The position in a Kinesis stream. The source is the stream and the shard, the sequence is the number as sortable text.
 
-    Stable: however often the stream is read. Not stable: a producer that puts a record again, be it after a time-out, puts
-    a second record with a number of its own. After a resharding a partition key goes on in another shard: another source.
-    The body is bytes; where they are JSON, `json.loads(message.body)`.
+    Stable: however often the stream is read. Not stable: a producer that puts a record again, for example after a time-out,
+    makes a second record with its own number. After a resharding the records of a partition key are in another shard, which
+    is another source. The body is bytes; if they are JSON, use `json.loads(message.body)`.
     """
 
     def identify(record: Record) -> Message:
@@ -74,13 +75,14 @@ def kinesis_position() -> Identity:
 
 
 def dynamodb_stream_position() -> Identity:
-    """The position in a DynamoDB stream: stream and changed item for the source, the SequenceNumber as sortable text.
+    """The position in a DynamoDB stream. The source is the stream and the changed item, the sequence is the SequenceNumber as
+    sortable text.
 
-    Stable: however often the stream is read. Not stable: a writer that writes twice makes two changes, and each replica of
-    a global table has a stream that numbers a change anew.
+    Stable: however often the stream is read. Not stable: a writer that writes twice makes two changes, and each replica of a
+    global table has its own stream with its own numbers.
 
-    Order holds for each item, and a record does not say its shard. So the source is the item, by a digest of its key. The
-    body is the change: `eventName`, `Keys`, `NewImage` and what else there is, as DynamoDB's typed values.
+    The changes of one item are in order, and a record does not say in which shard it is. So the source is the item, by a
+    digest of its key. The body is the change: `eventName`, `Keys`, `NewImage` and so on, with DynamoDB's typed values.
     """
 
     def identify(record: Record) -> Message:
@@ -95,22 +97,22 @@ def dynamodb_stream_position() -> Identity:
 
 
 def kafka_position(*, cluster: str = "") -> Identity:
-    """The position in Kafka: topic and partition for the source, the offset for the sequence.
+    """The position in Kafka. The source is the topic and the partition, the sequence is the offset.
 
     Stable: however often the topic is read. Not stable: a producer that is not idempotent may write a record twice, at two
-    offsets. And another cluster, or a topic that was deleted and made again, counts from 0 again, so that a mark takes its
-    records for old ones: give each a `cluster` of its own.
+    offsets. Another cluster, or a topic that was deleted and created again, counts from 0 again, so that its records seem to
+    be old ones: give each of them its own `cluster`.
 
-    The body is bytes, or None where a record has no value; the record's key is `message.attributes["key"]`.
+    The body is bytes, or None if the record has no value. The record's key is `message.attributes["key"]`.
     """
     if not isinstance(cast("object", cluster), str):
-        raise ConfigurationError(f"kafka_position(cluster={cluster!r}): name the cluster with a str.")
+        raise ConfigurationError(f"kafka_position(cluster={cluster!r}): give the cluster's name, as a str.")
     prefix = f"{cluster}/" if cluster else ""
 
     def identify(record: Record) -> Message:
         topic = text(record, "its topic", field(record, "topic"))
         partition, offset = _int(record, "partition"), _int(record, "offset")
-        source = f"{prefix}{topic}-{partition}"  # no topic has a slash in its name
+        source = f"{prefix}{topic}-{partition}"  # The name of a topic contains no slash.
         return message(record, f"{source}@{offset}", source=source, sequence=offset, body=payload(record))
 
     return identify
@@ -122,19 +124,19 @@ def _arn(record: Record) -> str:
 
 def _sortable(record: Record, number: object) -> str:
     if not isinstance(number, str) or not _DIGITS.fullmatch(number):
-        raise refusal(record, f"its sequence number is {kind(number)}, where a text of digits is needed.")
+        raise refusal(record, f"its sequence number is {kind(number)}, but a text of digits is needed.")
     return sortable(int(number))
 
 
 def _int(record: Record, name: str) -> int:
     value = record.get(name)
     if type(value) is not int:
-        raise refusal(record, f"its {name} is {kind(value)}, where an integer is needed.")
+        raise refusal(record, f"its {name} is {kind(value)}, but an integer is needed.")
     return value
 
 
 def _digest(record: Record, keys: object) -> str:
-    """Of an item's key, the same for the same key: in the entity's ledger it is short, and in errors it shows nothing."""
+    """A digest of an item's key. It is short, because ledgers store it, and it shows nothing of the key in errors."""
     if isinstance(keys, dict) and keys:
         try:
             canonical = json.dumps(keys, sort_keys=True)
@@ -142,4 +144,4 @@ def _digest(record: Record, keys: object) -> str:
             pass
         else:
             return blake2b(canonical.encode(), digest_size=16).hexdigest()
-    raise refusal(record, "its dynamodb.Keys are not the typed key of an item.")
+    raise refusal(record, "its dynamodb.Keys is not the typed key of an item.")

@@ -1,6 +1,6 @@
-"""What can be read from a raw record. Whatever is not as it should be is an `InvalidMessage` that shows no content.
+"""Reads the parts of a raw record. Anything missing or malformed raises an `InvalidMessage` that shows no content.
 
-Such an error is never raised inside an `except`: it would carry the first error along, and that one what it choked on.
+None of these errors is raised inside an `except` block. It would carry the first error with it, and that may quote content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Decode: TypeAlias = Callable[[str], Any]
 
 
 def record_id(record: Record) -> str:
-    """What errors and logs call a record: its messageId, its eventID, or topic-partition@offset."""
+    """The name of a record in errors and logs: its messageId, its eventID, or topic-partition@offset."""
     if isinstance(cast("object", record), Mapping):
         for name in ("messageId", "eventID"):
             known = record.get(name)
@@ -38,7 +38,7 @@ def refusal(record: Record, why: str) -> InvalidMessage:
 
 
 def message(record: Record, key: str, *, body: Any, attributes: Mapping[str, Any] | None = None, **position: Any) -> Message:
-    """A `Message`, or an error that names the record."""
+    """A `Message` with this key, or an error that names the record."""
     attributes = attributes_of(record) if attributes is None else attributes
     try:
         return Message(key, body=body, attributes=attributes, **position)
@@ -49,23 +49,23 @@ def message(record: Record, key: str, *, body: Any, attributes: Mapping[str, Any
 
 def field(record: Record, name: str) -> Any:
     if not isinstance(cast("object", record), Mapping):
-        raise refusal(record, f"it is {kind(record)}, where the raw record of a Lambda event is needed.")
+        raise refusal(record, f"it is {kind(record)}, but the raw record of a Lambda event is needed.")
     return record.get(name)
 
 
 def part(record: Record, name: str) -> Record:
-    """A mapping within the record. One that is not there is empty."""
+    """A mapping in the record. If it is missing, an empty one."""
     found = field(record, name)
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise refusal(record, f"its {name} is {kind(found)}, where an object is needed.")
+        raise refusal(record, f"its {name} is {kind(found)}, but an object is needed.")
     return cast("Record", found)
 
 
 def text(record: Record, what: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise refusal(record, f"{what} is {kind(value)}, where a text with something in it is needed.")
+        raise refusal(record, f"{what} is {kind(value)}, but a text that is not empty is needed.")
     return value
 
 
@@ -74,11 +74,11 @@ def binary(record: Record, what: str, value: object) -> bytes:
         return a2b_base64(cast("str", value), strict_mode=True)
     except (TypeError, ValueError):
         pass
-    raise refusal(record, f"{what} is not in base64.")
+    raise refusal(record, f"{what} is not valid base64.")
 
 
 def kind(value: object) -> str:
-    """A value's type in the words of JSON, for errors: they show no values."""
+    """What JSON calls a value of this type. Errors show this instead of the value."""
     match value:
         case None:
             return "missing or null"
@@ -97,7 +97,7 @@ def kind(value: object) -> str:
 
 
 def payload(record: Record) -> Any:
-    """The body as it came: text from SQS, bytes from Kinesis and Kafka, and what an envelope left of it."""
+    """The body as it was delivered, or as the envelope that was taken off left it: text from SQS, bytes from Kinesis and Kafka."""
     body = field(record, "body")
     if body is not None:
         return body
@@ -110,16 +110,16 @@ def payload(record: Record) -> Any:
 
 
 def decoder(parse_float: ParseFloat) -> Decode:
-    """Made once, because `json.loads` with options makes one each time."""
+    """A JSON decoder, to be kept: `json.loads` with these options would make a new one for each record."""
     return json.JSONDecoder(parse_float=parse_float, parse_constant=_refuse_constant).decode
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # Python would read NaN and Infinity, which are no JSON
+    raise ValueError(name)  # Python accepts NaN and Infinity, which JSON does not have.
 
 
 def parsed(record: Record, decode: Decode) -> Any:
-    """The body, out of its JSON; an envelope may have done it already."""
+    """The body, parsed from JSON, unless taking off an envelope has done that already."""
     body = payload(record)
     if body is None:
         raise refusal(record, "it has no body.")
@@ -129,11 +129,11 @@ def parsed(record: Record, decode: Decode) -> Any:
         return decode(body if isinstance(body, str) else body.decode())
     except Exception as error:
         problem = f"at character {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
-    raise refusal(record, f"its body is no JSON ({problem}).")
+    raise refusal(record, f"its body is not valid JSON ({problem}).")
 
 
 def attributes_of(record: Record) -> dict[str, Any]:
-    """The user's attributes over the system's."""
+    """The attributes of the system, and those of the user, which replace them if the names are equal."""
     found = _system(record)
     found.update(part(record, "attributes"))
     headers = record.get("headers")
@@ -157,17 +157,19 @@ def _system(record: Record) -> dict[str, Any]:
 
 def _headers(record: Record, headers: Any) -> dict[str, bytes]:
     try:
-        # Kafka's bytes come as Java has them, with a sign. Of two headers with one name, the last one stands.
+        # Java's bytes have a sign. If two headers have the same name, the last one is taken.
         return {name: bytes([byte % 256 for byte in value]) for header in headers for name, value in header.items()}
     except (AttributeError, TypeError, ValueError):
         pass
-    raise refusal(record, "its headers are not lists of bytes by name.")
+    raise refusal(record, "one of its headers is not a list of bytes under a name.")
 
 
 def _attribute(record: Record, value: Any) -> str | bytes:
     if isinstance(value, Mapping):
         attribute = cast("Record", value)
-        if isinstance(said := attribute.get("stringValue"), str):
-            return said
-        return binary(record, "one of its messageAttributes, if it is meant to be binary,", attribute.get("binaryValue"))
-    raise refusal(record, f"one of its messageAttributes is {kind(value)}, where an object is needed.")
+        if isinstance(string := attribute.get("stringValue"), str):
+            return string
+        return binary(
+            record, "one of its messageAttributes has no stringValue, and its binaryValue", attribute.get("binaryValue")
+        )
+    raise refusal(record, f"one of its messageAttributes is {kind(value)}, but an object is needed.")
