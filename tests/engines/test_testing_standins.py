@@ -13,9 +13,10 @@ from botocore.handlers import generate_idempotent_uuid
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import plain
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
-from onewrite.testing.standins.moto_values import size
 
 REFUSED = "ValidationException"
 NOT_MET = "ConditionalCheckFailedException"
@@ -155,7 +156,7 @@ ON_AWS = {
 
 
 OF_EACH_TYPE: list[dict[str, Any]] = [
-    {"N": "-12.5"},
+    *[{"N": number} for number in ("0", "7", "-12.5", "1.5", "100.5", "2000", "1E20", "1" * 38, "-" + "1" * 38)],
     {"L": [{"BOOL": True}, {"NULL": True}]},
     {"M": {"k": {"NS": ["1", "200"]}}},
     {"B": b"abc"},
@@ -259,9 +260,22 @@ def sends_no_token(client: Any) -> None:
 
 
 @pytest.mark.parametrize("too_much", [0, 1])
-def test_what_is_put_may_have_400_kb(dynamodb: Any, too_much: int) -> None:
+def test_what_is_updated_may_have_400_kb(moto: Any, too_much: int) -> None:
+    item, rest = _item_and_rest(too_much)
+    moto.put_item(TableName="things", Item=item)
+    found = update(moto, Case({}, "SET v=:v", values={":v": rest}, returns="NONE"))
+    assert found == ((REFUSED, "Item size to update has exceeded the maximum allowed size") if too_much else item_of(moto))
+
+
+def _item_and_rest(too_much: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """An item with an empty `v`, and what `v` must be so that the item has 400 KB and some bytes too much."""
     item: dict[str, Any] = {"id": {"S": "a"}, **{f"v{n}": value for n, value in enumerate(OF_EACH_TYPE)}, "v": {"S": ""}}
-    item["v"] = {"S": "x" * (409_600 - size(item) + too_much)}
+    return item, {"S": "x" * (409_600 - item_size(plain(item)) + too_much)}
+
+
+@pytest.mark.parametrize("too_much", [0, 1])
+def test_what_is_put_may_have_400_kb(dynamodb: Any, too_much: int) -> None:
+    item, item["v"] = _item_and_rest(too_much)
     write = {"Put": {"TableName": "things", "Item": item}}
     if not too_much:
         dynamodb.put_item(TableName="things", Item=item)

@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError
 from onewrite.dynamodb.attempt import Attempt, new_attempt
 from onewrite.dynamodb.layout import belongs, lookup, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.values import Convert, plain, sendable, size, typed, typed_value
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.values import Convert, plain, sendable, typed, typed_value
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, check_awaited
@@ -23,7 +24,6 @@ from onewrite.watch import Watch
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-_LARGEST_ITEM = 400 * 1024
 
 Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Convert], Call]
 
@@ -160,7 +160,7 @@ class Flows:
     def _too_large(self, item: Entity | None) -> EntityTooLarge:
         sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
         return EntityTooLarge(
-            f"The entity would exceed DynamoDB's {_LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
+            f"The entity would exceed DynamoDB's {LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
             f"further message that adds to it. {self._ledger.remedy}"
         )
 
@@ -208,12 +208,13 @@ def _roughly(name: str, value: Any) -> int:
     """The approximate size of an attribute in bytes: one member of a set stands for all of them."""
     if isinstance(value, AbstractSet):
         members = cast("AbstractSet[Any]", value)
-        return len(name) + len(members) * size(next(iter(members)))
-    return len(name) + size(value)
+        return len(name) + len(members) * value_size(next(iter(members)))
+    return len(name) + value_size(value)
 
 
 def _sizes(item: Entity, entity: Entity) -> str:
-    return f"it has {size(item)} now, {size(item) - size(entity)} of them its ledger's and {size(entity)} the caller's own"
+    total, own = item_size(item), item_size(entity)
+    return f"it has {total} now, {total - own} of them its ledger's and {own} the caller's own"
 
 
 def _code(error: ClientError) -> str:

@@ -108,25 +108,3 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def raw(binary: Binary) -> bytes:
     return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
-
-
-def size(value: Any) -> int:
-    """Bytes as DynamoDB counts them: names and values in UTF-8, and three bytes more for each list and map."""
-    match value:
-        case dict():
-            members = cast("dict[str, Any]", value)
-            return 3 + sum([1 + len(name.encode()) + size(member) for name, member in members.items()])
-        case list():
-            return 3 + sum([1 + size(member) for member in cast("list[Any]", value)])
-        case AbstractSet():
-            return sum([size(member) for member in cast("AbstractSet[Any]", value)])
-        case str():
-            return len(value.encode())
-        case bytes() | bytearray():
-            return len(value)
-        case Binary():
-            return len(raw(value))
-        case Decimal() | int() if not isinstance(value, bool):
-            return len(str(value)) // 2 + 2  # two digits a byte, one for the exponent
-        case _:
-            return 1

@@ -34,6 +34,7 @@ from onewrite.mongodb.request import (
     keeps_text,
 )
 from onewrite.mongodb.verdict import (
+    LARGEST_DOCUMENT,
     is_of_entity,
     is_too_large,
     may_be_ledger,
@@ -48,7 +49,6 @@ Durability = Literal["majority", "acknowledged"]
 
 # Each round after the second answers a concurrent delete.
 _ROUNDS = 6
-LARGEST_DOCUMENT = 16 * 1024 * 1024
 _LOOK_OPTIONS = ("session", "collation", "comment")
 
 

@@ -12,6 +12,7 @@ from onewrite.message import Message
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.outcome import Outcome, Rejected
 
+LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
 _TOO_LARGE = frozenset({10334, 17419, 17420})
 # Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.

@@ -33,6 +33,7 @@ from mongomock.database import Database
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 from pymongo.results import UpdateResult
 
+from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.mongomock_update import (
     check_types,
@@ -46,7 +47,6 @@ from onewrite.testing.standins.mongomock_update import (
 
 Document: TypeAlias = Mapping[str, Any]
 
-LARGEST_DOCUMENT = 16 * 1024 * 1024
 _REMEDY = "Run this test on mongod()"
 _IGNORED = ("array_filters", "collation", "hint", "let")
 

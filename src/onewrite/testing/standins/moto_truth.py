@@ -40,7 +40,7 @@ from moto.dynamodb.responses import DynamoHandler
 from onewrite.dynamodb.expression import read_update
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.moto_conditions import comparisons
-from onewrite.testing.standins.moto_values import EXACT, LARGEST_ITEM, Refused, check_request, number, size
+from onewrite.testing.standins.moto_values import EXACT, Refused, check_request, is_too_large, number
 
 Patch: TypeAlias = tuple[Any, str, Callable[..., Any]]
 
@@ -186,7 +186,7 @@ def _check_stored(item: Any) -> None:
             _settle_numbers(value)
     except Refused as error:
         raise MockValidationException(str(error)) from error
-    if size({name: _typed(value) for name, value in item.attrs.items()}) > LARGEST_ITEM:
+    if is_too_large({name: _typed(value) for name, value in item.attrs.items()}):
         raise MockValidationException("Item size to update has exceeded the maximum allowed size")
 
 

@@ -8,11 +8,11 @@ from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.dynamodb.expression import LONGEST_EXPRESSION, check_limits
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.errors import InvalidUpdate
 
 Value: TypeAlias = dict[str, Any]  # {"S": "text"}: DynamoDB's typed form
 
-LARGEST_ITEM = 400 * 1024
 _LONGEST_PLACEHOLDER = 255
 _MOST_OPERANDS_OF_IN = 100
 _MOST_DIGITS = 38
@@ -51,7 +51,7 @@ def check_request(body: Mapping[str, Any]) -> None:
         if item := operation.get("Item"):
             for value in item.values():
                 check_value(value)
-            if size(item) > LARGEST_ITEM:
+            if is_too_large(item):
                 raise Refused("Item size has exceeded the maximum allowed size")
 
 
@@ -157,25 +157,25 @@ def number(text: str) -> str:
     return f"{value:f}"
 
 
-def size(item: Mapping[str, Value]) -> int:
-    """Bytes of an item, with its attributes' names."""
-    return sum(len(name.encode()) + _size_of(*next(iter(value.items()))) for name, value in item.items())
+def is_too_large(item: Mapping[str, Value]) -> bool:
+    return item_size({name: _plain(value) for name, value in item.items()}) > LARGEST_ITEM
 
 
-def _size_of(kind: str, held: Any) -> int:
+def _plain(value: Value) -> Any:
+    """boto3 converts values too, but refuses a number whose text has more than 38 digits, of which the last are zeros."""
+    ((kind, held),) = value.items()
     match kind:
-        case "S":
-            return len(held.encode())
-        case "B":
-            return len(held)
         case "N":
-            digits = len(Decimal(held).normalize(EXACT).as_tuple().digits)
-            return (digits + 1) // 2 + 1 + int(held.startswith("-"))
-        case "SS" | "NS" | "BS":
-            return sum(_size_of(kind[0], member) for member in held)
+            return Decimal(held)
+        case "NS":
+            return frozenset(map(Decimal, held))
+        case "SS" | "BS":
+            return frozenset(held)
         case "L":
-            return 3 + sum(1 + _size_of(*next(iter(member.items()))) for member in held)
+            return [_plain(member) for member in held]
         case "M":
-            return 3 + sum(1 + len(name.encode()) + _size_of(*next(iter(m.items()))) for name, m in held.items())
+            return {name: _plain(member) for name, member in held.items()}
+        case "NULL":
+            return None
         case _:
-            return 1
+            return held
