@@ -116,7 +116,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
             "attempt": 3,
             "error": "ValueError",
             "reason": None,
-            "where": f"test_aws_lambda_report.py:{raised} outcomes",
+            "where": f"test_batch_report.py:{raised} outcomes",
         },
         {"record": "id-g1", "message": "g1", "attempt": 1, "error": "Deferred", "reason": None, "where": None},
     ]
@@ -330,7 +330,7 @@ def test_a_hook_that_fails_is_logged_and_fails_no_record(error: BaseException, l
         raise error
 
     assert identifiers(sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1"]))) == []
-    assert f"outcomes: on_outcome raised {type(error).__name__} at test_aws_lambda_report.py:" in lines[0].getMessage()
+    assert f"outcomes: on_outcome raised {type(error).__name__} at test_batch_report.py:" in lines[0].getMessage()
 
 
 def test_an_exit_leaves_through_the_hook() -> None:
