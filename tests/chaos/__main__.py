@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from onewrite.testing.servers.process import _spawner
 from tests.chaos.report import table, verdict
 from tests.chaos.rounds import ROUND_SECONDS, Result, play
 from tests.chaos.stages import STAGES, ControlStage
@@ -79,6 +80,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _end_in_order() -> None:
     """Ctrl-C and SIGTERM remove what was started; a second one must not disturb that."""
+    # The thread that starts servers is made now: interrupted at that moment, it would be waited for without end at the exit.
+    _spawner.submit(int).result()
 
     def interrupt(number: int, frame: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):

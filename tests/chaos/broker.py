@@ -29,6 +29,7 @@ _PROCESSES.set_forkserver_preload(["tests.chaos.worker"])
 
 OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
 WORKERS = 10
+_START_SECONDS = 60.0
 _VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
 _ATTACKS_A_SECOND = 1.5
 _TWIN, _AGAIN = 0.15, 0.15  # how often a message goes to two workers at once, and how often a settled one comes again
@@ -76,6 +77,11 @@ class Broker:
         try:
             for _ in range(WORKERS):
                 self._hire()
+            while not all(worker.idle for worker in self._workers.values()):
+                if not (speaking := self._speaking(_START_SECONDS)):
+                    raise RuntimeError(f"a worker is not ready after {_START_SECONDS:.0f} s")
+                for pipe in speaking:
+                    self._hear(pipe)
         except BaseException:
             self._dismiss()
             raise
@@ -118,9 +124,12 @@ class Broker:
                 break
             self._give(worker, letter)
         end = min(until, self._due[0][0]) if self._due else until
-        for pipe in wait([*self._workers], max(0.0, min(end - time.monotonic(), 0.5))):
-            assert isinstance(pipe, Connection)
+        for pipe in self._speaking(max(0.0, min(end - time.monotonic(), 0.5))):
             self._hear(pipe)
+
+    def _speaking(self, seconds: float) -> list[Connection]:
+        """The pipes of the workers that have something to say, or are dead."""
+        return [pipe for pipe in wait([*self._workers], seconds) if isinstance(pipe, Connection)]
 
     def _next(self, *, fresh: bool) -> Letter | None:
         letter = self._traffic.fresh(self._random) if fresh and (not self._waiting or self._random.random() < 0.5) else None

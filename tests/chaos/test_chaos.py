@@ -1,0 +1,172 @@
+"""The count must be right, and the report must say what was counted, before a run says anything."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.chaos import __main__ as command
+from tests.chaos.report import table, verdict
+from tests.chaos.rounds import WRONG, Result
+from tests.chaos.stages import ControlStage
+from tests.chaos.traffic import ENTITIES, LEDGERS, SOURCES, Letter, Traffic
+
+CHOICE = random.Random(1)
+each_ledger = pytest.mark.parametrize("ledger", LEDGERS)
+
+
+def delivered(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Traffic, str, list[str]]:
+    """Traffic whose first source has issued `count` messages, its entity, and the ids of them."""
+    traffic = Traffic("t", [ledger], largest=count)
+    lane = next(iter(traffic.lanes.values()))
+    letters = [lane.issue() for _ in range(count)]
+    if settled:
+        for letter in letters:
+            traffic.settle(letter)
+    return traffic, lane.entity, [letter.message.id for letter in letters]
+
+
+# ---------------------------------------------------------------- traffic
+
+
+@each_ledger
+def test_an_entity_that_has_each_effect_once_is_undamaged(ledger: str) -> None:
+    traffic, entity, ids = delivered(ledger)
+    assert traffic.damage(entity, 3, ids) == ([], [], [])
+
+
+@each_ledger
+def test_a_settled_message_without_an_effect_is_lost(ledger: str) -> None:
+    traffic, entity, ids = delivered(ledger)
+    assert traffic.damage(entity, 2, [ids[0], ids[2]]).lost == [ids[1]]
+
+
+@each_ledger
+def test_a_message_that_was_never_settled_is_not_lost(ledger: str) -> None:
+    traffic, entity, ids = delivered(ledger, settled=False)
+    assert traffic.damage(entity, 0, []).lost == []
+    assert traffic.unsettled == len(ids)
+
+
+@each_ledger
+def test_a_message_with_two_effects_is_doubled(ledger: str) -> None:
+    traffic, entity, ids = delivered(ledger)
+    assert traffic.damage(entity, 4, [*ids, ids[2]]).doubled == [ids[2]]
+
+
+@pytest.mark.parametrize(("n", "lost", "doubled"), [(2, 1, 0), (4, 0, 1)])
+def test_a_counter_that_disagrees_with_the_list_is_a_loss_or_a_double(n: int, lost: int, doubled: int) -> None:
+    traffic, entity, ids = delivered("SeenIds")
+    damage = traffic.damage(entity, n, ids)
+    assert (len(damage.lost), len(damage.doubled)) == (lost, doubled)
+
+
+@pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("HighWaterMark", 1), ("InSequence", 1)])
+def test_an_effect_after_a_later_one_is_out_of_order_where_the_ledger_keeps_an_order(ledger: str, late: int) -> None:
+    traffic, entity, ids = delivered(ledger)
+    assert len(traffic.damage(entity, 3, [ids[0], ids[2], ids[1]]).disordered) == late
+
+
+def test_a_message_has_no_effect_on_another_entity() -> None:
+    traffic, entity, ids = delivered("SeenIds")
+    other = next(each for each in traffic.entities() if each != entity)
+    assert traffic.damage(other, 0, []) == ([], [], [])
+    assert traffic.damage(entity, 0, []).lost == ids
+
+
+def test_a_source_that_must_be_in_order_hands_out_its_next_message_when_the_one_before_is_settled() -> None:
+    traffic = Traffic("t", ["HighWaterMark"], largest=9)
+    first = fresh_letters(traffic)
+    assert len(first) == ENTITIES * SOURCES
+    assert {letter.message.sequence for letter in first} == {1}
+    traffic.settle(first[0])
+    (following,) = fresh_letters(traffic)
+    assert (following.message.source, following.message.sequence) == (first[0].message.source, 2)
+
+
+@each_ledger
+def test_no_source_has_more_messages_than_it_may(ledger: str) -> None:
+    traffic = Traffic("t", [ledger], largest=5)
+    while letters := fresh_letters(traffic):
+        for letter in letters:
+            traffic.settle(letter)
+    assert traffic.messages == len({letter.message.id for letter in traffic.everything()}) == 5 * ENTITIES * SOURCES
+
+
+def fresh_letters(traffic: Traffic) -> list[Letter]:
+    return list(iter(lambda: traffic.fresh(CHOICE), None))
+
+
+# ---------------------------------------------------------------- report
+
+
+def result(*, must_lose: bool = False, **counts: int) -> Result:
+    names = {name.replace("_", " "): count for name, count in counts.items()}
+    return Result("a stage", must_lose, Counter({"rounds": 1, "messages": 9, **names}), ["an example"])
+
+
+def test_the_table_has_a_column_for_each_stage_and_ends_with_what_must_be_nothing() -> None:
+    lines = table([result(lost=3), result(doubled=12)]).splitlines()
+    assert lines[0].split() == ["a", "stage"] * 2
+    assert [line.rsplit(maxsplit=2)[0] for line in lines[-len(WRONG) :]] == [*WRONG]
+    assert [line.split()[-2:] for line in lines[-len(WRONG) :][:2]] == [["3", "0"], ["0", "12"]]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_a_run_without_damage_ends_well() -> None:
+    assert verdict([result(), result(must_lose=True, lost=4)]) == (
+        [
+            "a stage: each message took effect once.",
+            "a stage: lost 4 messages, as it must: a loss would have been seen.",
+        ],
+        0,
+    )
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_whatever_is_wrong_makes_the_run_fail_and_is_named(wrong: str) -> None:
+    counts: dict[str, Any] = {wrong.replace(" ", "_"): 2}
+    lines, code = verdict([result(**counts), result()])
+    assert code == 1
+    assert lines == [f"a stage: 2 {wrong}.", "  an example", "a stage: each message took effect once."]
+
+
+def test_a_control_that_loses_nothing_makes_the_run_fail() -> None:
+    (line,), code = verdict([result(must_lose=True)])
+    assert code == 1
+    assert "could not have seen a loss" in line
+
+
+# ---------------------------------------------------------------- rounds of the control
+
+
+@pytest.mark.parametrize(("loses_in", "rounds"), [(1, 1), (3, 3), (99, command.CONTROL_ROUNDS)])
+def test_the_control_goes_on_until_it_has_lost_something_or_has_failed_to_for_too_long(
+    monkeypatch: pytest.MonkeyPatch, loses_in: int, rounds: int
+) -> None:
+    @contextmanager
+    def stage() -> Iterator[None]:
+        yield
+
+    def play(*_: Any) -> Result:
+        played.append(None)
+        return result(must_lose=True, lost=int(len(played) == loses_in), messages=1)
+
+    played: list[None] = []
+    monkeypatch.setattr(command, "play", play)
+    monkeypatch.setattr(ControlStage, "__enter__", lambda self: None)
+    monkeypatch.setattr(ControlStage, "__exit__", lambda self, *_: None)
+    assert command.run("control", 0.0, 1, lambda _: None).ok == (loses_in <= command.CONTROL_ROUNDS)
+    assert len(played) == rounds
+
+
+@pytest.mark.parametrize("arguments", [["--minutes", "0"], ["--only", "oracle"], ["--seed", "x"]])
+def test_a_wrong_option_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command._options(arguments)
+    assert arguments[0] in capsys.readouterr().err

@@ -1,0 +1,58 @@
+"""The chaos runs, comes to an end, and leaves nothing behind. `make chaos` runs it for longer, and on a replica set too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.engines import dynoxide_binary, mongod_binary, require
+
+ROOT = Path(__file__).parents[2]
+
+
+def chaos(home: Path, *options: str) -> subprocess.Popen[str]:
+    """Its servers have their folders in `home`."""
+    command = [sys.executable, "-m", "tests.chaos", "--seed", "3", *options]
+    environment = {**os.environ, "TMPDIR": str(home)}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def left_behind(home: Path) -> list[str]:
+    """What is in the folder, and the command lines that name it."""
+    found = [str(path) for path in home.iterdir()]
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended meanwhile
+            continue
+        if str(home) in line:
+            found.append(line)
+    return found
+
+
+def test_some_seconds_of_chaos_find_each_message_applied_once(tmp_path: Path) -> None:
+    require(dynoxide_binary)
+    require(mongod_binary)
+    with chaos(tmp_path, "--minutes", "0.05", "--only", "dynoxide", "mongod") as run:
+        said, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, said
+    counts = {line[:18].strip(): line.split()[-2:] for line in said.splitlines() if line[-1:].isdigit()}
+    assert all(int(count) > 0 for count in counts["messages"] + counts["Applied"]), said
+    assert counts["lost"] == counts["doubled"] == ["0", "0"]
+    assert left_behind(tmp_path) == []
+
+
+def test_chaos_that_is_interrupted_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    require(dynoxide_binary)
+    with chaos(tmp_path, "--minutes", "10", "--only", "dynoxide") as run:
+        assert run.stdout is not None
+        while not [*tmp_path.glob("onewrite-dynoxide-*")]:
+            assert run.poll() is None, run.stdout.read()
+        run.send_signal(signal.SIGINT)
+        said, _ = run.communicate(timeout=300)
+    assert run.returncode == 130, said
+    assert "interrupted" in said
+    assert left_behind(tmp_path) == []
