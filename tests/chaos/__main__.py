@@ -16,6 +16,7 @@ from tests.chaos.stages import STAGES, ControlStage
 
 CONTROL_ROUNDS = 5  # how often the control may fail to lose anything
 _SHORTEST_ROUND = 8.0  # seconds, in which a failover fits; a stage that has less for all of its time has one round of that
+_EXAMPLES = 50  # of what is wrong; if much is, they are all alike
 _SHARES = {"dynoxide": 0.25, "mongod": 0.25, "replica-set": 0.4, "control": 0.1}
 
 
@@ -51,7 +52,7 @@ def run(name: str, seconds: float, seed: int, say: Callable[[str], None]) -> Res
             length = min(ROUND_SECONDS, max(end - time.monotonic(), shortest))
             played = play(stage, f"r{number}", length, f"{seed} {name} {number}")
             result.counts += played.counts
-            result.examples += played.examples
+            result.examples = (result.examples + played.examples)[:_EXAMPLES]
             say(_progress(played, number))
     return result
 

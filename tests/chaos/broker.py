@@ -77,11 +77,7 @@ class Broker:
         try:
             for _ in range(WORKERS):
                 self._hire()
-            while not all(worker.idle for worker in self._workers.values()):
-                if not (speaking := self._speaking(_START_SECONDS)):
-                    raise RuntimeError(f"a worker is not ready after {_START_SECONDS:.0f} s")
-                for pipe in speaking:
-                    self._hear(pipe)
+            self._wait_for_the_workers()
         except BaseException:
             self._dismiss()
             raise
@@ -89,6 +85,13 @@ class Broker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._dismiss()
+
+    def _wait_for_the_workers(self) -> None:
+        while not all(worker.idle for worker in self._workers.values()):
+            if not (speaking := self._speaking(_START_SECONDS)):
+                raise RuntimeError(f"a worker is not ready after {_START_SECONDS:.0f} s")
+            for pipe in speaking:
+                self._hear(pipe)
 
     def deliver(self, seconds: float, check: Callable[[], object]) -> None:
         """New messages and old ones for so long, while workers are killed and frozen. `check` is called now and then."""

@@ -124,7 +124,7 @@ def _disordered(lane: Lane, effects: Sequence[str]) -> list[str]:
     if lane.ledger == "SeenIds":
         return []
     highest, late = 0, []
-    for effect in effects:
+    for effect in dict.fromkeys(effects):  # what is doubled is counted as that
         source, _, number = effect.rpartition("-")
         if source == lane.source:
             if int(number) < highest:
