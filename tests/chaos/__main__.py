@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.process import _spawner
 from tests.chaos.report import table, verdict
 from tests.chaos.rounds import ROUND_SECONDS, Result, play
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.only:
             seconds = options.minutes * 60 * _SHARES[name] / total
             results += [run(name, seconds, options.seed, _say)]
+    except ProgramMissing as missing:
+        _say(str(missing))
+        return 2
     except KeyboardInterrupt:
         _say("interrupted")
         return 130

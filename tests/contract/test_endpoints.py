@@ -1,0 +1,116 @@
+"""The suite on endpoints that the environment names: they are reached, and whatever was made there is removed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.contract.endpoints import DUMMIES, DYNAMODB, MONGODB, client_settings
+from tests.support.engines import dynoxide_binary, mongod_binary, require
+
+ROOT = Path(__file__).parents[2]
+URL = "http://localhost:8000"
+
+
+@pytest.fixture(scope="module")
+def dynoxide() -> Iterator[Dynoxide]:
+    require(dynoxide_binary)
+    with Dynoxide() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mongod() -> Iterator[Mongod]:
+    require(mongod_binary)
+    with Mongod() as server:
+        yield server
+
+
+def suite(named: Mapping[str, str], tests: str) -> subprocess.Popen[str]:
+    """The suite in a process of its own, with these variables."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/contract/test_contract.py",
+        "-k",
+        tests,
+    ]
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **named}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def tables(server: Dynoxide) -> list[str]:
+    client = server.client()
+    try:
+        return client.list_tables()["TableNames"]
+    finally:
+        client.close()
+
+
+def databases(server: Mongod) -> set[str]:
+    with MongoClient[dict[str, Any]](server.uri) as client:
+        return {*client.list_database_names()} - {"admin", "config", "local"}
+
+
+def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dynoxide, mongod: Mongod) -> None:
+    named = {DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}
+    with suite(named, "endpoint and a_fresh_message_takes_effect") as run:
+        said, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, said
+    assert "36 passed" in said  # six ledgers, four kinds of clients of DynamoDB and two of MongoDB
+    assert (tables(dynoxide), databases(mongod)) == ([], set())
+
+
+def test_a_suite_that_is_interrupted_removes_its_table(dynoxide: Dynoxide) -> None:
+    interrupt({DYNAMODB: dynoxide.endpoint}, lambda: bool(tables(dynoxide)), signal.SIGINT)
+    assert tables(dynoxide) == []
+
+
+def test_a_suite_that_is_terminated_removes_its_database(mongod: Mongod) -> None:
+    interrupt({MONGODB: mongod.uri}, lambda: bool(databases(mongod)), signal.SIGTERM)
+    assert databases(mongod) == set()
+
+
+def interrupt(named: Mapping[str, str], began: Callable[[], bool], number: signal.Signals) -> None:
+    with suite(named, "endpoint") as run:
+        while not began():
+            assert run.poll() is None, run.stdout and run.stdout.read()
+        run.send_signal(number)
+        said, _ = run.communicate(timeout=300)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED, said
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        ({DYNAMODB: "aws"}, {}),
+        ({DYNAMODB: URL}, {**DUMMIES, "endpoint_url": URL}),
+        ({DYNAMODB: URL, "AWS_ACCESS_KEY_ID": "mine"}, {"endpoint_url": URL}),
+        ({DYNAMODB: URL, "AWS_PROFILE": "mine"}, {"endpoint_url": URL}),
+    ],
+    ids=["aws", "any engine", "an engine that checks keys", "an engine that checks a profile"],
+)
+def test_a_client_uses_the_credentials_of_the_environment_where_there_are_any(
+    environment: dict[str, str], settings: dict[str, Any]
+) -> None:
+    assert client_settings(environment) == settings
+
+
+@pytest.mark.parametrize("named", ["", "localhost:8000", "AWS", "dynamodb"])
+def test_what_names_no_endpoint_is_refused(named: str) -> None:
+    with pytest.raises(ValueError, match="give a URL"):
+        client_settings({DYNAMODB: named})
