@@ -29,6 +29,8 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
 
 
 def an_outcome_is_one_of_five(outcome: Outcome) -> str:
@@ -203,3 +205,16 @@ def a_handler(stock: GuardedCollection) -> None:
     @sqs_handler(json_body(id="id"))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     def _stray(message: Message) -> dict[str, Any]:
         return {"id": message.id}
+
+
+def an_exploration(
+    build: Callable[[Any], Callable[[Any], object]], world: Callable[[], Any], messages: list[Message]
+) -> None:
+    assert_type(explore(build, messages, world, repr), Exploration)
+    assert_type(explore(build, messages=messages, world=world, observe=repr, invariant=bool, crashes=0), Exploration)
+    assert_type(explore.random(build, messages, world, repr, seed=1, reorder="within_source"), Exploration)
+    explore(build, messages, world)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    explore(build, messages, world, repr, crashs=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    explore(build, messages, world, repr, seed=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    explore(build, messages, world, repr, crashes="one")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    explore.random(build, messages, world, repr, reorder="sometimes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

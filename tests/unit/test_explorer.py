@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import re
+import subprocess
 import sys
 import threading
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import fields, replace
 from itertools import count
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidationError
@@ -19,10 +25,11 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError
 
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.attempt import random_name
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.arguments import Arguments, Options
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
-from onewrite.testing.explorer.explore import explore, run
+from onewrite.testing.explorer.explore import Explore, explore, run
 from onewrite.testing.standins.stores import moto_tables, new_collection
 
 Handler = Callable[[Message], Any]
@@ -790,7 +797,7 @@ def test_a_world_that_changes_stops_it_too() -> None:
 
 
 def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.flows")
+    monkeypatch.delitem(sys.modules, "onewrite.dynamodb.attempt")
     on_mongodb(guarded_by(SeenIds()), MESSAGES[:1]).assert_effectively_once()
 
 
@@ -817,6 +824,119 @@ def test_mongodb_is_explored_where_nobody_has_imported_boto3(monkeypatch: pytest
 def test_misuse_is_refused_with_what_to_do(wrong: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigurationError, match=match):
         explore(**{"build": increment, "messages": MESSAGES, "world": customers, "observe": credit, **wrong})
+
+
+# --- how it is called -------------------------------------------------------------------------------------------------
+
+
+def test_explore_shows_what_it_does_and_each_of_its_arguments_with_its_default() -> None:
+    assert str(explore.__doc__).startswith("Run a handler through every schedule within bounds")
+    said = dict(re.findall(r"^ +(\w+): (.*(?:\n {16}.*)*)$", str(explore.__doc__), re.MULTILINE))
+    arguments = {field.name: field.default for field in fields(Arguments) if field.name not in ("at_random", "seed")}
+    assert list(said) == list(arguments)
+    for name, default in arguments.items():
+        if type(default) in (int, float):
+            assert said[name].endswith(f"The default is {default:,.0f}.")
+
+
+def test_what_is_said_of_its_options_is_what_type_checkers_know_of_them() -> None:
+    positional = {"build", "messages", "world", "observe"}
+    assert set(inspect.signature(explore).parameters) == {*positional, "options"}
+    assert set(inspect.signature(explore.random).parameters) == {*positional, "options", "seed"}
+    assert set(get_type_hints(Options)) == {field.name for field in fields(Arguments)} - positional - {"at_random", "seed"}
+
+
+def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> None:
+    asked: list[Arguments] = []
+
+    def note(arguments: Arguments) -> Exploration:
+        asked.append(arguments)
+        return run(replace(arguments, schedules=1))
+
+    noting = Explore(note)
+    noting.random(increment, MESSAGES, customers, credit)
+    noting.random(increment, MESSAGES, customers, credit, crashes=0, seed=7)
+    assert [(one.deliveries, one.crashes, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
+    assert "deliveries=3, crashes=2 and concurrency=3" in str(explore.random.__doc__)
+
+
+# --- attempts of guarded tables ---------------------------------------------------------------------------------------
+
+
+def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_an_exploration_is_under_way(
+    orders: Any,
+) -> None:
+    names: list[str] = []
+
+    def build(table: Any) -> Handler:
+        inner = pay_once(table)
+
+        def handle(message: Message) -> Any:
+            thread = threading.Thread(target=lambda: names.append(random_name()))  # a thread has a context of its own
+            thread.start()
+            thread.join()
+            return inner(message)
+
+        return handle
+
+    explore(build, MESSAGES[:1], orders, paid).assert_effectively_once()
+    names += [random_name() for _ in range(10)]
+    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in names)
+    assert len(set(names)) == len(names) > 20
+
+
+def test_explorations_that_run_at_the_same_time_count_their_attempts_apart(orders: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = pay_once(table)
+
+        def handle(message: Message) -> Any:
+            both_here.wait(timeout=10)  # every call of one exploration overlaps with a call of the other
+            return inner(message)
+
+        return handle
+
+    tables = [lambda: orders("one"), lambda: orders("two")]
+    both_here = threading.Barrier(len(tables))
+    with ThreadPoolExecutor(len(tables)) as pool:
+        found = list(pool.map(lambda world: explore(build, MESSAGES[:1], world, paid), tables))
+    assert [report.nondeterministic for report in found] == [None, None]
+    assert found[0].schedules == found[1].schedules
+    assert all(report.exhausted for report in found)
+
+
+SHOW_REQUESTS = """
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing import explore
+from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.standins.stores import moto_tables
+
+perform = Subject.perform
+Subject.perform = lambda subject, request: print(request.arguments) or perform(subject, request)
+
+def build(table):
+    guarded = GuardedTable(table, SeenIds(), clock=lambda: 1_790_000_000.0)
+    return lambda message: guarded.update_item(
+        message, Key={"orderId": "o-1"}, UpdateExpression="ADD paid :c", ExpressionAttributeValues={":c": message.body}
+    )
+
+with moto_tables() as make:
+    messages = [Message("m1", body=1), Message("m2", body=2)]
+    report = explore(build, messages, lambda: make("orders", key="orderId"), lambda table: table.scan()["Count"], deliveries=1)
+    print(report.schedules, report.pruned)
+"""
+
+
+def test_every_run_of_a_program_explores_the_same_schedules_and_sends_the_same_requests() -> None:
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", SHOW_REQUESTS], stdout=subprocess.PIPE, text=True, env=environment)
+        for environment in environments
+    ]
+    one, other = (run.communicate()[0] for run in runs)
+    assert one == other
+    assert len(one.splitlines()) > 20
+    assert "ow_" in one
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
+from onewrite.dynamodb.attempt import random_name
 from onewrite.testing.explorer.calls import Answer, CallThreads, current_call
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
@@ -185,6 +186,20 @@ def test_a_coroutine_that_dies_takes_its_tasks_with_it(threads: CallThreads) -> 
     call.die()
     assert isinstance(call.result.error, Crash)
     assert log == ["cancelled"]
+
+
+def test_the_tasks_of_a_coroutine_count_their_attempts_together(threads: CallThreads) -> None:
+    async def attempt() -> str:
+        await asyncio.sleep(0)
+        return random_name()
+
+    async def handle(_: str) -> tuple[str, str]:
+        return await asyncio.gather(attempt(), attempt())
+
+    for _ in range(2):
+        call = threads.begin(handle, "m1", "m1, delivery 1")
+        assert call.result.value == ["m1, delivery 1, attempt 1", "m1, delivery 1, attempt 2"]
+        threads.release(call)
 
 
 def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) -> None:
