@@ -22,7 +22,7 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
-from onewrite.testing.standins.mongomock_truth import AsyncStandInCollection
+from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
 NOW = 1_790_000_000.0

@@ -21,7 +21,7 @@ DRIVERS = [
         "pymongo",
         "botocore.exceptions",
         "onewrite.testing.servers.engines",
-        "onewrite.testing.standins.mongomock_truth",
+        "onewrite.testing.standins.collection",
     )
 ]
 

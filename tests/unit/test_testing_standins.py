@@ -76,7 +76,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     ("use", "module", "extra"),
     [
         (lambda: moto_table().__enter__(), "moto", "testing"),
-        (lambda: mongomock_collection().__enter__(), "onewrite.testing.standins.mongomock_truth", "testing,mongodb"),
+        (lambda: mongomock_collection().__enter__(), "onewrite.testing.standins.collection", "testing,mongodb"),
         (mongod, "pymongo", "mongodb"),
         (lambda: dynamodb_stream_event((None, {"orderId": "o-1"})), "onewrite.dynamodb.values", "dynamodb"),
     ],
@@ -339,7 +339,7 @@ def test_a_collection_counts_right_under_threads() -> None:
     [
         (lambda things: things.update_one({"_id": 1}, {"$max": {"a": 2}}), "TypeError"),
         (lambda things: things.update_one({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "hint"),
-        (lambda things: things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "would ignore hint"),
+        (lambda things: things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "does not do what hint asks for"),
         (lambda things: things.update_one({"_id": 1}, {"$bit": {"n": {"or": 1}}}), "ValueError"),
         (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}})]), "bulk_write"),
     ],

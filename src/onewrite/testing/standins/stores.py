@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.schema import table_request
+from onewrite.testing.seams import MONGOMOCK, MOTO, check
 
 _REGION = "eu-west-1"
 _CREDENTIALS = {
@@ -176,10 +177,11 @@ _moto = _Moto()
 @contextmanager
 def _mocked() -> Generator[_Account, None, None]:
     with needed_by("moto_table"):
+        check(MOTO)
         from moto import mock_aws  # noqa: PLC0415  # needed by who opens a table
 
-        from onewrite.testing.standins.moto_truth import truthful  # noqa: PLC0415  # the same
-    with _dummy_account() as region, mock_aws(), truthful():
+        from onewrite.testing.standins.moto_patches import patched  # noqa: PLC0415  # the same
+    with _dummy_account() as region, mock_aws(), patched():
         account = _Account(region)
         try:
             yield account
@@ -218,6 +220,8 @@ def mongomock_collection(
 def new_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
     """`mongomock_collection` as a function: nothing needs to be closed."""
     with needed_by("mongomock_collection", "testing,mongodb"):
-        from onewrite.testing.standins.mongomock_truth import AsyncStandInCollection, new_database  # noqa: PLC0415  # only where asked for
-    collection = new_database(database)[name]
+        check(MONGOMOCK)
+        from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only where asked for
+        from onewrite.testing.standins.collection import StandInClient  # noqa: PLC0415  # the same
+    collection = StandInClient()[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.signatures import bound, required
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
@@ -23,8 +24,6 @@ from onewrite.testing.taps.mongodb_methods import (
     REFUSED,
     SILENT,
     WRITES,
-    bound,
-    positional,
     request_of,
 )
 from onewrite.testing.taps.traffic import Gate, Request
@@ -84,7 +83,7 @@ def _target(collection: Any, request: Request) -> Any:
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """The arguments as to be given; a cursor's options are none of them."""
     given = {name: value for name, value in request.arguments.items() if name != "then"}
-    return [given.pop(name) for name in positional(request.method)], given
+    return [given.pop(name) for name in required(request.method)], given
 
 
 def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:

@@ -1,17 +1,14 @@
 """What every public method of pymongo's collections and databases is to a tap, and the request that a call of one is.
 
-Pure, but for a look at pymongo's signatures. A method that is in none of the lists is refused.
+Pure. A method that is in none of the lists is refused.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, TypeAlias, cast
 
-from onewrite.testing.errors import needed_by
 from onewrite.testing.taps.traffic import Key, Request
 
 Document: TypeAlias = Mapping[str, Any]
@@ -120,14 +117,6 @@ _STORING = frozenset({"$out", "$merge"})
 _ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
 
 
-def bound(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by pymongo's names; `TypeError` as from pymongo."""
-    found = _signature(method).bind(*args, **kwargs).arguments
-    if isinstance(found.get("documents"), Iterable):
-        found["documents"] = list(found["documents"])  # it may be read but once
-    return {**found, **found.pop("kwargs", {})}
-
-
 def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
@@ -216,27 +205,3 @@ def _key(value: object) -> Hashable:
     if isinstance(value, datetime):  # kept to the millisecond, without its zone
         return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
     return value if isinstance(value, Hashable) and value == value else None  # noqa: PLR0124  # NaN does not
-
-
-def positional(method: str) -> list[str]:
-    """The names of the arguments that pymongo requires: mongomock has other names for some."""
-    return [name for name, parameter in _signature(method).parameters.items() if _is_required(parameter)]
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-
-
-@cache
-def _signature(method: str) -> inspect.Signature:
-    with needed_by("A tap on a collection", "mongodb"):
-        from pymongo.collection import Collection  # noqa: PLC0415  # who tests on DynamoDB may lack it
-        from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
-        from pymongo.database import Database  # noqa: PLC0415  # the same
-
-    finds = method in ("find", "find_one")  # these hand their arguments on to the cursor
-    owner = cast("Any", Database if method in DATABASE_READS else Collection)
-    signature = inspect.signature(cast("Any", Cursor) if finds else getattr(owner, method))
-    return signature.replace(
-        parameters=list(signature.parameters.values())[1:]
-    )  # without `self`, or the cursor's collection

@@ -39,8 +39,8 @@ from moto.dynamodb.responses import DynamoHandler
 
 from onewrite.dynamodb.expression import read_update
 from onewrite.testing.errors import StandInLies
+from onewrite.testing.standins.dynamodb_rules import EXACT, Refused, check_request, is_too_large, number
 from onewrite.testing.standins.moto_conditions import comparisons
-from onewrite.testing.standins.moto_values import EXACT, Refused, check_request, is_too_large, number
 
 Patch: TypeAlias = tuple[Any, str, Callable[..., Any]]
 
@@ -51,7 +51,7 @@ _ACTIONS = [getattr(ast_nodes, f"UpdateExpression{clause}Action") for clause in 
 
 
 @contextmanager
-def truthful() -> Generator[None, None, None]:
+def patched() -> Generator[None, None, None]:
     """moto as DynamoDB is, for as long as the block lasts."""
     with ExitStack() as stack:
         for owner, name, patch in [*_requests(), *_writes(), *comparisons()]:

@@ -1,4 +1,4 @@
-"""MongoDB's rules for updates and upserts, which mongomock does not keep. Pure: each check raises what the server says."""
+"""MongoDB's rules for updates and upserts, which mongomock does not keep. Pure: each check raises what the server answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_error(code: int, text: str) -> WriteError:
     return WriteError(text, code, {"index": 0, "code": code, "errmsg": text})
 
 
-def duplicate(collection: str, index: str, values: Document) -> DuplicateKeyError:
+def duplicate_key(collection: str, index: str, values: Document) -> DuplicateKeyError:
     """The error with the details that tell which index refused."""
     key = ", ".join(f"{name}: {value!r}" for name, value in values.items())
     text = f"E11000 duplicate key error collection: {collection} index: {index} dup key: {{ {key} }}"
@@ -133,30 +133,30 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
                 yield name, condition
 
 
-def spoken_filter(query: Any) -> Any:
+def known_filter(query: Any) -> Any:
     """A filter, its `$expr` in the words that mongomock understands."""
     if not isinstance(query, Mapping):
         return query
     words: dict[str, Any] = {}
     for name, condition in cast("Document", query).items():
         if name == "$expr":
-            words[name] = spoken(condition)
+            words[name] = known_expression(condition)
         elif name in ("$and", "$or", "$nor") and isinstance(condition, list):
-            words[name] = [spoken_filter(part) for part in cast("list[object]", condition)]
+            words[name] = [known_filter(part) for part in cast("list[object]", condition)]
         else:
             words[name] = condition
     return words
 
 
-def spoken(expression: Any) -> Any:
+def known_expression(expression: Any) -> Any:
     """An aggregation expression or a pipeline, in the words that mongomock understands."""
     match expression:
         case "$$NOW":
             return {"$literal": cast("Any", mongomock).utcnow()}
         case list():
-            return [spoken(part) for part in cast("list[object]", expression)]
+            return [known_expression(part) for part in cast("list[object]", expression)]
         case {"$not": [operand]}:
-            return {"$not": spoken(operand)}
+            return {"$not": known_expression(operand)}
         case Mapping():
             return {name: _operand(name, value) for name, value in cast("Document", expression).items()}
         case _:
@@ -166,4 +166,4 @@ def spoken(expression: Any) -> Any:
 def _operand(name: str, value: Any) -> Any:
     if name == "$literal":
         return value
-    return spoken_filter(value) if name == "$match" else spoken(value)
+    return known_filter(value) if name == "$match" else known_expression(value)

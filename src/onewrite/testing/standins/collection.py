@@ -1,0 +1,287 @@
+"""mongomock's collections, made to answer as MongoDB does where mongomock is known to answer otherwise.
+
+What is made right: Calls are atomic under threads. Updates of conflicting paths, of values of the wrong type, beyond 64 bits and
+beyond 16 MB are refused, and a failing update changes nothing. An upsert takes its fields from `$and`, and from an `$or` or `$in`
+of one, and refuses `$expr`. Expressions may use `$not` of a list, and `$$NOW`. A projection of find_one_and_* does not lose the
+document. `did_upsert` is right, a DuplicateKeyError has its details, and a collection has `options`.
+
+What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, and whatever makes
+mongomock itself fail.
+
+What stays wrong: Values of different types that Python takes for equal, such as True and 1, are equal. The order of keys does not
+count where documents are compared. An index that expires documents does so at once. There are no sessions, transactions,
+validation, collations, change streams or write concerns.
+"""
+
+# mongomock says little of its types.
+# mypy: allow-untyped-calls
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportIncompatibleMethodOverride=false
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import wraps
+from typing import Any, NoReturn, TypeAlias
+
+import bson
+import pymongo.collection
+import pymongo.database
+from bson.errors import BSONError
+from mongomock import MongoClient
+from mongomock.collection import Collection
+from mongomock.database import Database
+from mongomock.store import ServerStore
+from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
+from pymongo.results import UpdateResult
+
+from onewrite.mongodb.verdict import LARGEST_DOCUMENT
+from onewrite.testing.errors import StandInLies
+from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
+from onewrite.testing.standins.mongodb_rules import (
+    check_types,
+    check_update,
+    duplicate_key,
+    equalities,
+    known_expression,
+    known_filter,
+    write_error,
+)
+
+Document: TypeAlias = Mapping[str, Any]
+
+
+class StandInClient(MongoClient):
+    """A mongomock server of its own. One lock makes every call to it atomic."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.contents = ServerStore()
+        super().__init__(_store=self.contents)
+
+    def get_database(self, name: str, *_: Any, **__: Any) -> StandInDatabase:
+        return StandInDatabase(self, name, self.contents[name])
+
+    def drop_database(self, name_or_db: Any) -> None:
+        with self.lock:
+            super().drop_database(getattr(name_or_db, "name", name_or_db))
+
+    def start_session(self, *_: Any, **__: Any) -> NoReturn:
+        raise StandInLies(f"mongomock has no sessions. {REMEDY}.")
+
+
+class StandInDatabase(Database):
+    """A mongomock database whose collections are stand-ins."""
+
+    def get_collection(self, name: str, *args: Any, **kwargs: Any) -> StandInCollection:
+        return _stand_in(super().get_collection(name, *args, **kwargs))
+
+    def __getitem__(self, coll_name: str) -> StandInCollection:
+        return self.get_collection(coll_name)
+
+    @property
+    def lock(self) -> threading.RLock:
+        return self.client.lock
+
+    @property
+    def write_concern(self) -> pymongo.WriteConcern:
+        return pymongo.WriteConcern()
+
+    def with_options(self, *args: Any, **kwargs: Any) -> StandInDatabase:
+        if any(value is not None for value in (*args, *kwargs.values())):
+            raise StandInLies(f"mongomock's databases have no options: give them to each collection. {REMEDY}.")
+        return self
+
+
+def _stand_in(plain: Any) -> StandInCollection:
+    return StandInCollection(
+        plain.database,
+        plain.name,
+        plain._db_store,  # noqa: SLF001  # an argument of mongomock's own constructor
+        plain.write_concern,
+        plain.read_concern,
+        plain.read_preference,
+        plain.codec_options,
+    )
+
+
+class StandInCollection(Collection):
+    """A mongomock collection that answers as MongoDB does, or refuses to answer."""
+
+    @property
+    def lock(self) -> threading.RLock:
+        return self.database.lock
+
+    def with_options(self, *args: Any, **kwargs: Any) -> StandInCollection:
+        return _stand_in(super().with_options(*args, **kwargs))
+
+    def options(self) -> dict[str, Any]:
+        """mongomock does not have this method. It creates no collections with options either."""
+        return {}
+
+    def update_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _as_pymongo_has_it(super().update_one(*args, **kwargs))
+
+    def update_many(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _as_pymongo_has_it(super().update_many(*args, **kwargs))
+
+    def replace_one(self, *args: Any, **kwargs: Any) -> UpdateResult:
+        return _as_pymongo_has_it(super().replace_one(*args, **kwargs))
+
+    def aggregate(self, pipeline: Any) -> Any:
+        return super().aggregate(known_expression(pipeline))
+
+    def create_indexes(self, indexes: Any) -> list[str]:
+        """mongomock ignores some options of an index that is created in this way, and not if it is created alone."""
+        documents = [dict(index.document) for index in indexes]
+        return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
+
+    def rename(self, new_name: str, **options: Any) -> Any:
+        return Database.rename_collection(self.database, self.name, new_name, **options)
+
+    def bulk_write(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().bulk_write(*args, **kwargs)
+        except TypeError as error:
+            raise StandInLies(f"mongomock's bulk_write does not fit this pymongo ({error}). {REMEDY}.") from error
+
+    def _iter_documents(self, filter: Document) -> Any:
+        return super()._iter_documents(known_filter(filter))
+
+    def _get_dataset(self, *args: Any) -> Any:
+        with self.lock:  # a cursor reads after the call that made it has returned
+            return list(super()._get_dataset(*args))
+
+    def _insert(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return super()._insert(data, *args, **kwargs)
+        if (size := len(bson.encode(data))) > LARGEST_DOCUMENT:
+            raise DocumentTooLarge(
+                f"BSON document too large ({size} bytes) - the connected server supports BSON document sizes up to "
+                f"{LARGEST_DOCUMENT} bytes."
+            )
+        try:
+            return super()._insert(data, *args, **kwargs)
+        except DuplicateKeyError as error:
+            raise error if error.details else duplicate_key(self.full_name, "_id_", {"_id": data["_id"]}) from None
+
+    def _ensure_uniques(self, new_data: Document) -> None:
+        try:
+            super()._ensure_uniques(new_data)
+        except DuplicateKeyError as error:
+            raise duplicate_key(self.full_name, *self._violated_index(new_data)) from error
+
+    def _violated_index(self, document: Document) -> tuple[str, dict[str, Any]]:
+        """The unique index in which another document has the same values, and these."""
+        found: tuple[str, dict[str, Any]] = "", {}
+        for name, index in self._store.indexes.items():
+            values = {field: _value_at(document, field) for field, _ in index["key"]}
+            if index.get("unique") and len(list(self._iter_documents(values))) > 1:
+                found = name, values
+        return found
+
+    def _update(self, spec: Any, document: Any, upsert: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002  # mongomock's own signature
+        bson.encode({"q": spec, "u": document})  # the driver refuses what has no form in BSON
+        if isinstance(document, Mapping):
+            check_update(document)
+        if upsert:
+            spec = {**spec, **equalities(spec)}
+        change = known_expression(document) if isinstance(document, list) else document
+        return super()._update(spec, change, upsert, *args, **kwargs)
+
+    def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
+        with _all_or_nothing(existing_document):
+            check_types(existing_document, document, inserts=was_insert)
+            super()._apply_update_document(existing_document, spec, document, was_insert)
+
+    def _apply_update_pipeline(self, existing_document: Any, *args: Any) -> None:
+        with _all_or_nothing(existing_document):
+            super()._apply_update_pipeline(existing_document, *args)
+
+    def _find_and_modify(self, query: Any, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+        try:  # mongomock finds the document again by its _id, which a projection may have taken away
+            found = super()._find_and_modify(query, None, *args, **kwargs)
+        except WriteError as error:
+            if isinstance(error, DuplicateKeyError):
+                raise
+            raise OperationFailure(str(error), error.code, error.details) from error
+        return None if found is None else self._copy_only_fields(found, deepcopy(projection), dict)
+
+
+def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:
+    """mongomock says `"upserted": None` where nothing was inserted, and pymongo takes the name alone for an insert."""
+    raw = {name: value for name, value in (result.raw_result or {}).items() if (name, value) != ("upserted", None)}
+    return UpdateResult(raw, acknowledged=True)
+
+
+@contextmanager
+def _all_or_nothing(document: dict[str, Any]) -> Generator[None, None, None]:
+    """Put the document back as it was where its update fails halfway."""
+    before = deepcopy(document)
+    try:
+        yield
+        _check_size(document)
+    except Exception as error:
+        document.clear()
+        document.update(before)
+        if isinstance(error, PyMongoError | BSONError):
+            raise
+        raise StandInLies(
+            f"mongomock fails at this update, which MongoDB answers ({type(error).__name__}: {error}). {REMEDY}."
+        ) from error
+
+
+def _check_size(document: Document) -> None:
+    try:
+        size = len(bson.encode(document))
+    except OverflowError as error:
+        raise write_error(2, f"Failed to apply $inc operations to current value: {error}") from error
+    if size > LARGEST_DOCUMENT:
+        raise write_error(17419, f"Resulting document after update is larger than {LARGEST_DOCUMENT}")
+
+
+def _value_at(document: Document, field: str) -> Any:
+    value: Any = document
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+# ---------------------------------------------------------------- what can be called
+
+
+def _answer(method: str, answered: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        first, options = arguments_of(method, answered, args, kwargs)
+        with owner.lock:
+            try:
+                return original(owner, *first, **options)
+            except StandInLies:
+                raise
+            except NotImplementedError as error:
+                raise StandInLies(f"{error}. {REMEDY}.") from error
+
+    return call
+
+
+def _refuse(method: str) -> Callable[..., NoReturn]:
+    def call(*_: Any, **__: Any) -> NoReturn:
+        raise StandInLies(f"mongomock cannot answer {method}. {REMEDY}.")
+
+    return call
+
+
+def _restrict(stand_in: Any, real: Any, answered: Mapping[str, frozenset[str]]) -> None:
+    """Let the class answer what mongomock can, and refuse all else that it or pymongo's own class has in public."""
+    for name in sorted({*dir(stand_in), *dir(real)}):
+        if not name.startswith("_") and name not in KEPT and name != "lock":
+            method = _answer(name, answered[name], getattr(stand_in, name)) if name in answered else _refuse(name)
+            setattr(stand_in, name, method)
+
+
+_restrict(StandInCollection, pymongo.collection.Collection, ANSWERED)
+_restrict(StandInDatabase, pymongo.database.Database, DATABASE_ANSWERED)
