@@ -1,4 +1,4 @@
-"""A producer, a queue, workers that die, and an entity: every effect is in exactly once, and the queue is empty.
+"""A producer, a queue, workers that die, and an entity: every effect is applied exactly once, and the queue is empty.
 
 The queue is moto's, in a process of its own; the entities are on moto too, or on a real engine. Workers are processes, run
 by the command.
@@ -62,7 +62,7 @@ class Queue:
             self.client.send_message(QueueUrl=self.url, MessageBody=json.dumps(order))
 
     def counts(self) -> tuple[int, int]:
-        """What can be received, and what is hidden."""
+        """How many messages can be received, and how many are hidden."""
         found = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
         return int(found["ApproximateNumberOfMessages"]), int(found["ApproximateNumberOfMessagesNotVisible"])
 
@@ -150,7 +150,7 @@ class Workers:
 
 
 def orders(count: int, choice: random.Random) -> list[dict[str, Any]]:
-    """Numbered within their entity, and some fail at their first delivery."""
+    """Orders that are numbered within their entity, and of which some fail at their first delivery."""
     numbers = itertools.count(ENTITIES)
     return [
         {
@@ -197,7 +197,7 @@ def finish(workers: Workers) -> None:
 
 
 def effects(store: Store) -> dict[str, list[str]]:
-    """Of each entity, in their order; the counters agree with them."""
+    """The effects on each entity, in order. The entity's counter must agree with them."""
     states = {f"e-{n}": store.state(f"e-{n}") for n in range(ENTITIES)}
     assert [state.n for state in states.values()] == [len(state.effects) for state in states.values()]
     return {entity: state.effects for entity, state in states.items()}
@@ -306,7 +306,7 @@ class _SilentRequest(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """The base class would print a line for each request."""
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)

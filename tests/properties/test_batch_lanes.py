@@ -27,7 +27,7 @@ class Course:
 
 @st.composite
 def courses(draw: st.DrawFn) -> Course:
-    """Some workers, who end in any order, and a deadline at any time."""
+    """Some workers that end their records in any order, and a deadline at any time."""
     lanes = draw(LANES)
     batch = Lanes(lanes)
     poisonous = draw(st.sets(st.sampled_from(range(len(lanes))))) if lanes else set[int]()
@@ -95,7 +95,7 @@ def test_no_more_are_under_way_than_the_width(course: Course) -> None:
 def test_a_worker_may_leave_when_there_is_nothing_to_take(
     lanes: list[str | None], workers: int, data: st.DataObject
 ) -> None:
-    """Those who stay take all the rest: none is left behind, however few are at work in the end."""
+    """Those that stay take all the rest: no record is left behind, however few workers there are in the end."""
     batch = Lanes(lanes)
     holding: list[int | None] = [batch.take() for _ in range(workers)]
     while at_work := [worker for worker, position in enumerate(holding) if position is not None]:

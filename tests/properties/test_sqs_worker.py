@@ -1,4 +1,4 @@
-"""Whatever fails, and wherever a worker dies: every effect is in exactly once, in order where there is one, and the queue is empty."""
+"""Whatever fails, and wherever a worker dies: every effect is applied exactly once, on a FIFO queue in order, and the queue is empty."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Died(SystemExit):
 
 @dataclass(slots=True)
 class World:
-    """A queue and an entity that outlive the workers. Faults come as they were drawn, and then no more."""
+    """A queue and an entity that outlive the workers. The drawn faults happen one after the other, and then no more."""
 
     sqs: FakeSqs
     faults: Iterator[Fault]
@@ -100,7 +100,7 @@ class World:
 def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
     bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool
 ) -> None:
-    """On a FIFO queue, the effects of a group are in its order too."""
+    """On a FIFO queue the effects of a group are also in the order of the group."""
     sqs = FakeSqs(VirtualTime(), fifo=fifo)
     world = World(sqs, iter(faults), iter(troubles), [])
     sqs.before, sqs.after, sqs.refuse = world.before, world.after, world.refuse

@@ -14,7 +14,7 @@ SENT = 1_700_000_000.0  # when every record was sent
 
 
 def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **more: Any) -> dict[str, Any]:
-    """Its messageId is its name with `id-` before it, and its body is the name."""
+    """A record whose body is the name, and whose messageId is the name after `id-`."""
     attributes = {"ApproximateReceiveCount": "1", "SentTimestamp": str(int(SENT * 1000))}
     return {
         "messageId": f"id-{name}",
@@ -61,7 +61,7 @@ def kafka(**partitions: Iterable[str]) -> dict[str, Any]:
 
 
 def by_name(record: Any) -> Message:
-    """An identity for all of them."""
+    """An identity for the records of every source."""
     match record:
         case {"messageId": _, "body": name} | {"dynamodb": {"NewImage": {"name": {"S": name}}}}:
             return Message(name, body=name)
@@ -79,7 +79,7 @@ def identifiers(response: dict[str, Any]) -> list[Any]:
 
 
 class Context:
-    """Lambda's. `left()` says how many seconds."""
+    """The context of an invocation with `left()` seconds left."""
 
     def __init__(self, left: Callable[[], float]) -> None:
         self._left = left
@@ -89,7 +89,7 @@ class Context:
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that a test sets."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -98,7 +98,7 @@ class Clock:
         return self.now
 
     def until(self, end: float) -> Context:
-        """A context of an invocation that ends then."""
+        """The context of an invocation that ends at this time."""
         return Context(lambda: end - self.now)
 
 

@@ -1,7 +1,7 @@
-"""An SQS queue in memory, on a clock that only moves when somebody waits: standard and FIFO, with faults to order.
+"""A standard or FIFO queue in memory, whose clock moves only when somebody waits, and whose requests fail as a test says.
 
-Where SQS may choose, it does the worse: a receipt handle that is not the last one deletes nothing, a request that is lost
-had its effect, and a message comes again whenever a test says so.
+Where SQS may behave in several ways, this does what is worse for a worker: an old receipt handle deletes nothing, a request
+whose answer is lost had its effect, and a message comes again whenever a test wants it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Hook = Callable[[str], None]
 
 
 class VirtualTime:
-    """Seconds that pass when somebody sleeps. `advance` lets each pause end in its turn, and waits for the next one."""
+    """A clock that moves when somebody sleeps. `advance` ends the pauses of other threads in order, each at its own time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,13 +44,13 @@ class VirtualTime:
             due = self._due[me] = self.now + seconds
             self._changed.notify_all()
             while self.now < due and not event.is_set():
-                self._changed.wait(0.001)  # nobody notifies of the event
+                self._changed.wait(0.001)  # setting the event notifies nobody here
             del self._due[me]
             self._changed.notify_all()
         return event.is_set()
 
     def advance(self, seconds: float, thread: str = "onewrite-visibility") -> None:
-        """Let time pass, for the one thread of that name too: at each moment when its pause ends, it does what it does."""
+        """Let time pass, also for the thread of this name: whenever a pause of it ends, it runs until its next pause."""
         end = self.now + seconds
         with self._changed:
             while self._settled(thread) and (due := min(self._due.values(), default=end)) < end:
@@ -63,7 +63,7 @@ class VirtualTime:
         assert self._changed.wait_for(lambda: pause not in self._due.values(), _PATIENCE)
 
     def _settled(self, thread: str) -> bool:
-        """Is it in its pause, or gone?"""
+        """Wait until the thread is in a pause or has ended. True: it is in a pause."""
 
         def there() -> bool:
             return bool(self._due) or all(thread != running.name for running in threading.enumerate())
@@ -90,7 +90,7 @@ class Stored:
 
 @dataclass(slots=True)
 class FakeSqs:
-    """The client. Of a request, `before` may keep it from happening, and `after` its answer from coming."""
+    """The client. `before` may raise instead of the request, and `after` instead of its answer."""
 
     time: VirtualTime
     fifo: bool = False
@@ -98,7 +98,7 @@ class FakeSqs:
     before: Hook = lambda _method: None
     after: Hook = lambda _method: None
     refuse: Callable[[str, Mapping[str, Any]], bool | None] = lambda _method, _entry: None
-    """Asked of each entry of a batch request: is it refused, as the sender's fault (True) or as SQS's (False)?"""
+    """Asked for each entry of a batch request. None accepts it; True refuses it as the sender's fault, False as SQS's."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     messages: list[Stored] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -165,7 +165,7 @@ class FakeSqs:
         return {"Messages": [_as_received(message) for message in taken]} if taken else {}
 
     def _visible(self) -> list[Stored]:
-        """Of a FIFO queue's group, nothing while one of it is hidden."""
+        """The messages that may be received. Of a group of a FIFO queue none may while one of them is hidden."""
         now = self.time.now
         hidden = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
         return [
@@ -204,7 +204,7 @@ class FakeSqs:
         return True
 
     def _held(self, entry: Mapping[str, Any]) -> Stored | None:
-        """Whose last receipt handle it is."""
+        """The message whose last receipt handle this is."""
         return next((message for message in self.messages if message.handle == entry["ReceiptHandle"]), None)
 
 

@@ -1,4 +1,4 @@
-"""What the runtime client imports and calls."""
+"""The functions that AWS's runtime client imports and calls in a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under the runtime client of AWS's own, against a stand-in of the API that it polls."""
+"""Handlers under AWS's own runtime client, which polls a stand-in of Lambda's runtime API."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_kafka_names_what_failed_by_partition_and_offset_and_other_partitions_go
 
 @pytest.mark.parametrize("broken", [{}, {"messageId": ""}, {"messageId": None}, {"messageId": 7}, "text", None, 3, ["list"]])
 def test_a_record_that_fails_and_has_no_id_returns_the_whole_batch_by_an_empty_one(broken: Any) -> None:
-    """To leave it out would say that it is done."""
+    """Leaving it out would mean that it is done."""
     event = {"Records": [sqs_record("a"), broken, sqs_record("b")]}
     assert identifiers(sqs_handler(by_name)(applied)(event)) == [""]
 
@@ -175,7 +175,7 @@ OTHERS: list[Any] = [
 @SOURCES
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
 def test_an_event_that_is_no_batch_of_the_source_is_refused(decorator: Any, event: Any, other: Any) -> None:
-    """An empty answer would say that all is done."""
+    """An empty answer would mean that all is done."""
     with pytest.raises(ConfigurationError, match="This event is no batch of"):
         decorator(by_name)(applied)(other)
 

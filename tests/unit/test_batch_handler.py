@@ -154,7 +154,7 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
 
 
 class Panic(BaseException):
-    """No Exception, and no exit."""
+    """Neither an Exception nor an exit of the program."""
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_an_exit_leaves_the_handler(error: BaseException) -> None:
 
 
 def test_when_every_record_fails_each_is_returned(shop: Shop) -> None:
-    """A raised error would hide which."""
+    """An error would not say which of them failed."""
     assert identifiers(sqs_handler(by_name)(shop)(sqs(["a!", "b!"]))) == ["id-a!", "id-b!"]
 
 

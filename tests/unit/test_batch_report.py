@@ -1,4 +1,4 @@
-"""What operations people see: one line a batch, and a hook for each record."""
+"""What those who operate a handler see: one line for each batch, and a hook that is called for each record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "4111-1111-1111-1111"
 
 
 def outcomes(message: Message) -> Outcome | list[Outcome] | None:
-    """By the name of the record."""
+    """The first letter of the message's id decides what is returned."""
     match message.id[0]:
         case "a":
             return Applied(message)
@@ -69,7 +69,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]
 
 
 def details(line: logging.LogRecord) -> dict[str, Any]:
-    """As it is after JSON."""
+    """What the line says about the batch, after a round trip through JSON."""
     found: dict[str, Any] = json.loads(json.dumps(vars(line)["onewrite"], allow_nan=False))
     return found
 
@@ -321,7 +321,7 @@ def test_an_asynchronous_functions_hook_is_the_same() -> None:
 
 
 class Panic(BaseException):
-    """No Exception, and no exit."""
+    """Neither an Exception nor an exit of the program."""
 
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), Panic(SECRET)])

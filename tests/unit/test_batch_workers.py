@@ -1,4 +1,4 @@
-"""Threads, tasks, the deadline, and the way out."""
+"""The workers of a batch: threads, tasks, the deadline, and exceptions that end the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names(report: Report) -> list[str]:
 
 
 class Barrier:
-    """Lets records through only when so many of them are under way at the same time."""
+    """Lets records go on only when this many of them are under way at the same time."""
 
     def __init__(self, parties: int) -> None:
         self._barrier = threading.Barrier(parties, timeout=TIMEOUT)
@@ -100,7 +100,7 @@ context: ContextVar[str] = ContextVar("context")
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_the_context_of_the_caller_is_the_functions(workers: int) -> None:
-    """Log contexts and tracers live there."""
+    """Log contexts and tracers keep their state in it."""
     seen: list[str] = []
     token = context.set("request 1")
     try:
@@ -124,7 +124,7 @@ def test_an_exit_in_a_thread_stops_the_batch_and_leaves_when_what_is_under_way_h
     with pytest.raises(SystemExit) as caught:
         sqs_handler(by_name, max_workers=2)(each)(sqs("abcdefgh"))
     assert caught.value.code == 3
-    assert ended in (["a"], ["b"])  # whichever was this thread's: it was not cut in half, and was the last
+    assert ended in (["a"], ["b"])  # the record of this thread: it was processed to its end, and none was begun after it
 
 
 def test_of_several_exits_one_leaves() -> None:
@@ -251,20 +251,20 @@ def test_a_wrapper_that_answers_at_once_is_no_reason_to_fail() -> None:
 
 
 def test_the_event_loop_lives_on_for_the_next_batch() -> None:
-    """Clients are bound to it: pymongo's and aiobotocore's."""
+    """The clients of pymongo and aiobotocore are bound to the loop."""
     loops = set()
 
     async def each(message: Message) -> None:
         loops.add(asyncio.get_running_loop())
 
     sqs_handler(by_name, max_workers=2)(each)(sqs("ab"))
-    asyncio.run(asyncio.sleep(0))  # somebody else's
+    asyncio.run(asyncio.sleep(0))  # another loop, which is closed at its end
     sqs_handler(by_name)(each)(sqs("c"))
     assert len(loops) == 1
 
 
 def test_the_loop_of_a_thread_is_closed_after_it() -> None:
-    """It would warn else when it is collected, and warnings are errors here."""
+    """Otherwise asyncio would warn when the loop is collected, and warnings are errors here."""
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def each(message: Message) -> None:
@@ -344,7 +344,7 @@ def test_an_exit_in_a_task_leaves_when_what_is_under_way_has_ended() -> None:
 
 
 def test_a_batch_that_is_cancelled_is_cut_short() -> None:
-    """As by Ctrl-C, which cancels the task that the loop runs."""
+    """Ctrl-C does that: it cancels the task that the loop runs."""
     seen = []
 
     async def each(message: Message) -> None:
@@ -362,7 +362,7 @@ def test_a_batch_that_is_cancelled_is_cut_short() -> None:
 
 
 def taking(clock: Clock, *seconds: float) -> Callable[[Message], None]:
-    """A function whose records take so long."""
+    """A function that takes these seconds for its records."""
     durations = iter(seconds)
 
     def each(message: Message) -> None:
@@ -388,7 +388,7 @@ def test_the_margin_grows_with_the_slowest_record() -> None:
 
 
 def test_the_margin_of_one_batch_is_none_of_the_next() -> None:
-    """One record slower than the function's timeout allows twice would stop it for good."""
+    """Otherwise, after one very slow record, no batch would ever be begun again."""
     clock = Clock()
     handler = sqs_handler(by_name, monotonic=clock)(taking(clock, 10.0, 0.1))
     assert names(handler.run(sqs("a"), clock.until(12.0))) == ["a"]

@@ -1,4 +1,4 @@
-"""The command itself: arguments, exit codes, and what it says where a package is missing."""
+"""The command itself: arguments, exit codes, and what it says if a package is missing."""
 
 from __future__ import annotations
 

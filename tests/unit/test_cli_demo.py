@@ -1,4 +1,4 @@
-"""`onewrite demo`: its numbers are counted, come from the seed, and are shown as the place of printing can bear."""
+"""`onewrite demo`: its numbers are counted, depend on the seed only, and are shown as the output allows."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def plain(message):
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with a module of the user's, which no test finds loaded."""
+    """A current directory with modules of a user's, none of which is imported yet."""
     (tmp_path / "corner_shop.py").write_text(SHOP)
     (tmp_path / "needy_shop.py").write_text("import nowhere_to_be_found")
     (tmp_path / "broken_shop.py").write_text("1 / 0")

@@ -36,7 +36,7 @@ def message(name: str, count: int = 1, group: str | None = None) -> dict[str, An
 
 
 def report(received: list[dict[str, Any]], **ends: Any) -> Report:
-    """Each name ends with an outcome's class, several, or an exception. Who is not named was not begun."""
+    """How each message ended: with an outcome of this class, with several, or with an exception. Others were not begun."""
     results = []
     for each in received:
         if (end := ends.get(each["MessageId"])) is None:

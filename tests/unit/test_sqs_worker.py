@@ -58,7 +58,7 @@ def fifo(time: VirtualTime) -> FakeSqs:
 
 
 def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | Handler[Any], **options: Any) -> Worker:
-    """One that ends when the queue is empty, and whose time is the queue's."""
+    """A worker that ends when the queue is empty, and has the same clock as the queue."""
     handler = handle if isinstance(handle, Handler) else sqs_handler(by_body)(handle)
     arguments = {"stop_when_empty": True, "clock": sqs.time, "sleep": sqs.time.sleep, "pause": sqs.time.pause, **options}
     return Worker(URL, handler, client=sqs, **arguments)
@@ -76,7 +76,7 @@ class Held:
         assert self.released.wait(PATIENCE)
 
     def then(self, act: Callable[[], None]) -> None:
-        """When a thread is there."""
+        """Do this as soon as a thread is held."""
 
         def wait() -> None:
             assert self.reached.wait(PATIENCE)
@@ -282,7 +282,7 @@ def test_the_visibility_is_not_extended_any_more_when_the_batch_has_ended(sqs: F
 
 
 def test_a_batch_is_not_settled_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs) -> None:
-    """It might hide for long what was just told to come again soon."""
+    """Otherwise it might hide messages for long that have just been told to come again soon."""
     extending, batch_over, settled = Held(), threading.Event(), threading.Event()
     too_soon: list[bool] = []
 
@@ -298,7 +298,7 @@ def test_a_batch_is_not_settled_while_an_extension_of_it_is_on_its_way(sqs: Fake
         return Deferred(message, 1)
 
     def pause(over: threading.Event, _: float) -> bool:
-        """Over at once the first time; then the batch is."""
+        """The first pause ends at once, and the second one with the batch."""
         if extending.reached.is_set():
             return over.wait(PATIENCE)
         threading.Thread(target=lambda: batch_over.set() if over.wait(PATIENCE) else None).start()
@@ -596,7 +596,7 @@ def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, t
 
 
 def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_back(sqs: FakeSqs) -> None:
-    """As long as the process lives. Where it does not, the message comes when its visibility timeout ends."""
+    """The message is given back if the process lives on. Otherwise it comes when its visibility timeout ends."""
     sqs.send("m")
     poll, given_back = Held(), threading.Event()
     sqs.before = lambda method: poll() if method == "receive_message" else None
@@ -614,7 +614,7 @@ def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_
 def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
     poll = Held()
     sqs.before = lambda method: poll() if method == "receive_message" else None
-    now = iter(range(1000))  # each look at the clock is a second later
+    now = iter(range(1000))  # each time that the clock is read, a second has passed
     stopping = worker(sqs, Ledger(), drain_seconds=900, clock=lambda: float(next(now)))
     poll.then(stopping.stop)
     assert stopping.run() is True
@@ -654,12 +654,12 @@ def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_com
     assert stopping.run() is False
     assert "not ended in time" in caplog.text
     assert [stored.body for stored in sqs.messages] == ["m"]
-    hanging.released.set()  # where the process goes on after all, so does the batch
+    hanging.released.set()  # If the process lives on after all, the batch does too.
     assert deleted.wait(PATIENCE)
 
 
 def signal_main_thread(number: signal.Signals, heard: Callable[[], bool]) -> None:
-    """As the system does it, and wait until it was heard."""
+    """Send it as the system does, and wait until it has been handled."""
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, number)

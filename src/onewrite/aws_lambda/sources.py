@@ -18,7 +18,7 @@ def _text(value: object) -> str:
 
 
 def _seconds(value: object, unit: float = 1.0) -> float:
-    """A time that Lambda gives as a text or as a number of units; NaN if it is neither."""
+    """A time that Lambda gives as a number of units, or as the text of one; NaN if it is neither."""
     try:
         seconds = float(cast("str", value)) * unit
     except (TypeError, ValueError, OverflowError):
@@ -80,33 +80,33 @@ def _kafka_position(record: Any) -> Identifier:
 
 
 SQS = Source(
-    "SQS",
-    frozenset({"aws:sqs"}),
-    _queue,
-    lambda record: _text(field_at(record, "messageId")),
-    lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
-    _receive_count,
+    name="SQS",
+    origins=frozenset({"aws:sqs"}),
+    records=_queue,
+    identifier=lambda record: _text(field_at(record, "messageId")),
+    sent=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
+    attempt=_receive_count,
 )
 KINESIS = Source(
-    "Kinesis",
-    frozenset({"aws:kinesis"}),
-    _stream,
-    lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
-    lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
+    name="Kinesis",
+    origins=frozenset({"aws:kinesis"}),
+    records=_stream,
+    identifier=lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
+    sent=lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
     restarts=True,
 )
 DYNAMODB = Source(
-    "DynamoDB Streams",
-    frozenset({"aws:dynamodb"}),
-    _stream,
-    lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
-    lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
+    name="DynamoDB Streams",
+    origins=frozenset({"aws:dynamodb"}),
+    records=_stream,
+    identifier=lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
+    sent=lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
     restarts=True,
 )
 KAFKA = Source(
-    "Kafka",
-    frozenset({"aws:kafka", "SelfManagedKafka"}),
-    _partitions,
-    _kafka_position,
-    lambda record: _seconds(field_at(record, "timestamp"), 0.001),
+    name="Kafka",
+    origins=frozenset({"aws:kafka", "SelfManagedKafka"}),
+    records=_partitions,
+    identifier=_kafka_position,
+    sent=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
 )

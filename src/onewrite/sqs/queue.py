@@ -56,7 +56,7 @@ class Queue:
         try:
             answer = self._client.receive_message(**options)
         except (BotoCoreError, ClientError) as error:
-            self._log_if_passing(error)
+            self._log_or_raise(error)
             self._failures += 1
             self._sleep(min(backoff(self._failures), _LONGEST_PAUSE))
             return None
@@ -90,10 +90,10 @@ class Queue:
         try:
             return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
-            self._log_if_passing(error)
+            self._log_or_raise(error)
             return {"Failed": entries}
 
-    def _log_if_passing(self, error: BotoCoreError | ClientError) -> None:
+    def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
             raise _unusable(self.url, error) from error
         logger.warning("%s: %s", self.url, error)
