@@ -14,7 +14,7 @@ from onewrite.dynamodb.values import plain
 Worlds: TypeAlias = Callable[[str, Sequence[str]], Callable[[], Any]]
 
 NOW = 1_790_000_000
-OUTBOX: list[str] = []  # a side effect that no database sees; a handler that fills it empties it when it is built
+OUTBOX: list[str] = []  # a side effect outside of any database; the handler that fills it empties it when it is built
 
 
 def deposit(n: int) -> Message:

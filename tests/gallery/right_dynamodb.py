@@ -1,4 +1,4 @@
-"""The same work done right, on DynamoDB: each entity guarded by its own write, over a Table as over a client."""
+"""The same work done right on DynamoDB: each entity is guarded by its own write, through a Table or through a client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ C1 = {"id": "c1"}
 
 
 def added(customers: GuardedTable) -> Callable[[Message], Outcome]:
-    """What must happen once, in any order."""
+    """Each message adds to the balance, in any order."""
 
     def handle(message: Message) -> Outcome:
         values = {":n": message.body["amount"]}
@@ -22,7 +22,7 @@ def added(customers: GuardedTable) -> Callable[[Message], Outcome]:
 
 
 def replaced(customers: GuardedTable) -> Callable[[Message], Outcome]:
-    """The newest state of what the messages tell of: an older one that comes later is not wanted."""
+    """Each message sets the balance to its own state. An older state that comes later must not replace a newer one."""
 
     def handle(message: Message) -> Outcome:
         values = {":n": message.body["amount"]}
@@ -32,7 +32,7 @@ def replaced(customers: GuardedTable) -> Callable[[Message], Outcome]:
 
 
 def transferred(accounts: GuardedTable) -> Callable[[Message], list[Outcome]]:
-    """Two entities, each guarded by itself: a redelivery completes what a crash cut short."""
+    """Each of the two entities is guarded by its own write, so a redelivery completes what a crash has cut short."""
 
     def add(message: Message, account: str, amount: int) -> Outcome:
         key, values = {"id": account}, {":n": amount}
@@ -46,7 +46,7 @@ def transferred(accounts: GuardedTable) -> Callable[[Message], list[Outcome]]:
 
 
 def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
-    """A withdrawal that is not covered is remembered as refused, and stays so when there is money again."""
+    """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
 
     def handle(message: Message) -> Outcome:
         amount = message.body["amount"]
@@ -62,7 +62,7 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
 
 
 def opened(accounts: GuardedTable) -> Callable[[Message], Outcome]:
-    """Created once. A second message that would create it is refused."""
+    """The first message creates the account, and the next one that would create it is refused."""
 
     def handle(message: Message) -> Outcome:
         return accounts.put_item(message, Item={**C1, "balance": message.body["amount"]})

@@ -1,4 +1,4 @@
-"""The same work done right, on MongoDB: each entity guarded by its own write."""
+"""The same work done right on MongoDB: each entity is guarded by its own write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ C1 = {"_id": "c1"}
 
 
 def added(customers: GuardedCollection) -> Callable[[Message], Outcome]:
-    """What must happen once, in any order."""
+    """Each message adds to the balance, in any order."""
 
     def handle(message: Message) -> Outcome:
         return customers.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
@@ -20,7 +20,7 @@ def added(customers: GuardedCollection) -> Callable[[Message], Outcome]:
 
 
 def replaced(customers: GuardedCollection) -> Callable[[Message], Outcome]:
-    """The newest state of what the messages tell of: an older one that comes later is not wanted."""
+    """Each message sets the balance to its own state. An older state that comes later must not replace a newer one."""
 
     def handle(message: Message) -> Outcome:
         return customers.update_one(message, C1, {"$set": {"balance": message.body["amount"]}}, upsert=True)
@@ -29,7 +29,7 @@ def replaced(customers: GuardedCollection) -> Callable[[Message], Outcome]:
 
 
 def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome]]:
-    """Two entities, each guarded by itself: a redelivery completes what a crash cut short."""
+    """Each of the two entities is guarded by its own write, so a redelivery completes what a crash has cut short."""
 
     def add(message: Message, account: str, amount: int) -> Outcome:
         return accounts.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
@@ -42,7 +42,7 @@ def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome
 
 
 def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
-    """A withdrawal that is not covered is remembered as refused, and stays so when there is money again."""
+    """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
 
     def handle(message: Message) -> Outcome:
         amount = message.body["amount"]
@@ -56,7 +56,7 @@ def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome
 
 
 def opened(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
-    """Created once. A second message that would create it is refused."""
+    """The first message creates the account, and the next one that would create it is refused."""
 
     def handle(message: Message) -> Outcome:
         return accounts.insert_one(message, {**C1, "balance": message.body["amount"]})

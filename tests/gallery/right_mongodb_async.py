@@ -11,7 +11,7 @@ C1 = {"_id": "c1"}
 
 
 def added(customers: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
-    """What must happen once, in any order."""
+    """Each message adds to the balance, in any order."""
 
     async def handle(message: Message) -> Outcome:
         return await customers.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
@@ -20,7 +20,7 @@ def added(customers: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Ou
 
 
 def transferred(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[list[Outcome]]]:
-    """Two entities, each guarded by itself: a redelivery completes what a crash cut short."""
+    """Each of the two entities is guarded by its own write, so a redelivery completes what a crash has cut short."""
 
     async def add(message: Message, account: str, amount: int) -> Outcome:
         return await accounts.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
@@ -33,7 +33,7 @@ def transferred(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitab
 
 
 def refused_for_good(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
-    """A withdrawal that is not covered is remembered as refused, and stays so when there is money again."""
+    """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
 
     async def handle(message: Message) -> Outcome:
         amount = message.body["amount"]

@@ -24,11 +24,11 @@ from tests.gallery.cases import NOW, balances, deposit
 
 C1 = {"id": "c1"}
 LEASE = 30_000  # milliseconds: what the Lambda function has left when its record is made
-BETWEEN = 60  # seconds from one delivery to the next: the lease is over, and so is the function that held it
+BETWEEN = 60  # seconds from one delivery to the next: by then the lease is over, and Lambda has ended the function
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
-REPLAY_CODES = {  # the record is put, and then the business write loses its answer in this way
+REPLAY_CODES = {  # of schedules in which the record is put, and the answer to the business write is lost in this way
     "the process dies": "1.072f.1a1aA.db78",
     "the handler raises": "1.072f.1a1aL1a.7805",
     "botocore sends it again": "1.072f.1a1aR1a.f67f",
@@ -38,7 +38,7 @@ Handler: TypeAlias = Callable[[Message], Any]
 
 
 class Clock:
-    """Powertools asks the wall clock. This one goes on between deliveries only, so that each schedule is the same each time."""
+    """It takes the place of the wall clock, and goes on only between deliveries, so that a schedule is the same each time."""
 
     now = NOW
 

@@ -13,7 +13,7 @@ from onewrite import Message
 from tests.gallery import wrong_dynamodb, wrong_mongodb
 from tests.gallery.cases import OUTBOX, Worlds, balances, deposit
 
-FEW = 4  # steps: what a reader can follow without a pencil
+FEW = 4  # steps, so that a counterexample is easy to read
 
 
 @dataclass(frozen=True)

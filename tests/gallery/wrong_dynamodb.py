@@ -1,4 +1,4 @@
-"""Handlers that look right, on DynamoDB. Each makes one mistake that people really make; its docstring says why."""
+"""Handlers that look right, on DynamoDB. Each makes one mistake that people really make, and its docstring says which."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _add_and_mark(message: Message) -> dict[str, Any]:
 
 
 def read_then_write(customers: Any) -> Handler:
-    """Everybody's first try. It is right in each test that delivers the copy after the first delivery has ended."""
+    """It looks for the id before it writes. Two deliveries at the same time both find nothing, and both write."""
 
     def handle(message: Message) -> None:
         customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {})
@@ -38,7 +38,7 @@ def read_then_write(customers: Any) -> Handler:
 
 
 def marked_before_the_effect(stores: Mapping[str, Any]) -> Handler:
-    """Who fears doubles marks first, by a conditional write that only one can win. A crash then loses the effect for good."""
+    """It marks the message first, which only one delivery can do. A crash after that loses the effect for good."""
     customers, processed = stores["customers"], stores["processed"]
 
     def handle(message: Message) -> None:
@@ -52,7 +52,7 @@ def marked_before_the_effect(stores: Mapping[str, Any]) -> Handler:
 
 
 def marked_after_the_effect(stores: Mapping[str, Any]) -> Handler:
-    """Who fears losses marks last: what has not been done is not marked. But what has been done may not be marked either."""
+    """It marks the message last. A crash between the effect and the mark repeats the effect."""
     customers, processed = stores["customers"], stores["processed"]
 
     def handle(message: Message) -> None:
@@ -65,7 +65,7 @@ def marked_after_the_effect(stores: Mapping[str, Any]) -> Handler:
 
 
 def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
-    """The condition speaks of the id, so its refusal must mean "seen". Here it also means "another message came first"."""
+    """It takes a refusal for a duplicate. But the item may also have been created by another message meanwhile."""
     refused = customers.meta.client.exceptions.ConditionalCheckFailedException
 
     def handle(message: Message) -> str:
@@ -86,7 +86,7 @@ def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
 
 
 def two_entities_one_mark(accounts: Any) -> Handler:
-    """A transfer whose first half is guarded: "the second is skipped with it". A crash between them skips it for ever."""
+    """It skips the second half of a transfer if the first is a duplicate. A crash between them loses the second half."""
     guarded = GuardedTable(accounts, SeenIds())
 
     def handle(message: Message) -> None:
@@ -102,7 +102,7 @@ def two_entities_one_mark(accounts: Any) -> Handler:
 
 
 def counted_outside_the_guard(customers: Any) -> Handler:
-    """The money is guarded; the total beside it is "only statistics", and counts every delivery."""
+    """It guards the balance, but not the total beside it, which counts every delivery."""
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> None:
@@ -113,7 +113,7 @@ def counted_outside_the_guard(customers: Any) -> Handler:
 
 
 def written_over_the_ledger(customers: Any) -> Handler:
-    """One worker, so nothing races, and a rename saves the whole item as it was read. What was read had no ledger."""
+    """It saves the whole item as it was read, and the guarded table gives items without their ledger. No race is needed."""
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> None:
@@ -127,7 +127,7 @@ def written_over_the_ledger(customers: Any) -> Handler:
 
 
 def id_minted_in_the_handler(customers: Any) -> Handler:
-    """The producer sends no id, so the consumer makes one: a new one for each delivery."""
+    """The producer sends no id, so the handler makes one. Each delivery gets another."""
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> Outcome:
@@ -137,7 +137,7 @@ def id_minted_in_the_handler(customers: Any) -> Handler:
 
 
 def high_water_mark_on_an_unordered_queue(customers: Any) -> Handler:
-    """The messages are numbered, and a mark is smaller than a set. But the queue is a standard one."""
+    """It keeps a mark, because messages are numbered and a mark is small. But a standard queue does not keep their order."""
     guarded = GuardedTable(customers, HighWaterMark())
 
     def handle(message: Message) -> Outcome:
@@ -147,7 +147,7 @@ def high_water_mark_on_an_unordered_queue(customers: Any) -> Handler:
 
 
 def remembers_the_last_id_only(customers: Any) -> Handler:
-    """One attribute instead of a set that grows: enough, as long as nothing comes between a message and its copy."""
+    """It keeps one id instead of a set that grows. That is enough unless another message comes before the copy."""
 
     def handle(message: Message) -> None:
         try:
@@ -164,7 +164,7 @@ def remembers_the_last_id_only(customers: Any) -> Handler:
 
 
 def forgets_within_the_redelivery_window(customers: Any) -> Handler:
-    """An hour's ids are a small set. This queue keeps a message for days, and gives it again after each failed night."""
+    """It keeps the ids of one hour, but the queue keeps a message for days and delivers it again after each failure."""
     nights = itertools.count(NOW, 8 * 3600)
     guarded = GuardedTable(customers, SeenIds(retention=timedelta(hours=1)), clock=lambda: next(nights))
 
@@ -175,7 +175,7 @@ def forgets_within_the_redelivery_window(customers: Any) -> Handler:
 
 
 def lease_outlived(customers: Any) -> Handler:
-    """A lock that expires, lest a dead worker hold it for ever. One that is only slow believes that the lock is still its own."""
+    """It takes a lock that expires, in case its worker dies. A slow worker goes on after its lock has expired."""
     minutes = itertools.count(NOW, 60)
 
     def handle(message: Message) -> None:
@@ -198,7 +198,7 @@ def lease_outlived(customers: Any) -> Handler:
 
 
 def side_effect_before_the_write(customers: Any) -> Handler:
-    """The receipt first, since the write may fail. Its guard says "duplicate" when the second receipt is in the post."""
+    """It sends the receipt before the write. A redelivery has sent a second one before the guard refuses it."""
     OUTBOX.clear()
     guarded = GuardedTable(customers, SeenIds())
 

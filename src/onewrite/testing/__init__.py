@@ -1,6 +1,6 @@
 """For the tests of message handlers: an explorer of deliveries, faults, stand-ins, servers and events.
 
-A name is imported when it is first asked for, so that a test pays, and needs installed, only what it uses.
+Each name is imported when it is first used. So a test needs only the packages of what it uses, and waits for no others.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The context that Lambda hands to a function beside the event."""
+"""The context that Lambda passes to a function together with the event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lambda_context(
 ) -> LambdaContext:
     """The context of an invocation that has `remaining_ms` left.
 
-    Its time stands still, unless a clock is given that counts seconds, such as `time.monotonic`.
+    Its time stands still unless `clock` is given: a function that returns seconds, such as `time.monotonic`.
     """
     started = 0.0 if clock is None else clock()
     return LambdaContext(
@@ -29,7 +29,7 @@ def lambda_context(
 
 @dataclass(frozen=True, slots=True)
 class LambdaContext:
-    """What Lambda's Python runtime gives, with time under control."""
+    """The context object of Lambda's Python runtime, with a clock that the test chooses."""
 
     function_name: str
     aws_request_id: str
@@ -53,13 +53,13 @@ class LambdaContext:
         return f"/aws/lambda/{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
-        """Never below zero, as in the runtime."""
+        """The time left. It is never below zero, as in the runtime."""
         return max(0, self.remaining_ms - round((self.clock() - self.started) * 1000))
 
     def w3c(self) -> dict[str, str]:
-        """No trace context."""
+        """The trace context, which is empty here."""
         return {}
 
     def log(self, message: Any) -> None:
-        """Kept in `lines`."""
+        """Keep the line in `lines`."""
         self.lines.append(message)

@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.schedule import Bounds, Reorder
+from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count
 from onewrite.testing.explorer.trial import Handler, Stores
+from onewrite.testing.model.machine import World
 
 Build: TypeAlias = Callable[[Stores], Handler]
-World: TypeAlias = Callable[[], Stores]
 Observe: TypeAlias = Callable[[Stores], Any]
 Invariant: TypeAlias = Callable[[Stores], Any]
 
@@ -64,11 +64,10 @@ class Arguments:
             # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
             if not callable(given := getattr(self, name)) or hasattr(given, "find_one_and_update"):
                 raise ConfigurationError(f"{name}={given!r}: give a function.")
-        _check_count_and_seconds(self.schedules, self.timeout)
+        check_count("schedules", self.schedules, 1)
+        _check_seconds(self.timeout)
 
 
-def _check_count_and_seconds(schedules: object, timeout: object) -> None:
-    if type(schedules) is not int or schedules < 1:
-        raise ConfigurationError(f"schedules={schedules!r}: give an int from 1 upwards.")
+def _check_seconds(timeout: object) -> None:
     if not isinstance(timeout, int | float) or not timeout > 0:
         raise ConfigurationError(f"timeout={timeout!r}: give a number of seconds.")

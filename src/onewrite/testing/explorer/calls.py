@@ -14,7 +14,7 @@ import itertools
 import secrets
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -107,8 +107,8 @@ current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVa
 
 # --- the names of attempts --------------------------------------------------------------------------------------------
 
-_attempt_names: contextvars.ContextVar[Iterator[str] | None] = contextvars.ContextVar(
-    "onewrite.testing.attempt_names", default=None
+_name_of_attempt: contextvars.ContextVar[Callable[[], str] | None] = contextvars.ContextVar(
+    "onewrite.testing.name_of_attempt", default=None
 )
 
 
@@ -119,7 +119,8 @@ def _count_attempts(call_name: str) -> None:
     of a schedule would send the same requests. So the function that draws the names is replaced here. It stays replaced,
     which changes nothing elsewhere: outside calls of an explored handler the names are as random as before.
     """
-    _attempt_names.set(f"{call_name}, attempt {number}" for number in itertools.count(1))
+    numbers = itertools.count(1)
+    _name_of_attempt.set(lambda: f"{call_name}, attempt {next(numbers)}")
     # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.
     attempt: Any = sys.modules.get("onewrite.dynamodb.attempt")
     if attempt is not None:
@@ -127,8 +128,8 @@ def _count_attempts(call_name: str) -> None:
 
 
 def _counted_or_random(size: int) -> str:
-    names = _attempt_names.get()
-    return secrets.token_hex(size) if names is None else next(names)
+    name_of_attempt = _name_of_attempt.get()
+    return secrets.token_hex(size) if name_of_attempt is None else name_of_attempt()
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
-from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, Observe, Options, World
+from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, Observe, Options
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.shrink import shortest
 from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.model.machine import World
 
 T = TypeVar("T")
 

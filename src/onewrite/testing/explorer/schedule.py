@@ -61,9 +61,9 @@ class Bounds:
     concurrency: int = 2
 
     def __post_init__(self) -> None:
-        _check_count("deliveries", self.deliveries, 1)
-        _check_count("crashes", self.crashes, 0)
-        _check_count("concurrency", self.concurrency, 1)
+        check_count("deliveries", self.deliveries, 1)
+        check_count("crashes", self.crashes, 0)
+        check_count("concurrency", self.concurrency, 1)
         if self.deliveries > MOST_DELIVERIES:
             raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MOST_DELIVERIES} deliveries at most.")
         if self.reorder is not True and self.reorder is not False and self.reorder != "within_source":
@@ -184,6 +184,7 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     return one_is_not_sent or commute(one.request, other.request)
 
 
-def _check_count(name: str, value: object, least: int) -> None:
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise unless the value of this argument is an int that is large enough."""
     if type(value) is not int or value < least:
         raise ConfigurationError(f"{name}={value!r}: give an int from {least} upwards.")

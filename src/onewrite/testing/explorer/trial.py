@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
-from onewrite.testing.model.machine import Machine
+from onewrite.testing.model.machine import Machine, World
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
@@ -41,7 +41,7 @@ class Subject:
         self,
         build: Callable[[Stores], Handler],
         messages: Sequence[Any],
-        world: Callable[[], Stores],
+        world: World,
         bounds: Bounds,
         timeout: float,
     ) -> None:
