@@ -1,13 +1,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench floors clean
+.PHONY: demo test chaos lint bench floors clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
 
 test: .venv/ready  ## every test; with CI set, a missing engine fails and coverage is measured
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(CI),--cov --cov-fail-under=100)
+
+MINUTES ?= 10
+
+chaos: .venv/ready  ## breaks workers, servers and connections for so long, and counts what came of it
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check
