@@ -31,7 +31,7 @@ def make() -> Iterator[MakeTable]:
 
 
 @pytest.fixture(params=["table", "collection"])
-def learnt(request: pytest.FixtureRequest) -> tuple[Machine, Callable[[str], int], Callable[[], Any]]:
+def counters(request: pytest.FixtureRequest) -> tuple[Machine, Callable[[str], int], Callable[[], Any]]:
     """A machine; `bump(id)` adds to an entity's counter, unguarded, and `read()` shows them all."""
     if request.param == "collection":
         machine = Machine(new_collection)
@@ -52,14 +52,14 @@ def learnt(request: pytest.FixtureRequest) -> tuple[Machine, Callable[[str], int
     return machine, bump_item, lambda: {each["id"]: int(each["n"]) for each in table.scan()["Items"]}
 
 
-Learnt = tuple[Machine, Callable[[str], int], Callable[[], Any]]
+Counters = tuple[Machine, Callable[[str], int], Callable[[], Any]]
 
 
 # ---------------------------------------------------------------- states and transitions
 
 
-def test_what_was_done_once_is_known(learnt: Learnt) -> None:
-    machine, bump, read = learnt
+def test_what_was_done_once_is_known(counters: Counters) -> None:
+    machine, bump, read = counters
     for _ in range(3):
         machine.reset()
         assert [bump("a"), bump("a"), bump("b")] == [1, 2, 1]
@@ -68,8 +68,8 @@ def test_what_was_done_once_is_known(learnt: Learnt) -> None:
     assert machine.why_slow is None
 
 
-def test_stores_that_hold_the_same_are_one_state(learnt: Learnt) -> None:
-    machine, bump, _ = learnt
+def test_stores_that_hold_the_same_are_one_state(counters: Counters) -> None:
+    machine, bump, _ = counters
     empty = machine.state
     bump("a")
     one = machine.state
@@ -84,8 +84,8 @@ def test_stores_that_hold_the_same_are_one_state(learnt: Learnt) -> None:
     assert len({empty, one, both}) == 3
 
 
-def test_the_store_is_brought_to_the_present_state_for_what_is_new(learnt: Learnt) -> None:
-    machine, bump, read = learnt
+def test_the_store_is_brought_to_the_present_state_for_what_is_new(counters: Counters) -> None:
+    machine, bump, read = counters
     bump("a")
     bump("a")
     bump("b")
@@ -99,16 +99,16 @@ def test_the_store_is_brought_to_the_present_state_for_what_is_new(learnt: Learn
     assert read() == {}
 
 
-def test_reading_moves_no_state(learnt: Learnt) -> None:
-    machine, bump, read = learnt
+def test_reading_moves_no_state(counters: Counters) -> None:
+    machine, bump, read = counters
     bump("a")
     state = machine.state
     read()
     assert machine.state is state
 
 
-def test_every_order_of_many_requests_is_answered_as_a_store_would(learnt: Learnt) -> None:
-    machine, bump, read = learnt
+def test_every_order_of_many_requests_is_answered_as_a_store_would(counters: Counters) -> None:
+    machine, bump, read = counters
     for number in range(64):
         machine.reset()
         expected = {"a": 0, "b": 0}
@@ -190,7 +190,7 @@ def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
     assert machine.performed == 3
 
 
-def test_guarded_writes_are_learnt(make: MakeTable) -> None:
+def test_guarded_writes_are_remembered(make: MakeTable) -> None:
     machine = Machine(lambda: make("orders", "id"))
     ids = iter("abcabc")
     orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0, attempts=lambda: next(ids))
@@ -430,7 +430,7 @@ def test_options_of_a_collection_tell_requests_apart() -> None:
 # ---------------------------------------------------------------- asynchronous stores
 
 
-def test_an_asynchronous_collection_is_learnt() -> None:
+def test_an_asynchronous_collection_is_remembered() -> None:
     async def main() -> None:
         machine = Machine(lambda: new_collection(asynchronous=True))
         assert machine.is_async
