@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.process import _spawner
 from tests.chaos.report import table, verdict
-from tests.chaos.rounds import ROUND_SECONDS, Result, play
-from tests.chaos.stages import STAGES, ControlStage
+from tests.chaos.rounds import ROUND_SECONDS, Result, play_round
+from tests.chaos.setups import SETUPS, ControlSetup
 
 CONTROL_ROUNDS = 5  # how often the control may fail to lose anything
-_SHORTEST_ROUND = 8.0  # seconds, in which a failover fits; a stage that has less for all of its time has one round of that
+_SHORTEST_ROUND = 8.0  # seconds, in which a failover fits; a setup that has less for all of its time has one round of that
 _EXAMPLES = 50  # of what is wrong; if much is, they are all alike
 _SHARES = {"dynoxide": 0.25, "mongod": 0.25, "replica-set": 0.4, "control": 0.1}
 
@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, seconds: float, seed: int, say: Callable[[str], None]) -> Result:
-    """Rounds on one stage for so long; the control goes on until it has lost something, or has failed to for too long."""
-    result = Result(STAGES[name].name, STAGES[name] is ControlStage)
+    """Rounds on one setup for so long; the control goes on until it has lost something, or has failed to for too long."""
+    result = Result(SETUPS[name].name, SETUPS[name] is ControlSetup)
     shortest = min(_SHORTEST_ROUND, seconds)
     end = time.monotonic() + seconds
-    with STAGES[name]() as stage:
+    with SETUPS[name]() as setup:
         while not result.counts["rounds"] or end - time.monotonic() >= shortest or _must_go_on(result):
             number = result.counts["rounds"] + 1
             length = min(ROUND_SECONDS, max(end - time.monotonic(), shortest))
-            played = play(stage, f"r{number}", length, f"{seed} {name} {number}")
+            played = play_round(setup, f"r{number}", length, f"{seed} {name} {number}")
             result.counts += played.counts
             result.examples = (result.examples + played.examples)[:_EXAMPLES]
             say(_progress(played, number))
@@ -67,7 +67,7 @@ def _must_go_on(result: Result) -> bool:
 
 def _progress(played: Result, number: int) -> str:
     said = ("messages", "deliveries", "lost", "doubled")
-    return f"{played.stage}, round {number}: " + ", ".join(f"{played.counts[name]} {name}" for name in said)
+    return f"{played.setup}, round {number}: " + ", ".join(f"{played.counts[name]} {name}" for name in said)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -76,7 +76,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--minutes", type=float, default=10.0, help="how long to go on, without starting and healing servers"
     )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000), help="of all chance")
-    parser.add_argument("--only", nargs="+", choices=[*STAGES], default=[*STAGES], help="which servers to attack")
+    parser.add_argument("--only", nargs="+", choices=[*SETUPS], default=[*SETUPS], help="which servers to attack")
     options = parser.parse_args(arguments)
     if options.minutes <= 0:
         parser.error("--minutes must be more than 0")

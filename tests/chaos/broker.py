@@ -1,8 +1,8 @@
-"""The queue, and what becomes of its consumers: it delivers at least once, in no order, and kills who it delivers to.
+"""A queue that delivers at least once and in no order, and that kills and freezes the workers to whom it delivers.
 
 A message that is not settled comes again, one that a dead worker held too, and one that is settled may come again all the same.
-A message that takes long is handed to a second worker while the first still has it. All of it happens in one loop, by one
-source of chance.
+A message that takes long is handed to a second worker while the first still has it. One loop does all of it, with one
+random generator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self
 
-from tests.chaos.traffic import LEDGERS, Letter, Traffic
+from tests.chaos.traffic import LEDGERS, Delivery, Traffic
 from tests.chaos.worker import READY, Answer, Habits, Target, work
 
 # A server of processes that has imported everything: a new worker is there in milliseconds.
@@ -32,7 +32,10 @@ WORKERS = 10
 _START_SECONDS = 60.0
 _VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
 _ATTACKS_A_SECOND = 1.5
-_TWIN, _AGAIN = 0.15, 0.15  # how often a message goes to two workers at once, and how often a settled one comes again
+_TWICE_AT_ONCE, _AGAIN = (
+    0.15,
+    0.15,
+)  # how often a message goes to two workers at once, and how often a settled one comes again
 
 
 class Worker:
@@ -44,8 +47,8 @@ class Worker:
         self._process.start()
         theirs.close()  # else the end of the process is no end of the pipe
         self.idle = False
-        self.holds: tuple[int, Letter] | None = None
-        self.dies_before_it_says_so = False
+        self.holds: tuple[int, Delivery] | None = None
+        self.dies_before_it_answers = False
         self.killed = False
 
     def signal(self, number: int) -> None:
@@ -66,7 +69,7 @@ class Broker:
         self._target, self._traffic, self._random, self._counts = target, traffic, choice, counts
         self._clock_offset = clock
         self._workers: dict[Connection, Worker] = {}
-        self._waiting: list[Letter] = []
+        self._waiting: list[Delivery] = []
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._hostile = False
@@ -123,9 +126,9 @@ class Broker:
         while self._due and self._due[0][0] <= now:
             heapq.heappop(self._due)[2]()
         for worker in [worker for worker in self._workers.values() if worker.idle]:
-            if (letter := self._next(fresh=fresh)) is None:
+            if (delivery := self._next(fresh=fresh)) is None:
                 break
-            self._give(worker, letter)
+            self._give(worker, delivery)
         end = min(until, self._due[0][0]) if self._due else until
         for pipe in self._speaking(max(0.0, min(end - time.monotonic(), 0.5))):
             self._hear(pipe)
@@ -134,43 +137,45 @@ class Broker:
         """The pipes of the workers that have something to say, or are dead."""
         return [pipe for pipe in wait([*self._workers], seconds) if isinstance(pipe, Connection)]
 
-    def _next(self, *, fresh: bool) -> Letter | None:
-        letter = self._traffic.fresh(self._random) if fresh and (not self._waiting or self._random.random() < 0.5) else None
-        if letter is not None or not self._waiting:
-            return letter
+    def _next(self, *, fresh: bool) -> Delivery | None:
+        delivery = (
+            self._traffic.fresh(self._random) if fresh and (not self._waiting or self._random.random() < 0.5) else None
+        )
+        if delivery is not None or not self._waiting:
+            return delivery
         at = self._random.randrange(len(self._waiting))
         self._waiting[at], self._waiting[-1] = self._waiting[-1], self._waiting[at]
         return self._waiting.pop()
 
-    def _give(self, worker: Worker, letter: Letter) -> None:
+    def _give(self, worker: Worker, delivery: Delivery) -> None:
         number = next(self._numbers)
         self._counts["deliveries"] += 1
-        worker.idle, worker.holds = False, (number, letter)
+        worker.idle, worker.holds = False, (number, delivery)
         try:
-            worker.pipe.send((number, letter))
+            worker.pipe.send((number, delivery))
         except (BrokenPipeError, ConnectionResetError):
             return  # its end will be heard
-        self._later(_VISIBILITY, lambda: self._is_late(worker, number, letter))
+        self._later(_VISIBILITY, lambda: self._is_late(worker, number, delivery))
         if self._hostile:
-            if self._random.random() < _TWIN:
-                self._waiting.append(letter)
+            if self._random.random() < _TWICE_AT_ONCE:
+                self._waiting.append(delivery)
             self._attack(worker)
 
-    def _is_late(self, worker: Worker, number: int, letter: Letter) -> None:
-        if worker.holds == (number, letter) and not self._traffic.is_settled(letter):
-            self._waiting.append(letter)
+    def _is_late(self, worker: Worker, number: int, delivery: Delivery) -> None:
+        if worker.holds == (number, delivery) and not self._traffic.is_settled(delivery):
+            self._waiting.append(delivery)
 
     def _attack(self, worker: Worker) -> None:
-        """Now and then: death at any moment, death between the write and the word of it, or a sleep that others overtake."""
+        """Now and then kill the worker at any moment, kill it between its write and its answer, or freeze it until others overtake it."""
         now = time.monotonic()
         if now < self._next_attack:
             return
         self._next_attack = now + self._random.expovariate(_ATTACKS_A_SECOND)
-        match self._random.choice(("kill", "silence", "freeze")):
+        match self._random.choice(("kill", "kill before the answer", "freeze")):
             case "kill":
                 self._later(self._random.uniform(0, 0.02), lambda: worker.signal(signal.SIGKILL))
-            case "silence":
-                worker.dies_before_it_says_so = True
+            case "kill before the answer":
+                worker.dies_before_it_answers = True
             case _:
                 self._counts["workers frozen"] += 1
                 self._later(self._random.uniform(0, 0.01), lambda: worker.signal(signal.SIGSTOP))
@@ -185,22 +190,22 @@ class Broker:
             return
         if said == READY:
             worker.idle = True
-        elif worker.dies_before_it_says_so:
+        elif worker.dies_before_it_answers:
             worker.signal(signal.SIGKILL)
         elif worker.holds is not None:
             self._note(said, worker.holds[1])
             worker.idle, worker.holds = True, None
 
-    def _note(self, answer: Answer, letter: Letter) -> None:
+    def _note(self, answer: Answer, delivery: Delivery) -> None:
         self._counts[answer.outcome if answer.outcome in OUTCOMES else "failed calls"] += 1
         if answer.outcome == "Applied":
-            self.claims[letter.message.id] += 1
+            self.claims[delivery.message.id] += 1
         if answer.settled:
-            self._traffic.settle(letter)
+            self._traffic.settle(delivery)
             if self._hostile and self._random.random() < _AGAIN:
-                self._later(self._random.uniform(0, 3), lambda: self._waiting.append(letter))
-        elif not (self._hostile and self._traffic.is_settled(letter)):
-            self._later(self._random.uniform(0.01, 0.2), lambda: self._waiting.append(letter))
+                self._later(self._random.uniform(0, 3), lambda: self._waiting.append(delivery))
+        elif not (self._hostile and self._traffic.is_settled(delivery)):
+            self._later(self._random.uniform(0.01, 0.2), lambda: self._waiting.append(delivery))
 
     def _bury(self, worker: Worker) -> None:
         del self._workers[worker.pipe]

@@ -26,8 +26,8 @@ _ROWS = (
 
 
 def table(results: Sequence[Result]) -> str:
-    """A column for each stage; what must be nothing stands at the bottom."""
-    lines = [["", *(result.stage for result in results)]]
+    """A column for each setup; what must be nothing stands at the bottom."""
+    lines = [["", *(result.setup for result in results)]]
     lines += [[row, *(str(result.counts[row]) for result in results)] for row in (*_ROWS, *WRONG)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
     return "\n".join(_aligned(line, widths) for line in lines)
@@ -46,14 +46,14 @@ def verdict(results: Sequence[Result]) -> tuple[list[str], int]:
         if result.must_lose:
             lines.append(_of_control(result))
         elif result.ok:
-            lines.append(f"{result.stage}: each message took effect once.")
+            lines.append(f"{result.setup}: each message took effect once.")
         else:
             wrong = ", ".join(f"{result.counts[name]} {name}" for name in WRONG if result.counts[name])
-            lines += [f"{result.stage}: {wrong}.", *(f"  {example}" for example in result.examples)]
+            lines += [f"{result.setup}: {wrong}.", *(f"  {example}" for example in result.examples)]
     return lines, 0 if all(result.ok for result in results) else 1
 
 
 def _of_control(result: Result) -> str:
     if result.ok:
-        return f"{result.stage}: lost {result.counts['lost']} messages, as it must: a loss would have been seen."
-    return f"{result.stage}: lost nothing, which it must. This run could not have seen a loss, and proves nothing."
+        return f"{result.setup}: lost {result.counts['lost']} messages, as it must: a loss would have been seen."
+    return f"{result.setup}: lost nothing, which it must. This run could not have seen a loss, and proves nothing."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from onewrite import SeenIds
 from tests.chaos.broker import Broker
-from tests.chaos.stages import ControlStage, Saboteur, Stage
+from tests.chaos.setups import Attacker, ControlSetup, Setup
 from tests.chaos.traffic import Damage, Traffic
 
 ROUND_SECONDS = 20.0
@@ -22,9 +22,9 @@ _SHOWN = 5  # examples of what is wrong
 
 @dataclass(slots=True)
 class Result:
-    """What a stage did and saw. `examples` are lines that help to find out why."""
+    """What a setup did and saw. `examples` are lines that help to find out why."""
 
-    stage: str
+    setup: str
     must_lose: bool
     counts: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
@@ -39,49 +39,49 @@ class Result:
 WRONG = ("lost", "doubled", "out of order", "claimed twice", "never settled")
 
 
-def play(stage: Stage, name: str, seconds: float, seed: str) -> Result:
-    """One round on a stage that is open."""
-    result = Result(stage.name, isinstance(stage, ControlStage))
-    traffic = Traffic(name, stage.ledgers, _LARGEST)
+def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
+    """One round on a setup that is open."""
+    result = Result(setup.name, isinstance(setup, ControlSetup))
+    traffic = Traffic(name, setup.ledgers, _LARGEST)
     choice = random.Random(f"{seed} broker")
-    stage.counts.clear()
-    with Broker(stage.target, traffic, choice, result.counts, _at_the_turn()) as broker:
-        with Saboteur(stage, random.Random(f"{seed} saboteur"), pause=_PAUSE) as saboteur:
-            broker.deliver(seconds, saboteur.check)
+    setup.counts.clear()
+    with Broker(setup.target, traffic, choice, result.counts, _at_the_turn()) as broker:
+        with Attacker(setup, random.Random(f"{seed} attacker"), pause=_PAUSE) as attacker:
+            broker.deliver(seconds, attacker.check)
         broker.drain(_PATIENCE)
-        _count_lost(stage, traffic, result)
+        _count_lost(setup, traffic, result)
         # A message that was lost takes effect now, and one whose mark was lost takes effect a second time.
         if not broker.deliver_everything_again(_PATIENCE):
             result.counts["never settled"] += 1
-        _count_wrong(stage, traffic, broker.claims, result)
-    stage.clear(traffic.entities())
-    result.counts += stage.counts
+        _count_wrong(setup, traffic, broker.claims, result)
+    setup.clear(traffic.entities())
+    result.counts += setup.counts
     result.counts["messages"] += traffic.messages
     result.counts["rounds"] += 1
     return result
 
 
-def _count_lost(stage: Stage, traffic: Traffic, result: Result) -> None:
+def _count_lost(setup: Setup, traffic: Traffic, result: Result) -> None:
     result.counts["never settled"] += traffic.unsettled
-    for entity, damage in _damages(stage, traffic):
+    for entity, damage in _damages(setup, traffic):
         result.counts["lost"] += len(damage.lost)
-        result.examples += [f"{stage.name}: lost in {entity}: {name}" for name in damage.lost[:_SHOWN]]
+        result.examples += [f"{setup.name}: lost in {entity}: {name}" for name in damage.lost[:_SHOWN]]
 
 
-def _count_wrong(stage: Stage, traffic: Traffic, claims: Counter[str], result: Result) -> None:
-    for entity, damage in _damages(stage, traffic):
+def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: Result) -> None:
+    for entity, damage in _damages(setup, traffic):
         result.counts["doubled"] += len(damage.doubled)
         result.counts["out of order"] += len(damage.disordered)
-        result.examples += [f"{stage.name}: doubled in {entity}: {name}" for name in damage.doubled[:_SHOWN]]
-        result.examples += [f"{stage.name}: out of order in {entity}: {name}" for name in damage.disordered[:_SHOWN]]
+        result.examples += [f"{setup.name}: doubled in {entity}: {name}" for name in damage.doubled[:_SHOWN]]
+        result.examples += [f"{setup.name}: out of order in {entity}: {name}" for name in damage.disordered[:_SHOWN]]
     twice = [name for name, count in claims.items() if count > 1]
     result.counts["claimed twice"] += len(twice)
-    result.examples += [f"{stage.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
+    result.examples += [f"{setup.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
 
 
-def _damages(stage: Stage, traffic: Traffic) -> Iterator[tuple[str, Damage]]:
+def _damages(setup: Setup, traffic: Traffic) -> Iterator[tuple[str, Damage]]:
     for entity in traffic.entities():
-        state = stage.state(entity)
+        state = setup.state(entity)
         yield entity, traffic.damage(entity, state.n, state.effects)
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.chaos import __main__ as command
 from tests.chaos.report import table, verdict
 from tests.chaos.rounds import WRONG, Result
-from tests.chaos.stages import ControlStage
-from tests.chaos.traffic import ENTITIES, LEDGERS, SOURCES, Letter, Traffic
+from tests.chaos.setups import ControlSetup
+from tests.chaos.traffic import ENTITIES, LEDGERS, SOURCES, Delivery, Traffic
 
 CHOICE = random.Random(1)
 each_ledger = pytest.mark.parametrize("ledger", LEDGERS)
@@ -23,12 +23,12 @@ each_ledger = pytest.mark.parametrize("ledger", LEDGERS)
 def delivered(ledger: str, count: int = 3, *, settled: bool = True) -> tuple[Traffic, str, list[str]]:
     """Traffic whose first source has issued `count` messages, its entity, and the ids of them."""
     traffic = Traffic("t", [ledger], largest=count)
-    lane = next(iter(traffic.lanes.values()))
-    letters = [lane.issue() for _ in range(count)]
+    source = next(iter(traffic.sources.values()))
+    deliveries = [source.issue() for _ in range(count)]
     if settled:
-        for letter in letters:
-            traffic.settle(letter)
-    return traffic, lane.entity, [letter.message.id for letter in letters]
+        for delivery in deliveries:
+            traffic.settle(delivery)
+    return traffic, source.entity, [delivery.message.id for delivery in deliveries]
 
 
 # ---------------------------------------------------------------- traffic
@@ -81,24 +81,24 @@ def test_a_message_has_no_effect_on_another_entity() -> None:
 
 def test_a_source_that_must_be_in_order_hands_out_its_next_message_when_the_one_before_is_settled() -> None:
     traffic = Traffic("t", ["HighWaterMark"], largest=9)
-    first = fresh_letters(traffic)
+    first = fresh_deliveries(traffic)
     assert len(first) == ENTITIES * SOURCES
-    assert {letter.message.sequence for letter in first} == {1}
+    assert {delivery.message.sequence for delivery in first} == {1}
     traffic.settle(first[0])
-    (following,) = fresh_letters(traffic)
+    (following,) = fresh_deliveries(traffic)
     assert (following.message.source, following.message.sequence) == (first[0].message.source, 2)
 
 
 @each_ledger
 def test_no_source_has_more_messages_than_it_may(ledger: str) -> None:
     traffic = Traffic("t", [ledger], largest=5)
-    while letters := fresh_letters(traffic):
-        for letter in letters:
-            traffic.settle(letter)
-    assert traffic.messages == len({letter.message.id for letter in traffic.everything()}) == 5 * ENTITIES * SOURCES
+    while deliveries := fresh_deliveries(traffic):
+        for delivery in deliveries:
+            traffic.settle(delivery)
+    assert traffic.messages == len({delivery.message.id for delivery in traffic.everything()}) == 5 * ENTITIES * SOURCES
 
 
-def fresh_letters(traffic: Traffic) -> list[Letter]:
+def fresh_deliveries(traffic: Traffic) -> list[Delivery]:
     return list(iter(lambda: traffic.fresh(CHOICE), None))
 
 
@@ -107,12 +107,12 @@ def fresh_letters(traffic: Traffic) -> list[Letter]:
 
 def result(*, must_lose: bool = False, **counts: int) -> Result:
     names = {name.replace("_", " "): count for name, count in counts.items()}
-    return Result("a stage", must_lose, Counter({"rounds": 1, "messages": 9, **names}), ["an example"])
+    return Result("a setup", must_lose, Counter({"rounds": 1, "messages": 9, **names}), ["an example"])
 
 
 def test_the_table_has_a_column_for_each_stage_and_ends_with_what_must_be_nothing() -> None:
     lines = table([result(lost=3), result(doubled=12)]).splitlines()
-    assert lines[0].split() == ["a", "stage"] * 2
+    assert lines[0].split() == ["a", "setup"] * 2
     assert [line.rsplit(maxsplit=2)[0] for line in lines[-len(WRONG) :]] == [*WRONG]
     assert [line.split()[-2:] for line in lines[-len(WRONG) :][:2]] == [["3", "0"], ["0", "12"]]
     assert len({len(line) for line in lines}) == 1
@@ -121,8 +121,8 @@ def test_the_table_has_a_column_for_each_stage_and_ends_with_what_must_be_nothin
 def test_a_run_without_damage_ends_well() -> None:
     assert verdict([result(), result(must_lose=True, lost=4)]) == (
         [
-            "a stage: each message took effect once.",
-            "a stage: lost 4 messages, as it must: a loss would have been seen.",
+            "a setup: each message took effect once.",
+            "a setup: lost 4 messages, as it must: a loss would have been seen.",
         ],
         0,
     )
@@ -133,7 +133,7 @@ def test_whatever_is_wrong_makes_the_run_fail_and_is_named(wrong: str) -> None:
     counts: dict[str, Any] = {wrong.replace(" ", "_"): 2}
     lines, code = verdict([result(**counts), result()])
     assert code == 1
-    assert lines == [f"a stage: 2 {wrong}.", "  an example", "a stage: each message took effect once."]
+    assert lines == [f"a setup: 2 {wrong}.", "  an example", "a setup: each message took effect once."]
 
 
 def test_a_control_that_loses_nothing_makes_the_run_fail() -> None:
@@ -150,17 +150,17 @@ def test_the_control_goes_on_until_it_has_lost_something_or_has_failed_to_for_to
     monkeypatch: pytest.MonkeyPatch, loses_in: int, rounds: int
 ) -> None:
     @contextmanager
-    def stage() -> Iterator[None]:
+    def setup() -> Iterator[None]:
         yield
 
-    def play(*_: Any) -> Result:
+    def play_round(*_: Any) -> Result:
         played.append(None)
         return result(must_lose=True, lost=int(len(played) == loses_in), messages=1)
 
     played: list[None] = []
-    monkeypatch.setattr(command, "play", play)
-    monkeypatch.setattr(ControlStage, "__enter__", lambda self: None)
-    monkeypatch.setattr(ControlStage, "__exit__", lambda self, *_: None)
+    monkeypatch.setattr(command, "play_round", play_round)
+    monkeypatch.setattr(ControlSetup, "__enter__", lambda self: None)
+    monkeypatch.setattr(ControlSetup, "__exit__", lambda self, *_: None)
     assert command.run("control", 0.0, 1, lambda _: None).ok == (loses_in <= command.CONTROL_ROUNDS)
     assert len(played) == rounds
 

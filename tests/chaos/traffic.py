@@ -1,6 +1,6 @@
 """Which messages there are, which of them may be delivered for the first time, and what must have come of them. Pure.
 
-A lane is one source that writes to one entity, under one ledger. Its messages are numbered 1, 2, 3.
+A source writes to one entity, under one ledger. Its messages are numbered 1, 2, 3.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from onewrite import HighWaterMark, InSequence, Message, SeenIds
 
 AnyLedger = SeenIds | HighWaterMark | InSequence
 LEDGERS: dict[str, AnyLedger] = {"SeenIds": SeenIds(), "HighWaterMark": HighWaterMark(), "InSequence": InSequence()}
-# How many messages of a source are under way at once, which is how far they overtake each other. A mark takes what was overtaken
-# for old: such a source hands out its next message when the one before is settled.
+# How many messages of a source are under way at once, and so how far they can overtake each other. HighWaterMark drops a message
+# that a later one has overtaken, so its sources hand out a message only when the one before is settled.
 _AT_ONCE = {"SeenIds": 8, "HighWaterMark": 1, "InSequence": 4}
 ENTITIES, SOURCES = 3, 2  # for each ledger, and for each entity
 
 
-class Letter(NamedTuple):
+class Delivery(NamedTuple):
     """A message on its way."""
 
     ledger: str
@@ -38,10 +38,10 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
+class Source:
     ledger: str
     entity: str
-    source: str
+    name: str
     largest: int
     issued: int = 0
     unsettled: set[str] = field(default_factory=set)
@@ -50,83 +50,82 @@ class Lane:
     def has_room(self) -> bool:
         return self.issued < self.largest and len(self.unsettled) < _AT_ONCE[self.ledger]
 
-    def issue(self) -> Letter:
+    def issue(self) -> Delivery:
         self.issued += 1
-        letter = self.letter(self.issued)
-        self.unsettled.add(letter.message.id)
-        return letter
+        delivery = self.delivery(self.issued)
+        self.unsettled.add(delivery.message.id)
+        return delivery
 
-    def letter(self, number: int) -> Letter:
-        return Letter(self.ledger, self.entity, Message(f"{self.source}-{number}", source=self.source, sequence=number))
+    def delivery(self, number: int) -> Delivery:
+        return Delivery(self.ledger, self.entity, Message(f"{self.name}-{number}", source=self.name, sequence=number))
+
+    def deliveries(self) -> Iterator[Delivery]:
+        return (self.delivery(number) for number in range(1, self.issued + 1))
 
 
 class Traffic:
-    """All messages of a round. `largest` bounds how many a source has, and so the size of an entity and of this."""
+    """All messages of a round. `largest` is how many a source has at most: it bounds the size of the entities, and of this object."""
 
     def __init__(self, name: str, ledgers: Sequence[str], largest: int) -> None:
-        self.lanes = {
-            source: Lane(ledger, entity, source, largest)
+        self.sources = {
+            source: Source(ledger, entity, source, largest)
             for ledger in ledgers
             for entity in (f"{name}-{ledger}-{n}" for n in range(ENTITIES))
-            for source in (f"{entity}.{letter}" for letter in "ab"[:SOURCES])
+            for source in (f"{entity}.{n}" for n in range(SOURCES))
         }
 
-    def fresh(self, choice: random.Random) -> Letter | None:
+    def fresh(self, choice: random.Random) -> Delivery | None:
         """A message that was never delivered, if one may be."""
-        open_lanes = [lane for lane in self.lanes.values() if lane.has_room]
-        return choice.choice(open_lanes).issue() if open_lanes else None
+        open_sources = [source for source in self.sources.values() if source.has_room]
+        return choice.choice(open_sources).issue() if open_sources else None
 
-    def settle(self, letter: Letter) -> None:
-        self.lanes[letter.message.source].unsettled.discard(letter.message.id)
+    def settle(self, delivery: Delivery) -> None:
+        self.sources[delivery.message.source].unsettled.discard(delivery.message.id)
 
-    def is_settled(self, letter: Letter) -> bool:
-        return letter.message.id not in self.lanes[letter.message.source].unsettled
+    def is_settled(self, delivery: Delivery) -> bool:
+        return delivery.message.id not in self.sources[delivery.message.source].unsettled
 
     @property
     def unsettled(self) -> int:
-        return sum(len(lane.unsettled) for lane in self.lanes.values())
+        return sum(len(source.unsettled) for source in self.sources.values())
 
     @property
     def messages(self) -> int:
-        return sum(lane.issued for lane in self.lanes.values())
+        return sum(source.issued for source in self.sources.values())
 
-    def everything(self) -> Iterator[Letter]:
+    def everything(self) -> Iterator[Delivery]:
         """Each message that was delivered, in the order of its source."""
-        for lane in self.lanes.values():
-            yield from (lane.letter(number) for number in range(1, lane.issued + 1))
+        for source in self.sources.values():
+            yield from source.deliveries()
 
     def entities(self) -> list[str]:
-        return [*dict.fromkeys(lane.entity for lane in self.lanes.values())]
+        return [*dict.fromkeys(source.entity for source in self.sources.values())]
 
     def damage(self, entity: str, n: int, effects: Sequence[str]) -> Damage:
         """What is wrong with an entity whose counter shows `n` and which holds these effects, in this order.
 
         A message that was never settled is not expected, and may be there: nobody was told that it is done.
         """
-        lanes = [lane for lane in self.lanes.values() if lane.entity == entity]
+        sources = [source for source in self.sources.values() if source.entity == entity]
         found = Counter(effects)
-        issued = [letter.message.id for lane in lanes for letter in _letters(lane)]
-        unsettled = set().union(*(lane.unsettled for lane in lanes))
+        issued = [delivery.message.id for source in sources for delivery in source.deliveries()]
+        unsettled = set().union(*(source.unsettled for source in sources))
         lost = [name for name in issued if not found[name] and name not in unsettled]
         doubled = [name for name, count in found.items() if count > 1]
         # Counter and list are one write: if they differ, one of them has it once more or once less.
         lost += ["counter"] * (len(effects) - n)
         doubled += ["counter"] * (n - len(effects))
-        return Damage(lost, doubled, [name for lane in lanes for name in _disordered(lane, effects)])
+        return Damage(lost, doubled, [name for source in sources for name in _disordered(source, effects)])
 
 
-def _letters(lane: Lane) -> list[Letter]:
-    return [lane.letter(number) for number in range(1, lane.issued + 1)]
-
-
-def _disordered(lane: Lane, effects: Sequence[str]) -> list[str]:
+def _disordered(source: Source, effects: Sequence[str]) -> list[str]:
     """The messages that took effect after a later one of their source, where the ledger keeps them in order."""
-    if lane.ledger == "SeenIds":
+    if source.ledger == "SeenIds":
         return []
     highest, late = 0, []
     for effect in dict.fromkeys(effects):  # what is doubled is counted as that
-        source, _, number = effect.rpartition("-")
-        if source == lane.source:
+        name, _, number = effect.rpartition("-")
+        if name == source.name:
             if int(number) < highest:
                 late.append(effect)
             highest = max(highest, int(number))

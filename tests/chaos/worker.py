@@ -21,12 +21,13 @@ from onewrite import Outcome
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
-from tests.chaos.traffic import LEDGERS, Letter
+from tests.chaos.traffic import LEDGERS, Delivery
 from tests.engines.stores import addition, increment
 
 PLACE = "chaos"
 READY = "ready"
 _SECONDS = 1.5  # how long a worker waits for an answer
+_MILLISECONDS = int(_SECONDS * 1000)
 _DIE_WITH_PARENT = (1, signal.SIGKILL)  # prctl's PR_SET_PDEATHSIG: it also ends a process that is stopped
 
 
@@ -54,7 +55,7 @@ class Answer(NamedTuple):
     settled: bool
 
 
-Apply = Callable[[Letter, int], Outcome]
+Apply = Callable[[Delivery, int], Outcome]
 
 
 def work(target: Target, habits: Habits, pipe: Connection) -> None:
@@ -67,13 +68,13 @@ def work(target: Target, habits: Habits, pipe: Connection) -> None:
     with opened(target, habits) as apply, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         pipe.send(READY)
         while True:
-            number, letter = pipe.recv()
-            pipe.send(_answer(apply, number, letter))
+            number, delivery = pipe.recv()
+            pipe.send(_answer(apply, number, delivery))
 
 
-def _answer(apply: Apply, number: int, letter: Letter) -> Answer:
+def _answer(apply: Apply, number: int, delivery: Delivery) -> Answer:
     try:
-        outcome = apply(letter, number)
+        outcome = apply(delivery, number)
     except (PyMongoError, BotoCoreError, ClientError) as error:
         return Answer(number, type(error).__name__, settled=False)
     return Answer(number, type(outcome).__name__, outcome.settled)
@@ -85,11 +86,11 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
     client = dynamo_client(target.address, connect_timeout=1, read_timeout=_SECONDS, retries=retries)
     tables = {name: GuardedTable(client, ledger, table_name=PLACE, clock=_clock(habits)) for name, ledger in LEDGERS.items()}
 
-    def apply(letter: Letter, number: int) -> Outcome:
-        native: Any = addition(letter.message, letter.entity)
+    def apply(delivery: Delivery, number: int) -> Outcome:
+        native: Any = addition(delivery.message, delivery.entity)
         if number % 2:
             native["ReturnValues"] = "ALL_NEW"
-        return tables[letter.ledger].update_item(letter.message, **native)
+        return tables[delivery.ledger].update_item(delivery.message, **native)
 
     yield apply
     client.close()
@@ -97,33 +98,32 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
 
 @contextmanager
 def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
-    milliseconds = int(_SECONDS * 1000)
-    waiting: dict[str, Any] = (
-        {"timeoutMS": milliseconds} if habits.bounded_by_deadline else {"socketTimeoutMS": milliseconds}
-    )
-    with MongoClient[dict[str, Any]](
-        target.address,
-        retryWrites=habits.driver_retries,
-        retryReads=habits.driver_retries,
-        serverSelectionTimeoutMS=milliseconds,
-        connectTimeoutMS=1000,
-        heartbeatFrequencyMS=500,
-        **waiting,
-    ) as client:
+    with MongoClient[dict[str, Any]](target.address, **_options(habits)) as client:
         weak = target.durability == "acknowledged"
-        concern = WriteConcern(w=1, j=False) if weak else WriteConcern(wtimeout=milliseconds)
+        concern = WriteConcern(w=1, j=False) if weak else WriteConcern(wtimeout=_MILLISECONDS)
         documents = client.test.get_collection(PLACE, write_concern=concern)
         collections = {
             name: GuardedCollection(documents, ledger, clock=_clock(habits), durability=target.durability)
             for name, ledger in LEDGERS.items()
         }
 
-        def apply(letter: Letter, number: int) -> Outcome:
-            collection = collections[letter.ledger]
+        def apply(delivery: Delivery, number: int) -> Outcome:
+            collection = collections[delivery.ledger]
             write = collection.find_one_and_update if number % 2 else collection.update_one
-            return write(letter.message, {"_id": letter.entity}, increment(letter.message), upsert=True)
+            return write(delivery.message, {"_id": delivery.entity}, increment(delivery.message), upsert=True)
 
         yield apply
+
+
+def _options(habits: Habits) -> dict[str, Any]:
+    return {
+        "timeoutMS" if habits.bounded_by_deadline else "socketTimeoutMS": _MILLISECONDS,
+        "retryWrites": habits.driver_retries,
+        "retryReads": habits.driver_retries,
+        "serverSelectionTimeoutMS": _MILLISECONDS,
+        "connectTimeoutMS": 1000,
+        "heartbeatFrequencyMS": 500,
+    }
 
 
 def _clock(habits: Habits) -> Callable[[], float]:

@@ -73,9 +73,7 @@ class MongoProxy(Proxy):
         fault = self._record(name) if name in _DATA_COMMANDS else Fault.PASS
         if fault is Fault.DROP_REQUEST:
             return False
-        if fault is Fault.LATE:
-            self._end(client)
-        with self._held(fault):
+        with self._held(fault, client):
             upstream.sendall(message)
             if fault is Fault.LATE:
                 _mongo_message(upstream)

@@ -130,7 +130,7 @@ class Proxy:
             self._calms += 1
             self._let_go.notify_all()
 
-    def wait_for_the_late(self, seconds: float = 30.0) -> None:
+    def wait_until_none_is_held_back(self, seconds: float = 30.0) -> None:
         """Until no request is held back any more."""
         with self._let_go:
             if not self._let_go.wait_for(lambda: self._held_back == 0, seconds):
@@ -170,17 +170,20 @@ class Proxy:
             return fault
 
     @contextmanager
-    def _held(self, fault: Fault) -> Iterator[None]:
+    def _held(self, fault: Fault, client: socket.socket) -> Iterator[None]:
         """Hold a request back if that is its fault, and then do with it what the block says."""
         if fault not in _HELD_BACK:
             yield
             return
-        with self._let_go:
-            self._held_back += 1
+        with self._lock:
+            self._held_back += 1  # before the client can see anything
             calms = self._calms
             seconds = self.lateness if self._random is None else self._random.uniform(0, self.lateness)
-            self._let_go.wait_for(lambda: self._closing or self._calms != calms, seconds)
         try:
+            if fault is Fault.LATE:
+                self._end(client)
+            with self._let_go:
+                self._let_go.wait_for(lambda: self._closing or self._calms != calms, seconds)
             yield
         finally:
             with self._let_go:
@@ -341,9 +344,7 @@ class FaultProxy(Proxy):
                 if fault in (Fault.THROTTLE, Fault.CONFLICT):
                     client.sendall(_http_error(fault))
                     continue
-                if fault is Fault.LATE:
-                    self._end(client)
-                with self._held(fault):
+                with self._held(fault, client):
                     far = self._fresh(far)
                     far.sock.sendall(request)
                     answer, headers = far.message(answer=True)

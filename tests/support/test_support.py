@@ -237,7 +237,7 @@ def test_a_late_request_arrives_after_its_client_has_seen_the_connection_end(
             add(client)
         assert (proxy.held_back, dynamo_count(table)) == (1, 0)
         proxy.calm()
-        proxy.wait_for_the_late()
+        proxy.wait_until_none_is_held_back()
         assert (proxy.held_back, dynamo_count(table)) == (0, 1)
 
 
@@ -248,7 +248,7 @@ def test_a_late_request_is_waited_for_only_so_long(table: DynamoDBClient, dynoxi
         with pytest.raises(ConnectionClosedError):
             add(dynamo_client(proxy.endpoint, **ONCE))
         with pytest.raises(TimeoutError, match="1 requests are still held back"):
-            proxy.wait_for_the_late(0.01)
+            proxy.wait_until_none_is_held_back(0.01)
 
 
 def test_a_reset_is_a_reset_and_a_drop_is_an_end(table: DynamoDBClient, dynoxide: Dynoxide) -> None:
@@ -415,7 +415,7 @@ def test_the_mongo_proxy_lets_a_request_arrive_after_its_client_has_seen_the_con
             client.test.faults.insert_one({"_id": 1})
         assert (proxy.held_back, direct.test.faults.count_documents({})) == (1, 0)
         proxy.calm()
-        proxy.wait_for_the_late()
+        proxy.wait_until_none_is_held_back()
         assert (proxy.held_back, direct.test.faults.count_documents({})) == (0, 1)
 
 

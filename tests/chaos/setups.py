@@ -1,4 +1,4 @@
-"""The servers that are attacked, each with the attacks that it must bear, behind proxies that lose and delay what passes."""
+"""The servers that are attacked, the attacks on each of them, and the proxies that lose and delay requests on the way to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy, Proxy
 from tests.support.replica_set import Member, ReplicaSet, send_signal
 
-# Short, so that a minute sees many failovers; a server that is busy may well lose an election by it, which is welcome.
+# Short, so that a minute has many failovers. On a busy machine a healthy primary may lose its place by it: one failover more.
 _ELECTION_MILLISECONDS = 1500
 _CONNECTION_FAULTS = {
     Fault.DROP_REQUEST: 0.02,
@@ -40,7 +40,7 @@ _LATENESS = 2.0  # longer than a worker waits for an answer
 Attack = Callable[[random.Random], None]
 
 
-class Stage(ABC):
+class Setup(ABC):
     """Servers, and a place on them. `halt` ends an attack early."""
 
     name: ClassVar[str]
@@ -99,7 +99,7 @@ class Stage(ABC):
         self.heal_servers()
         for proxy in self._proxies:
             proxy.calm()
-            proxy.wait_for_the_late()
+            proxy.wait_until_none_is_held_back()
             self.counts["faults on the way"] += len(proxy.hit)
             proxy.hit.clear()
             proxy.seen.clear()
@@ -117,7 +117,7 @@ class Stage(ABC):
         server.restart()
 
 
-class _OneServer(Stage):
+class _OneServer(Setup):
     """A server that is frozen, and killed and started again on its data."""
 
     _server: Server
@@ -132,7 +132,7 @@ class _OneServer(Stage):
             self._server.restart()
 
 
-class DynoxideStage(_OneServer):
+class DynoxideSetup(_OneServer):
     name = "dynoxide"
     faults = _HTTP_FAULTS
 
@@ -157,7 +157,7 @@ class DynoxideStage(_OneServer):
             self._client.delete_item(TableName=PLACE, Key={"id": {"S": entity}})
 
 
-class _MongoStage(Stage):
+class _MongoSetup(Setup):
     """`_client` goes to the servers themselves, and sees what a majority has."""
 
     _client: MongoClient[dict[str, Any]]
@@ -169,7 +169,7 @@ class _MongoStage(Stage):
         self._client.test[PLACE].delete_many({"_id": {"$in": [*entities]}})
 
 
-class MongodStage(_OneServer, _MongoStage):
+class MongodSetup(_OneServer, _MongoSetup):
     name = "mongod"
 
     def _open(self, stack: ExitStack) -> None:
@@ -184,7 +184,7 @@ class MongodStage(_OneServer, _MongoStage):
         return Target("mongodb", self._proxy.uri)
 
 
-class ReplicaSetStage(_MongoStage):
+class ReplicaSetSetup(_MongoSetup):
     """Three members, of which any may fail. A rollback is what takes back writes that no majority had."""
 
     name = "replica set"
@@ -241,13 +241,13 @@ class ReplicaSetStage(_MongoStage):
             primary.ask("replSetStepDown", value=1, secondaryCatchUpPeriodSecs=0, force=True)
 
     def _wait(self, until: Callable[[], bool], seconds: float = 20.0) -> None:
-        """For what a busy machine may take long for, or never do: the next attack comes all the same."""
+        """Wait for what may take long on a busy machine, or never happen: the next attack comes all the same."""
         for _ in range(int(seconds / 0.05)):
             if until() or self.halt.wait(0.05):
                 return
 
 
-class ControlStage(ReplicaSetStage):
+class ControlSetup(ReplicaSetSetup):
     """Writes that the primary alone acknowledges: they must be seen to be lost, or nothing here could see a loss."""
 
     name = "control, w=1"
@@ -268,34 +268,34 @@ def _is_primary(member: Member) -> bool:
     return bool((member.ask("hello") or {}).get("isWritablePrimary"))
 
 
-STAGES: dict[str, type[Stage]] = {
-    "dynoxide": DynoxideStage,
-    "mongod": MongodStage,
-    "replica-set": ReplicaSetStage,
-    "control": ControlStage,
+SETUPS: dict[str, type[Setup]] = {
+    "dynoxide": DynoxideSetup,
+    "mongod": MongodSetup,
+    "replica-set": ReplicaSetSetup,
+    "control": ControlSetup,
 }
 
 
-class Saboteur:
-    """Attacks the servers of a stage in a thread of its own until the end of the block; then all is healed."""
+class Attacker:
+    """Attacks the servers of a setup in a thread of its own until the end of the block; then all is healed."""
 
-    def __init__(self, stage: Stage, choice: random.Random, *, pause: float) -> None:
-        self._stage, self._random, self._pause = stage, choice, pause
-        self._thread = threading.Thread(target=self._run, name="saboteur", daemon=True)
+    def __init__(self, setup: Setup, choice: random.Random, *, pause: float) -> None:
+        self._setup, self._random, self._pause = setup, choice, pause
+        self._thread = threading.Thread(target=self._run, name="attacker", daemon=True)
         self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
-        self._stage.halt.clear()
-        self._stage.harm_the_network(self._random)
+        self._setup.halt.clear()
+        self._setup.harm_the_network(self._random)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stage.halt.set()
+        self._setup.halt.set()
         self._thread.join()
         if error is None:
             self.check()
-            self._stage.heal()
+            self._setup.heal()
 
     def check(self) -> None:
         """Raise what went wrong with an attack."""
@@ -303,9 +303,9 @@ class Saboteur:
             raise self._error
 
     def _run(self) -> None:
-        attacks = self._stage.attacks
+        attacks = self._setup.attacks
         try:
-            while not self._stage.halt.wait(self._random.expovariate(1 / self._pause)):
+            while not self._setup.halt.wait(self._random.expovariate(1 / self._pause)):
                 (attack,) = self._random.choices([*attacks], [*attacks.values()])
                 attack(self._random)
         except BaseException as error:  # it has no other way out of this thread
