@@ -19,6 +19,8 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ROOT = Path(__file__).parents[2]
 URL = "http://localhost:8000"
+FRESH = "test_contract.py::test_a_fresh_message_takes_effect"
+LONG = "test_changed_ledgers.py::test_two_deployments_that_name_each_others_ledger_work_side_by_side"
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +37,9 @@ def mongod() -> Iterator[Mongod]:
         yield server
 
 
-def suite(named: Mapping[str, str], tests: str) -> subprocess.Popen[str]:
-    """The suite in a process of its own, with these variables."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/contract/test_contract.py",
-        "-k",
-        tests,
-    ]
+def suite(named: Mapping[str, str], test: str) -> subprocess.Popen[str]:
+    """One test of the suite on endpoints, in a process of its own, with these variables."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/contract/{test}", "-k", "endpoint"]
     return subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **named}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -68,7 +60,7 @@ def databases(server: Mongod) -> set[str]:
 
 def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dynoxide, mongod: Mongod) -> None:
     named = {DYNAMODB: dynoxide.endpoint, MONGODB: mongod.uri}
-    with suite(named, "endpoint and a_fresh_message_takes_effect") as run:
+    with suite(named, FRESH) as run:
         said, _ = run.communicate(timeout=300)
     assert run.returncode == 0, said
     assert "36 passed" in said  # six ledgers, four kinds of clients of DynamoDB and two of MongoDB
@@ -86,7 +78,7 @@ def test_a_suite_that_is_terminated_removes_its_database(mongod: Mongod) -> None
 
 
 def interrupt(named: Mapping[str, str], began: Callable[[], bool], number: signal.Signals) -> None:
-    with suite(named, "endpoint") as run:
+    with suite(named, LONG) as run:
         while not began():
             assert run.poll() is None, run.stdout and run.stdout.read()
         run.send_signal(number)

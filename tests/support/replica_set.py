@@ -50,8 +50,8 @@ class Member(Mongod):
 class ReplicaSet:
     """`uri` is that of the first member, which is the primary throughout.
 
-    Unless it is given `election_milliseconds`: then whoever has not heard of a primary for that long stands for election, and
-    `whole_uri` finds the primary.
+    With `election_milliseconds` any member can become the primary: one that has not heard of a primary for that long stands for
+    election. `whole_uri` then finds the primary.
     """
 
     def __init__(self, *, election_milliseconds: int | None = None) -> None:
@@ -88,13 +88,20 @@ class ReplicaSet:
 
     def rollbacks(self) -> int:
         """How often the members, which must all be there, have taken back what they had written."""
-        counts = [member.ask("replSetGetRBID") for member in self.members]
-        return sum(count["rbid"] - 1 for count in counts if count is not None)
+        return sum(answer["rbid"] - 1 for answer in self._answers("replSetGetRBID"))
 
     def term(self) -> int:
         """How many elections there were."""
-        found = [member.ask("replSetGetStatus") for member in self.members]
-        return max(status["term"] for status in found if status is not None)
+        return max(answer["term"] for answer in self._answers("replSetGetStatus"))
+
+    def _answers(self, command: str) -> Iterator[dict[str, Any]]:
+        for member in self.members:
+            until = time.monotonic() + _START_SECONDS
+            while (answer := member.ask(command)) is None:  # a member that rolls back refuses for a moment
+                if time.monotonic() > until:
+                    raise RuntimeError(f"no answer to {command} in {_START_SECONDS:.0f} s:\n{member.log_tail()}")
+                time.sleep(0.05)  # between two looks, not in the hope that it is enough
+            yield answer
 
     def heal(self, seconds: float = 2 * _START_SECONDS) -> None:
         """Wake and start the members, and wait until all of them have everything."""
