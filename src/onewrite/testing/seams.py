@@ -148,9 +148,10 @@ MOTO = Package(
     ),
 )
 
+# A client also has an attribute `_endpoint`, which its constructor sets.
 BOTOCORE = Package(
     "botocore",
-    ">=1.34",
+    ">=1.35.16",
     "or leave out the tap",
     (
         ("botocore.client:BaseClient._make_api_call", "self, operation_name, api_params"),
@@ -162,7 +163,7 @@ BOTOCORE = Package(
 )
 BOTO3 = Package(
     "boto3",
-    ">=1.34",
+    ">=1.35.16",
     "or leave out the tap",
     (
         ("boto3.resources.base:ResourceMeta.__init__", "self, service_name, identifiers=, client=, data=, resource_model="),
@@ -171,7 +172,7 @@ BOTO3 = Package(
 )
 AIOBOTOCORE = Package(
     "aiobotocore",
-    ">=2.13",
+    ">=2.15.2",
     "or leave out the tap",
     (
         ("aiobotocore.client:AioBaseClient._make_api_call", "self, operation_name, api_params"),
@@ -224,6 +225,6 @@ def _difference(seam: str, parameters: str) -> str | None:
 
 def parameters_of(function: Callable[..., Any]) -> str:
     """The parameters of a function as `Package.seams` writes them."""
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = inspect.signature(function).parameters.values()
     return ", ".join([stars.get(one.kind, "") + one.name + ("" if one.default is one.empty else "=") for one in parameters])

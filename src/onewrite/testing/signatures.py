@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
-from onewrite.testing.errors import needed_by
-
 
 def bound(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a collection's or database's method by their names; `TypeError` where pymongo would raise it."""
@@ -31,10 +29,9 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 @cache
 def _signature(method: str) -> inspect.Signature:
     """Without `self`, or the cursor's collection."""
-    with needed_by("A tap on a collection", "mongodb"):
-        from pymongo.collection import Collection  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-        from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
-        from pymongo.database import Database  # noqa: PLC0415  # the same
+    from pymongo.collection import Collection  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+    from pymongo.cursor import Cursor  # noqa: PLC0415  # the same
+    from pymongo.database import Database  # noqa: PLC0415  # the same
 
     if method in ("find", "find_one"):  # these hand their arguments on to the cursor
         signature = inspect.signature(cast("Any", Cursor))

@@ -15,8 +15,8 @@ class AsyncStandInCollection:
     """A StandInCollection whose methods are awaited."""
 
     def __init__(self, collection: StandInCollection) -> None:
-        self._collection = collection
-        self.database = AsyncStandInDatabase(collection.database)
+        self._collection: Any = collection
+        self.database = AsyncStandInDatabase(self._collection.database)
 
     def find(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
         return AsyncStandInCursor(self._collection.find(*args, **kwargs))
@@ -43,7 +43,7 @@ class AsyncStandInDatabase:
     """A StandInDatabase whose methods are awaited, with asynchronous collections."""
 
     def __init__(self, database: StandInDatabase) -> None:
-        self._database = database
+        self._database: Any = database
         self.name = database.name
 
     def get_collection(self, name: str, *args: Any, **kwargs: Any) -> AsyncStandInCollection:

@@ -15,6 +15,7 @@ validation, collations, change streams or write concerns.
 
 # mongomock says little of its types.
 # mypy: allow-untyped-calls
+# mypy: disable-error-code="override"
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false, reportIncompatibleMethodOverride=false
 
@@ -31,9 +32,9 @@ import bson
 import pymongo.collection
 import pymongo.database
 from bson.errors import BSONError
-from mongomock import MongoClient
 from mongomock.collection import Collection
 from mongomock.database import Database
+from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 from pymongo.results import UpdateResult
@@ -83,7 +84,7 @@ class StandInDatabase(Database):
         return self.get_collection(coll_name)
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> Any:
         return self.client.lock
 
     @property
@@ -112,7 +113,7 @@ class StandInCollection(Collection):
     """A mongomock collection that answers as MongoDB does, or refuses to answer."""
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> Any:
         return self.database.lock
 
     def with_options(self, *args: Any, **kwargs: Any) -> StandInCollection:

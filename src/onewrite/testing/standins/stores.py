@@ -223,5 +223,6 @@ def new_collection(name: str = "orders", *, database: str = "test", asynchronous
         check(MONGOMOCK)
         from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only where asked for
         from onewrite.testing.standins.collection import StandInClient  # noqa: PLC0415  # the same
-    collection = StandInClient()[database][name]
+    client: Any = StandInClient()
+    collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection

@@ -1,1 +1,1 @@
-"""Taps between a handler and its store: every request passes them, and may be held up, failed or kept without its answer."""
+"""A tap stands between a handler and its store. Every request passes it, and may be held up, made to fail, or lose its answer."""

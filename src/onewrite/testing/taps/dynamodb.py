@@ -1,4 +1,8 @@
-"""The tap on a boto3 or aiobotocore client or Table."""
+"""The tap on a boto3 or aiobotocore client or Table.
+
+Every request of a client goes through its method `_make_api_call`: those of its own methods, paginators and waiters, and those of a
+Table. So a tapped client is a copy of the client with another `_make_api_call`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
+from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
 from onewrite.testing.taps.traffic import Gate, Key, Request
 
 Item: TypeAlias = Mapping[str, Any]
@@ -24,31 +29,33 @@ def client_of(store: Any) -> Any:
 
 
 def send(store: Any, request: Request) -> Any:
-    return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # its only door
+    return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # see the module's docstring
 
 
 def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
     client = client_of(store)
-    door = _AsyncDoor if awaited else _Door
-    copied = twin(client)
-    copied._make_api_call = door(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # its only door
+    for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
+        check(package)
+    call = _AsyncApiCall if awaited else _ApiCall
+    copied = copy_of(client)
+    copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # the same
     if client is store:
         return copied
-    table = twin(store)
+    table = copy_of(store)
     table.meta = store.meta.copy()
     table.meta.client = copied
     return table
 
 
-def twin(thing: Any) -> Any:
-    """By hand: a client's `__getattr__` does not stand `copy.copy`."""
+def copy_of(thing: Any) -> Any:
+    """A shallow copy. `copy.copy` fails on a client, whose `__getattr__` it calls before the copy has any attributes."""
     kind = cast("type[Any]", type(thing))
     copied: Any = object.__new__(kind)
     copied.__dict__.update(thing.__dict__)
     return copied
 
 
-class _Door:
+class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
     def __init__(self, client: Any, gate: Gate, store: str) -> None:
@@ -58,43 +65,43 @@ class _Door:
         self._key_names: dict[str, KeyNames] = {}
 
     def __call__(self, method: str, arguments: Item) -> Any:
-        for table in self._unknown(method, arguments):
-            with self._learning(table) as learn:
-                learn(self._describe(table))
+        for table in self._tables_without_key(method, arguments):
+            with self._key_of(table) as keep:
+                keep(self._describe(table))
         return self._gate(request_of(self._store, method, arguments, self._key_names))
 
-    def _unknown(self, method: str, arguments: Item) -> list[str]:
-        """The tables whose keys must be asked for: only a whole item does not tell which of its attributes they are."""
+    def _tables_without_key(self, method: str, arguments: Item) -> list[str]:
+        """The tables that must be asked which attributes are their key: a whole item does not show it."""
         puts = [table for table, _, item in _entities(method, arguments) or () if item is not None]
         return [table for table in dict.fromkeys(puts) if table not in self._key_names]
 
     def _describe(self, table: str) -> Any:
-        """Past all gates: the client may itself be a tapped one."""
+        """Ask without any gate, also where the client is itself a tapped one."""
         kind = cast("type[Any]", type(self._client))
-        return kind._make_api_call(self._client, "DescribeTable", {"TableName": table})  # noqa: SLF001  # its only door
+        return kind._make_api_call(self._client, "DescribeTable", {"TableName": table})  # noqa: SLF001  # see the module's docstring
 
     @contextmanager
-    def _learning(self, table: str) -> Generator[Callable[[Any], None]]:
-        """Where there is no such table, or nobody may ask, its keys stay unknown; the request itself will tell."""
+    def _key_of(self, table: str) -> Generator[Callable[[Any], None]]:
+        """Keep what DescribeTable answers. If it fails, the key stays unknown, and the request itself will show why."""
 
-        def learn(answer: Any) -> None:
+        def keep(answer: Any) -> None:
             self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
 
         self._key_names[table] = None
         with suppress(Exception):
-            yield learn
+            yield keep
 
 
-class _AsyncDoor(_Door):
+class _AsyncApiCall(_ApiCall):
     async def __call__(self, method: str, arguments: Item) -> Any:
-        for table in self._unknown(method, arguments):
-            with self._learning(table) as learn:
-                learn(await self._describe(table))
+        for table in self._tables_without_key(method, arguments):
+            with self._key_of(table) as keep:
+                keep(await self._describe(table))
         return await self._gate(request_of(self._store, method, arguments, self._key_names))
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
-    """The request that an API call is. `key_names` says which attributes are the key, for each table."""
+    """An API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
     keys = None if entities is None else tuple(_keys(entities, key_names))
     tables = _tables(arguments) if entities is None else tuple(dict.fromkeys(table for table, _, _ in entities))
@@ -113,12 +120,12 @@ def _tables(arguments: Item) -> tuple[str, ...]:
 
 
 def _table(name: object) -> str:
-    """A table may be given by its ARN."""
+    """The name of a table that may be given by its ARN."""
     return str(name).rpartition(":table/")[2]
 
 
 def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item | None]] | None:
-    """Each entity that a call names: its table, and its key or the whole item. None: any may be touched."""
+    """Each entity that a call names, as its table, its key and the whole item, of which one is None. None: it may touch any entity."""
     try:
         if method in _ITEM_METHODS:
             return [_entity(arguments)]
@@ -131,7 +138,7 @@ def _entities(method: str, arguments: Item) -> list[tuple[str, Item | None, Item
             items: Mapping[str, Any] = arguments["RequestItems"]
             return [(_table(table), key, None) for table, wanted in items.items() for key in wanted["Keys"]]
     except (KeyError, TypeError, AttributeError):
-        pass  # malformed: botocore will say so
+        pass  # the request is malformed, and botocore will refuse it
     return None
 
 
@@ -156,12 +163,12 @@ def _key(table: str, names: Iterable[str], values: Item) -> Key | None:
         parts = tuple([_plain(values[name]) for name in sorted(names)])
         hash(parts)
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        return None  # no key: the request will be refused
+        return None  # the key is incomplete or malformed, and the request will be refused
     return (table, parts[0] if len(parts) == 1 else parts) if parts else None
 
 
 def _plain(value: Any) -> Hashable:
-    """A key's value, the same whether it was given typed or plain."""
+    """The value of a key attribute, which is the same whether it was given typed or plain."""
     if isinstance(value, Mapping):
         ((kind, value),) = cast("Mapping[str, Any]", value).items()
         if kind == "N":

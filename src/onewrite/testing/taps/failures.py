@@ -1,4 +1,7 @@
-"""What the drivers raise when something goes wrong on the way, made as they make it; and a real second try of botocore's."""
+"""What the drivers raise when a request fails on its way, with the classes and contents that they give it.
+
+A second try by botocore is not imitated: botocore itself makes it, after its first answer has been taken away.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.dynamodb import client_of, twin
+from onewrite.testing.taps.dynamodb import client_of, copy_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request
 
@@ -27,28 +30,28 @@ _RETRYABLE_WRITES = frozenset(
 
 
 def answer_lost(store: Store, _request: Request) -> Exception:
-    """The connection closed before the answer came, and the driver does not try again."""
+    """The connection closes before the answer has come, and the driver does not try again."""
     if kind_of(store) == "collection":
-        from pymongo.errors import AutoReconnect  # noqa: PLC0415  # who tests on DynamoDB may lack it
+        from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
         return AutoReconnect("connection closed")
-    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # who tests on MongoDB may lack it
+    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
-    return ConnectionClosedError(endpoint_url=_endpoint(store))
+    return ConnectionClosedError(endpoint_url=_url_of(store))
 
 
 def timed_out(store: Store, _request: Request) -> Exception:
     if kind_of(store) == "collection":
-        from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # who tests on DynamoDB may lack it
+        from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
         return NetworkTimeout("timed out")
-    from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  # who tests on MongoDB may lack it
+    from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
-    return ReadTimeoutError(endpoint_url=_endpoint(store))
+    return ReadTimeoutError(endpoint_url=_url_of(store))
 
 
 def throttled(store: Store, request: Request) -> Exception:
-    """The server sheds load, and the driver has given up."""
+    """The server refuses requests because it has too many, and the driver has given up."""
     if kind_of(store) == "collection":
         labels = ["SystemOverloadedError", "RetryableError"]
         return _server_error(462, "IngressRequestRateLimitExceeded", "Request rejected: rate limit exceeded", labels)
@@ -59,7 +62,7 @@ def throttled(store: Store, request: Request) -> Exception:
 
 
 def transaction_cancelled(store: Store, request: Request) -> Exception:
-    """Another transaction holds the entity."""
+    """Another transaction is changing the entity."""
     if kind_of(store) == "collection":
         return _server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
     if request.method in _TRANSACTIONS:
@@ -77,75 +80,75 @@ def transaction_cancelled(store: Store, request: Request) -> Exception:
 
 
 def is_answer(error: Exception) -> bool:
-    """Did the server refuse the request, rather than the driver?"""
+    """Does the error come from the server? Otherwise the driver did not send the request."""
     return hasattr(error, "response") or hasattr(error, "code")
 
 
 def driver_retries(store: Store, request: Request) -> bool:
-    """Does the driver send the request again by itself, when the connection breaks? botocore is asked by doing."""
+    """Does the driver send the request again when the connection breaks? botocore is asked by `with_second_try` instead."""
     if kind_of(store) != "collection":
         return True
     if getattr(request.arguments.get("session"), "in_transaction", False) or request.method not in _RETRYABLE_WRITES:
         return not request.writes
     client = store.database.client
     if not type(client).__module__.startswith("pymongo."):
-        return True  # a stand-in for a replica set
+        return True  # a stand-in, taken for a replica set
     servers = client.topology_description.server_descriptions().values()
     return client.options.retry_writes and any(server.retryable_writes_supported for server in servers)
 
 
 def with_second_try(store: Store) -> Store:
-    """A store whose driver loses the first answer, and sends the request again unless it is told to make one attempt.
+    """A store whose driver loses the first answer. It sends the request again, unless it is configured to make one attempt.
 
-    MongoDB's retryable writes give the first answer to the second try: there is nothing to be seen.
+    On MongoDB this is the store itself: the server answers a retryable write that is sent again as it did the first time.
     """
     if kind_of(store) == "collection":
         return store
-    client = twin(client_of(store))
-    client._endpoint = twin(client._endpoint)  # noqa: SLF001  # botocore's attempts are below all that is public
-    lose = _alose_first if is_async(store) else _lose_first
-    client._endpoint._do_get_response = lose(client._endpoint._do_get_response)  # noqa: SLF001  # the same
+    client = copy_of(client_of(store))
+    client._endpoint = copy_of(client._endpoint)  # noqa: SLF001  # botocore has no public name for one attempt
+    wrap = _alosing_first if is_async(store) else _losing_first
+    client._endpoint._do_get_response = wrap(client._endpoint._do_get_response)  # noqa: SLF001  # the same
     return client
 
 
 Attempt: TypeAlias = Callable[..., Any]  # (request, operation, context) -> (answer, None) or (None, exception)
 
 
-def _lose_first(attempt: Attempt) -> Attempt:
+def _losing_first(attempt: Attempt) -> Attempt:
     lost: list[object] = []
 
-    def forgetful(request: Any, operation: Any, context: Any) -> Any:
+    def losing_first(request: Any, operation: Any, context: Any) -> Any:
         came = attempt(request, operation, context)
-        return came if lost else _nothing(came, request, lost)
+        return came if lost else _lost_answer(came, request, lost)
 
-    return forgetful
+    return losing_first
 
 
-def _alose_first(attempt: Attempt) -> Attempt:
+def _alosing_first(attempt: Attempt) -> Attempt:
     lost: list[object] = []
 
-    async def forgetful(request: Any, operation: Any, context: Any) -> Any:
+    async def losing_first(request: Any, operation: Any, context: Any) -> Any:
         came = await attempt(request, operation, context)
-        return came if lost else _nothing(came, request, lost)
+        return came if lost else _lost_answer(came, request, lost)
 
-    return forgetful
+    return losing_first
 
 
-def _nothing(came: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
-    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # who tests on MongoDB may lack it
+def _lost_answer(came: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
+    from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     lost.append(came)
     return None, ConnectionClosedError(endpoint_url=request.url)
 
 
-def _endpoint(store: Store) -> str:
+def _url_of(store: Store) -> str:
     return client_of(store).meta.endpoint_url  # type: ignore[no-any-return]  # a client is of any type here
 
 
 def _client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None
 ) -> Exception:
-    """As the client raises it, of the class that is in `client.exceptions`."""
+    """The error as the client raises it: its class is the one in `client.exceptions`."""
     response: dict[str, Any] = {
         "Error": {"Code": code, "Message": text},
         "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
@@ -156,6 +159,6 @@ def _client_error(
 
 
 def _server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
-    from pymongo.errors import OperationFailure  # noqa: PLC0415  # who tests on DynamoDB may lack it
+    from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
     return OperationFailure(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})

@@ -7,8 +7,8 @@
     handle(faults.store, message)           # the broker delivers the message again
     faults.assert_all_used()
 
-A request is named by its position, from 1, among all that go through `faults.store`; or by a predicate on the `Request`, and then
-the first that it is true of is meant. Where two faults wait for one request, the one that was planned first strikes.
+A request is named by its position, from 1, among all that go through `faults.store`, or by a function that is called with each
+`Request` until it returns true. Where two faults wait for one request, it meets the one that was planned first.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Sent: TypeAlias = Literal["never", "once", "until answered"]
 
 
 class Crash(BaseException):
-    """The process died at this request. No `except Exception` of a handler sees it: expect it with `pytest.raises(Crash)`.
+    """The process died at this request. An `except Exception` in a handler does not catch it: expect it with `pytest.raises(Crash)`.
 
-    A dead process sends nothing: while this is on its way up, what a `finally` sends is refused in the same way. So deliver the
-    message again when the `except` or `pytest.raises` block has ended, not inside it.
+    A dead process sends nothing. So a request that is made while this exception is handled, as in a `finally`, is refused in the
+    same way. Deliver the message again after the `except` or `pytest.raises` block, not inside it.
     """
 
 
@@ -61,10 +61,10 @@ class _Plan:
 
 
 class Faults:
-    """Hands out `store`, whose requests meet what was planned. Its handler notices nothing else.
+    """Hands out `store`, whose requests meet the faults that were planned. In all else it is like the store that was given.
 
-    It wraps a boto3 or aiobotocore client or Table, a pymongo or mongomock collection, synchronous or asynchronous, or a dict of
-    these. A fault that no request meets fails `assert_all_used`, unless it was planned with `optional=True`.
+    That may be a boto3 or aiobotocore client or Table, a pymongo or mongomock collection, synchronous or asynchronous, or a dict
+    of these. A fault that no request meets fails `assert_all_used`, unless it was planned with `optional=True`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -77,7 +77,7 @@ class Faults:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """All requests so far, with those that met a fault."""
+        """All requests so far, also those that met a fault."""
         return tuple(self._requests)
 
     def before(self, where: Where, *, optional: bool = False) -> None:
@@ -85,21 +85,21 @@ class Faults:
         self._plan(_Plan("before", where, "never", _crash, optional))
 
     def after(self, where: Where, *, optional: bool = False) -> None:
-        """The process dies when the request has taken effect, and its caller never learns."""
+        """The process dies when the request has taken effect, before it has the answer."""
         self._plan(_Plan("after", where, "once", _crash, optional))
 
     def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """The request takes effect, and the connection closes before the answer has come.
 
-        `retried`: the driver does what it is configured to do. botocore sends the request again, and the handler sees the second
-        answer, as a refusal by its own first try; with one attempt allowed it raises. pymongo sends a retryable write again, but
-        the server then repeats its first answer, so there is nothing to see; another write raises.
-        `retried=False`: the driver raises, as when every try was lost.
+        With `retried=True` the driver does what it is configured to do. botocore sends the request again, and the handler gets
+        the second answer, which may be a refusal because of the first try. If it may make one attempt only, it raises. pymongo
+        sends a retryable write again, and the server repeats its first answer, so the handler sees no difference. For other
+        writes pymongo raises. With `retried=False` the driver raises, as it does when all its tries have failed.
         """
         self._plan(_Plan("lose_answer", where, "until answered" if retried else "once", failures.answer_lost, optional))
 
     def throttle(self, where: Where, *, times: int = 1, optional: bool = False) -> None:
-        """The server sheds load for so many requests, and the driver raises: its own tries have not helped."""
+        """The server refuses this many requests because it has too many, and the driver raises when its own tries are used up."""
         if type(times) is not int or times < 1:
             raise ConfigurationError(f"times={times!r}: say how many requests are throttled, one at least.")
         self._plan(_Plan("throttle", where, "never", failures.throttled, optional, times))
@@ -109,11 +109,11 @@ class Faults:
         self._plan(_Plan("time_out", where, "once" if applied else "never", failures.timed_out, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
-        """Another transaction is in the way, and nothing is written: a transaction is cancelled, a single write refused."""
+        """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
         self._plan(_Plan("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
 
     def assert_all_used(self) -> None:
-        """Fail for each fault that no request has met: a test that plans it proves nothing."""
+        """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
         unused = [str(plan) for plan in self._plans if plan.struck < plan.times and not plan.optional]
         if unused:
             seen = "".join(f"\n  {position}. {request}" for position, request in enumerate(self._requests, 1)) or " none"
@@ -155,7 +155,7 @@ class Faults:
                 yield partial(send, store, request)
             except Exception as error:
                 if not failures.is_answer(error):
-                    raise  # it was never sent
+                    raise  # the driver did not send it
         raise failure
 
 
@@ -164,7 +164,7 @@ def _crash(_store: Store, request: Request) -> BaseException:
 
 
 def _is_dying() -> bool:
-    """Is this request made by a `finally`, or a handler of BaseException, on a crash's way up?"""
+    """Is a crash being handled, as in a `finally` that sends this request?"""
     error = sys.exception()
     while error is not None and not isinstance(error, Crash):
         error = error.__context__

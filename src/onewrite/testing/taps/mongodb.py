@@ -1,7 +1,7 @@
-"""The tap on a pymongo or mongomock collection, and on their asynchronous twins: proxies.
+"""The tap on a pymongo or mongomock collection, blocking or asynchronous.
 
-A cursor is one request, at its first iteration, and holds all that was found. `aggregate` is sent where it is called, as
-pymongo does. What a session, a database's `command` or the client do by themselves passes no gate.
+Collections, databases and cursors are tapped by proxies. A cursor is one request, which is sent at its first iteration and brings
+all documents. An `aggregate` is sent where it is called, as pymongo does it. What a session or the client sends passes no gate.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.errors import needed_by
+from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, required
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
@@ -54,7 +56,7 @@ _CHAINED = frozenset(
 
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
-    """Perform a request. What pymongo answers with a cursor is answered with a list."""
+    """Send a request. Where pymongo returns a cursor, this returns a list."""
     method = getattr(_target(collection, request), request.method)
     args, kwargs = _call(request)
     answer = method(*args, **kwargs)
@@ -81,32 +83,34 @@ def _target(collection: Any, request: Request) -> Any:
 
 
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments as to be given; a cursor's options are none of them."""
+    """The arguments to call the method with. The options that were set on a cursor are not among them."""
     given = {name: value for name, value in request.arguments.items() if name != "then"}
     return [given.pop(name) for name in required(request.method)], given
 
 
 def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
+    with needed_by("A tap on a collection", "mongodb"):
+        check(PYMONGO)
     kind = cast("type[Any]", type(collection))
     tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind)
     return _Collection(collection, tap, {})
 
 
 class _Tap:
-    """What the proxies of one tap share."""
+    """What the proxies of one tapped collection share."""
 
     def __init__(self, gate: Gate, store: str, kind: type) -> None:
         self._gate = gate
         self._store = store
         self._kind = kind
-        self._apart: dict[str, bool] = {}
+        self._independent: dict[str, bool] = {}  # by collection: do documents with different `_id` never conflict?
 
     def wrap(self, value: Any, options: Options) -> Any:
-        """A collection's proxy; anything else as it is."""
+        """The proxy of a collection. Any other value is returned as it is."""
         return _Collection(value, self, options) if type(value) is self._kind else value
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
-        """What sends nothing by itself: a property as it is, and another collection as a proxy."""
+        """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
         value = None if name in refused else getattr(raw, name)
         if type(value) is self._kind:
             return self.wrap(value, {})
@@ -119,8 +123,8 @@ class _Tap:
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
         if self._must_look(request):
             try:
-                self._learn(request, _bare(collection).index_information())
-            except Exception:  # whoever may not look treats the worst as true
+                self._learn(request, _untapped(collection).index_information())
+            except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = self._gate(self._checked(request))
         return _Cursor(lambda _: answer) if method in CURSORS else answer
@@ -139,28 +143,28 @@ class _Tap:
 
     def _must_look(self, request: Request) -> bool:
         if request.method in INDEXING:
-            self._apart[request.tables[0]] = False  # from now on: whoever looks may look too early
-        return request.writes and bool(request.keys) and request.tables[0] not in self._apart
+            self._independent[request.tables[0]] = False  # what the indexes are now would be out of date soon
+        return request.writes and bool(request.keys) and request.tables[0] not in self._independent
 
     def _learn(self, request: Request, indexes: Mapping[str, Any] | None) -> None:
-        self._apart[request.tables[0]] = indexes is not None and all(map(_keeps_apart, indexes.values()))
+        self._independent[request.tables[0]] = indexes is not None and all(map(_leaves_independent, indexes.values()))
 
     def _checked(self, request: Request) -> Request:
-        """Without its keys, where documents with different keys stand in each other's way."""
-        if request.writes and request.keys and not self._apart[request.tables[0]]:
+        """The request without its keys, where documents with different keys may conflict."""
+        if request.writes and request.keys and not self._independent[request.tables[0]]:
             return replace(request, keys=None)
         return request
 
 
-def _bare(collection: Any) -> Any:
-    """Past all gates: the collection may itself be a tapped one."""
+def _untapped(collection: Any) -> Any:
+    """The collection behind all gates. It may be tapped more than once."""
     while type(collection) is _Collection:
-        collection = collection._raw  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one of its own
+        collection = collection._raw  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of a class in this module
     return collection
 
 
-def _keeps_apart(index: Mapping[str, Any]) -> bool:
-    """Do documents with different `_id` not meet in it? A collation takes different ids for one."""
+def _leaves_independent(index: Mapping[str, Any]) -> bool:
+    """Can documents with different `_id` never conflict in this index? Under a collation, different ids may be equal."""
     if "collation" in index:
         return False
     return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
@@ -171,8 +175,8 @@ class _AsyncTap(_Tap):
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
         if self._must_look(request):
             try:
-                self._learn(request, await _bare(collection).index_information())
-            except Exception:  # whoever may not look treats the worst as true
+                self._learn(request, await _untapped(collection).index_information())
+            except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = await self._gate(self._checked(request))
         return _AsyncCursor(_ready(answer)) if method in CURSORS else answer
@@ -189,14 +193,14 @@ def _ready(answer: Any) -> Callable[[Chained], Any]:
 
 
 class _Collection:
-    """Looks like the collection, also to `isinstance`."""
+    """A proxy that `isinstance`, too, takes for the collection."""
 
     def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
         self._raw = raw
         self._tap = tap
         self._options = options
 
-    @property  # type: ignore[misc]  # what `isinstance` asks, as mocks tell it
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
         return cast("Any", type(self._raw))
 
@@ -230,13 +234,13 @@ class _Collection:
 
 
 class _Database:
-    """Looks like the database; its collections are behind the same gate."""
+    """A proxy of the database. Its collections are behind the same gate."""
 
     def __init__(self, raw: Any, tap: _Tap) -> None:
         self._raw = raw
         self._tap = tap
 
-    @property  # type: ignore[misc]  # what `isinstance` asks, as mocks tell it
+    @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
         return cast("Any", type(self._raw))
 
@@ -259,8 +263,8 @@ class _Database:
         return repr(self._raw)
 
 
-class _Found:
-    """What both cursors are: options until the first document is asked for, then a list of documents."""
+class _CursorState:
+    """What both cursors have: options until the first document is asked for, and then a list of documents."""
 
     def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
         self._fetch = fetch
@@ -270,12 +274,12 @@ class _Found:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _CHAINED:
-            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or take to_list().")
+            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
         return partial(self._chain, name)
 
     def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
         if self._documents is not None:
-            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # who tests on DynamoDB may lack it
+            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
             raise InvalidOperation("cannot set options after executing query")
         self._then = (*self._then, (name, args, kwargs))
@@ -298,7 +302,7 @@ class _Found:
         return taken
 
 
-class _Cursor(_Found):
+class _Cursor(_CursorState):
     def _load(self) -> Documents:
         if (found := self._documents) is None:
             found = self._documents = self._fetch(self._then)
@@ -333,7 +337,7 @@ class _Cursor(_Found):
         self.close()
 
 
-class _AsyncCursor(_Found):
+class _AsyncCursor(_CursorState):
     async def _load(self) -> Documents:
         if (found := self._documents) is None:
             found = self._documents = await self._fetch(self._then)

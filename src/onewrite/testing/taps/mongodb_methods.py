@@ -48,7 +48,7 @@ WRITES = frozenset(
     }
 )
 INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-# These send nothing. `next` only says that a collection is no iterator.
+# These send nothing. `next` raises: a collection is no iterator.
 SILENT = frozenset(
     {
         "codec_options",
@@ -104,8 +104,8 @@ DATABASE_REFUSED: Mapping[str, str] = {
 }
 
 CURSORS = frozenset({"find", "aggregate", "list_indexes", "list_collections"})  # what they answer is iterated
-# What such a read depends on is no entity, and has a key of its own. A write of entities does not change it, but for the first
-# of all, which creates the collection with its index on `_id`.
+# These reads depend on no entity, so they have a key of their own. A write of an entity does not change what they answer, except
+# for the very first, which creates the collection with its index on `_id`.
 _STRUCTURE = {
     "index_information": ("indexes",),
     "list_indexes": ("indexes",),
@@ -120,7 +120,7 @@ _ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages 
 def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
-    """The request that a call is. Its keys are right where no unique index but `_id`'s ties documents together."""
+    """A call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
     if method in DATABASE_READS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
@@ -136,7 +136,7 @@ def _names(pipeline: object) -> Iterator[str]:
 
 
 def _elsewhere(value: object) -> Iterator[str]:
-    """The other collections that a pipeline names, at any depth."""
+    """The other collections that a pipeline names, however deep."""
     if isinstance(value, Mapping):
         for name, inner in cast("Document", value).items():
             if name in _ELSEWHERE:
@@ -170,7 +170,7 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
 
 
 def _matches_nothing(query: object) -> bool:
-    """Does the filter want documents without `_id`? There are none: such a write only waits for those before it."""
+    """Does the filter ask for documents without `_id`? There are none, so the write only waits for earlier ones."""
     if not isinstance(query, Mapping):
         return False
     parts = cast("Document", query).get("$and")
@@ -195,7 +195,7 @@ def _equal(condition: object) -> object:
 
 
 def _key(value: object) -> Hashable:
-    """A value that equals another where the two may be one `_id`; None if it is not known."""
+    """A value that is equal for two ids which the server may take for one. None where the id is not known."""
     if hasattr(value, "to_decimal"):  # bson's own decimals
         value = cast("Any", value).to_decimal()
     if isinstance(value, Mapping):

@@ -1,9 +1,9 @@
-"""Puts a gate before a store: an object that looks like the store, every request of which passes the gate.
+"""Taps a store: makes an object that looks like the store, and calls a gate with each of its requests.
 
-The store itself stays as it is. A boto3 client or Table is tapped by a copy of the object that shares everything with it but
-`_make_api_call`, through which all requests go: those of its methods, paginators, waiters and batch writers, and those of a
-Table. botocore's work, and a Table's conversion of values, happen beyond the gate, so that requests and answers are seen as the
-handler sees them. A collection is tapped by a proxy, of which sub-collections, `with_options` and `database` give proxies.
+The store itself is not changed. A boto3 client or Table is tapped by a copy that shares everything with it but `_make_api_call`,
+through which all requests go. What botocore does to a request, and what a Table does to its values, comes after the gate, so that
+requests and answers are seen as the handler sees them. A collection is tapped by a proxy, and the sub-collections, the database
+and the result of `with_options` that one gets from it are proxies too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def kind_of(store: object) -> Kind:
         raise ConfigurationError(f"This is a client of {service}: give a client of dynamodb.")
     if hasattr(kind, "meta") and hasattr(kind, "update_item"):
         return "table"
-    # A database answers to any name, and with a collection, which is callable.
+    # A database has an attribute of any name: a collection, which is callable.
     other = any(hasattr(kind, name) for name in ("meta", "get_collection", "get_database", "without_ledger"))
     if not other and callable(getattr(store, "find_one_and_update", None)):
         return "collection"
@@ -45,14 +45,14 @@ def is_async(store: object) -> bool:
     if kind == "collection":
         return inspect.iscoroutinefunction(cast("Any", store).update_one)
     client = cast("type[Any]", type(dynamodb.client_of(store)))
-    return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # its only door
+    return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # all requests go through it
 
 
 def tap(store: Store, gate: Gate, *, name: str | None = None) -> Store:
-    """The store behind a gate; a dict of stores by entry. For an asynchronous store the gate is awaited."""
+    """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited."""
     if isinstance(store, Mapping):
-        entries = cast("Mapping[str, Store]", store).items()
-        return {entry: tap(inner, gate, name=entry) for entry, inner in entries}
+        stores = cast("Mapping[str, Store]", store).items()
+        return {key: tap(inner, gate, name=key) for key, inner in stores}
     awaited = is_async(store)
     if kind_of(store) == "collection":
         return mongodb.tapped(store, gate, name, awaited=awaited)
@@ -60,7 +60,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None) -> Store:
 
 
 def send(store: Store, request: Request) -> Any:
-    """Perform a request with a store; to be awaited if the store is asynchronous. Of a dict, the one that it names."""
+    """Send a request to a store, or to the one that it names in a dict. The result is awaited if the store is asynchronous."""
     if isinstance(store, Mapping):
         return send(cast("Mapping[str, Store]", store)[request.store], request)
     if kind_of(store) == "collection":

@@ -1,4 +1,4 @@
-"""A request as a value: what it touches, whether two of them commute, and how it reads in a report. Pure: no driver."""
+"""A request as a value: what it touches, whether two of them commute, and how a report describes it. Pure: it needs no driver."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFaile
 class Request:
     """One request, as the handler gave it to its driver.
 
-    `store` is the name of the store in the world, or the table's or collection's own. `method` is the native operation:
-    "UpdateItem", "update_one". `arguments` are plain values for a Table, typed ones for a client, and by pymongo's parameter
-    names for a collection. `keys` are the entities that it touches; None if it may touch any in its `tables`, and no `tables`
-    if those are not known either. `options` are what a collection was given by `with_options`.
+    `store` is the name of the store in the world, or the table's or collection's own name. `method` is the native operation, such
+    as "UpdateItem" or "update_one". `arguments` are plain values for a Table, typed ones for a client, and for a collection they
+    have pymongo's parameter names. `keys` are the entities that the request touches; they are None if it may touch any entity in
+    its `tables`, and `tables` is empty if those are not known either. `options` are what a collection was given by `with_options`.
     """
 
     store: str
@@ -43,22 +43,22 @@ class Request:
             yield " ".join([table, *keys])
 
 
-Gate: TypeAlias = Callable[[Request], Any]  # performs the request, or refuses, doubles or fails it
+Gate: TypeAlias = Callable[[Request], Any]  # sends the request, once, twice or not at all, and answers it or raises
 
 
 def commute(a: Request, b: Request) -> bool:
-    """Is the order of the two of no consequence, neither for the data nor for what they answer?"""
+    """Do the two requests lead to the same data and the same answers in either order?"""
     if not (a.writes or b.writes):
         return True
     if a.tables and b.tables and not set(a.tables) & set(b.tables):
         return True
-    if () in (a.keys, b.keys):  # it touches nothing
+    if () in (a.keys, b.keys):  # one of them touches no entity
         return True
     return a.keys is not None and b.keys is not None and not set(a.keys) & set(b.keys)
 
 
 def describe(request: Request, answer: object) -> str:
-    """What came of a request, in words: the answer, or the exception that was raised."""
+    """The answer to a request, or the exception that it raised, in words."""
     if isinstance(answer, BaseException):
         words = _failure(answer)
     else:
@@ -67,16 +67,16 @@ def describe(request: Request, answer: object) -> str:
 
 
 def is_guarded(request: Request) -> bool:
-    """Does the request refuse an entity that has already had it?
+    """Does the request leave out an entity that it has already changed?
 
-    On DynamoDB the ledger's own placeholders tell. A MongoDB filter has no such sign, so it is read: it is guarded if it turns
-    away documents with the very mark that the update puts into them.
+    On DynamoDB the placeholders of the ledger show this. On MongoDB the filter does: it leaves out documents that have the mark
+    which the update puts into them.
     """
     if "filter" not in request.arguments:
         return any(name.startswith(_OURS) for name in _placeholders(request.arguments))
     marks = dict(_marks(request.arguments.get("update")))
     conditions = list(_conditions(request.arguments["filter"]))
-    return any(_turns_away(condition, path, marks) for path, condition in conditions if path in marks)
+    return any(_leaves_out(condition, path, marks) for path, condition in conditions if path in marks)
 
 
 def _shown(key: Hashable) -> str:
@@ -117,7 +117,7 @@ def _placeholders(value: object) -> Iterator[str]:
 
 
 def _marks(update: object) -> Iterator[tuple[str, object]]:
-    """The paths that an update writes, with what it puts there."""
+    """The paths that an update writes, and the values."""
     stages = cast("Sequence[object]", update) if isinstance(update, list | tuple) else [update]
     for stage in stages:
         for operator, change in _items(stage):
@@ -127,7 +127,7 @@ def _marks(update: object) -> Iterator[tuple[str, object]]:
 
 
 def _literal(value: object) -> object:
-    """The value that a pipeline's expression puts: alone, or behind what an array holds."""
+    """The value that a pipeline's expression sets, or appends to an array."""
     for name, inner in _items(value):
         if name == "$literal":
             return inner
@@ -145,11 +145,11 @@ def _conditions(query: object) -> Iterator[tuple[str, object]]:
                 yield from _conditions(part)
         else:
             yield name, condition
-            if name.endswith(".0"):  # what stands at a path where an array must not: the mark of a numbered source
+            if name.endswith(".0"):  # the condition that the path holds no array is part of a guard by numbers
                 yield name[:-2], {"$exists": False}
 
 
-def _turns_away(condition: object, path: str, marks: Mapping[str, object]) -> bool:
+def _leaves_out(condition: object, path: str, marks: Mapping[str, object]) -> bool:
     operators = dict(_items(condition))
     return operators.get("$exists") is False or any(operators.get(name, _ABSENT) == marks[path] for name in ("$ne", "$lt"))
 

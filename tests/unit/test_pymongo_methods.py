@@ -1,0 +1,211 @@
+"""Every public method of pymongo is known to the taps, and answered or refused by the stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.collection import Collection
+from pymongo.cursor import Cursor
+from pymongo.database import Database
+from pymongo.operations import IndexModel
+
+from onewrite import ConfigurationError
+from onewrite.testing import StandInLies
+from onewrite.testing.signatures import required
+from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT
+from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps import mongodb_methods as methods
+from onewrite.testing.taps.tap import tap
+
+
+def public(kind: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.fixture
+def orders() -> Any:
+    return new_collection("orders")
+
+
+@pytest.fixture
+def tapped(orders: Any) -> Any:
+    return tap(orders, lambda request: pytest.fail(f"{request} was sent"))
+
+
+# ---------------------------------------------------------------- the tap
+
+
+@pytest.mark.parametrize("kind", [Collection, AsyncCollection])
+def test_a_tap_knows_each_public_method_of_pymongos_collections(kind: type[Any]) -> None:
+    known = [methods.READS, methods.WRITES, methods.SILENT, frozenset(methods.REFUSED)]
+    assert frozenset().union(*known) == public(kind)
+    assert sum(map(len, known)) == len(public(kind)), "a method is in two lists"
+
+
+@pytest.mark.parametrize("kind", [Database, AsyncDatabase])
+def test_a_tap_knows_each_public_method_of_pymongos_databases(kind: type[Any]) -> None:
+    known = [methods.DATABASE_READS, methods.DATABASE_SILENT, frozenset(methods.DATABASE_REFUSED)]
+    assert frozenset().union(*known) == public(kind)
+    assert sum(map(len, known)) == len(public(kind)), "a method is in two lists"
+
+
+@pytest.mark.parametrize("name", sorted(methods.REFUSED))
+def test_a_method_whose_requests_a_tap_cannot_judge_is_refused_with_the_reason(tapped: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.REFUSED[name]}"):
+        getattr(tapped, name)
+
+
+@pytest.mark.parametrize("name", sorted(methods.DATABASE_REFUSED))
+def test_a_method_of_a_database_that_a_tap_cannot_judge_is_refused_with_the_reason(tapped: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.DATABASE_REFUSED[name]}"):
+        getattr(tapped.database, name)
+
+
+def test_a_method_that_a_tap_does_not_know_is_refused(tapped: Any, monkeypatch: pytest.MonkeyPatch, orders: Any) -> None:
+    monkeypatch.setattr(type(orders), "brand_new", lambda self: None, raising=False)
+    monkeypatch.setattr(type(orders.database), "brand_new", lambda self: None, raising=False)
+    for owner in (tapped, tapped.database):
+        with pytest.raises(ConfigurationError, match=r"^brand_new cannot be tapped: a tap does not know it"):
+            _ = owner.brand_new
+
+
+def test_what_sends_nothing_is_handed_on(tapped: Any, orders: Any) -> None:
+    assert tapped.codec_options == orders.codec_options
+    assert tapped.database.client is orders.database.client
+    assert tapped.database.name == "test"
+
+
+# ---------------------------------------------------------------- the stand-in
+
+
+@pytest.mark.parametrize("name", sorted(public(Collection) - set(ANSWERED) - KEPT))
+def test_the_stand_in_refuses_the_methods_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
+    with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
+        getattr(orders, name)()
+
+
+@pytest.mark.parametrize("name", sorted(public(Database) - set(DATABASE_ANSWERED) - KEPT))
+def test_the_stand_in_refuses_the_methods_of_a_database_that_mongomock_cannot_answer(orders: Any, name: str) -> None:
+    with pytest.raises(StandInLies, match=rf"^mongomock cannot answer {name}\. Run this test on mongod\(\)\.$"):
+        getattr(orders.database, name)()
+
+
+def test_the_stand_in_answers_nothing_that_pymongo_does_not_have() -> None:
+    orders = new_collection()
+    assert set(ANSWERED) | KEPT - {"client", "get_collection"} <= public(Collection) | {"lock"}
+    assert set(DATABASE_ANSWERED) <= public(Database)
+    with pytest.raises(StandInLies):
+        orders.initialize_ordered_bulk_op()
+
+
+def parameters(kind: type[Any], method: str) -> Mapping[str, inspect.Parameter]:
+    finds = method in ("find", "find_one")
+    return inspect.signature(Cursor if finds else getattr(kind, method)).parameters
+
+
+IGNORED = [
+    (method, name)
+    for method, answered in ANSWERED.items()
+    for name, parameter in parameters(Collection, method).items()
+    if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name not in {"self", "collection", *answered}
+]
+WITHOUT_EFFECT = {
+    "allow_disk_use",
+    "allow_partial_results",
+    "batch_size",
+    "bypass_document_validation",
+    "comment",
+    "max_time_ms",
+    "no_cursor_timeout",
+    "oplog_replay",
+}
+
+
+@pytest.mark.parametrize(("method", "argument"), [one for one in IGNORED if one[1] not in WITHOUT_EFFECT])
+def test_an_argument_that_mongomock_would_ignore_is_refused(orders: Any, method: str, argument: str) -> None:
+    given = {name: {"x": 1} for name in required(method)}
+    with pytest.raises(
+        StandInLies, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
+    ):
+        getattr(orders, method)(**given, **{argument: {"x": 1}})
+
+
+@pytest.mark.parametrize("method", ["find", "find_one", "count_documents", "update_one", "aggregate", "insert_one"])
+def test_arguments_that_show_no_effect_are_taken(orders: Any, method: str) -> None:
+    needed: dict[str, Any] = {
+        "filter": {"_id": 1}, "update": {"$set": {"n": 1}}, "pipeline": [], "document": {"_id": 1},
+    }  # fmt: skip
+    given = {name: needed[name] for name in required(method)}
+    inert = {name: 1 for _, name in IGNORED if _ == method and name in WITHOUT_EFFECT}
+    getattr(orders, method)(**given, **inert, session=None)
+
+
+def test_an_update_that_skips_validation_is_still_an_update(orders: Any) -> None:
+    with pytest.raises(ValueError, match=r"only works with \$ operators"):
+        orders.update_one({"_id": 1}, {"n": 1}, bypass_document_validation=True)
+
+
+def test_a_call_that_pymongo_would_not_take_is_a_type_error(orders: Any) -> None:
+    with pytest.raises(TypeError, match="nonsense"):
+        orders.update_one({"_id": 1}, {"$set": {"n": 1}}, nonsense=1)
+
+
+def test_an_index_may_be_created_with_others(orders: Any) -> None:
+    assert orders.create_indexes([IndexModel("a", unique=True), IndexModel([("b", 1)], name="b", comment="c")]) == [
+        "a_1",
+        "b",
+    ]
+    assert orders.index_information()["a_1"]["unique"]
+    with pytest.raises(StandInLies, match="create_index does not do what collation asks for"):
+        orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
+
+
+def test_a_collection_is_renamed_and_dropped(orders: Any) -> None:
+    orders.insert_one({"_id": 1})
+    orders.rename("archive")
+    assert orders.database.list_collection_names() == ["archive"]
+    orders.database.archive.drop()
+    orders.database.create_collection("made").insert_one({"_id": 2})
+    assert orders.database.list_collection_names() == ["made"]
+    with pytest.raises(StandInLies, match="create_collection does not do what capped asks for"):
+        orders.database.create_collection("other", capped=True)
+
+
+def test_the_database_of_a_stand_in_has_what_pymongos_has(orders: Any) -> None:
+    database = orders.database
+    assert database.command("ping") == {"ok": 1}
+    assert database.write_concern.document == {}
+    assert database.with_options(codec_options=None) is database
+    with pytest.raises(StandInLies, match="databases have no options"):
+        database.with_options(write_concern=1)
+    with pytest.raises(StandInLies, match="command"):
+        database.command("serverStatus")
+
+
+def test_the_client_of_a_stand_in_makes_stand_ins_and_has_no_sessions(orders: Any) -> None:
+    client = orders.database.client
+    assert type(client.other.things) is type(orders)
+    client.other.things.insert_one({"_id": 1})
+    assert client.list_database_names() == ["other"]
+    client.drop_database(client.other)
+    assert client.list_database_names() == []
+    with pytest.raises(StandInLies, match="no sessions"):
+        client.start_session()
+
+
+def test_an_asynchronous_stand_in_has_asynchronous_databases_and_cursors() -> None:
+    async def run() -> None:
+        orders = new_collection("orders", asynchronous=True)
+        created = await orders.database.create_collection("made")
+        assert type(created) is type(orders)
+        assert (await created.insert_one({"_id": 1})).inserted_id == 1
+        assert [index["name"] for index in await (await created.list_indexes()).to_list()] == ["_id_"]
+        assert await orders.database.with_options().list_collection_names() == ["made"]
+
+    asyncio.run(run())
