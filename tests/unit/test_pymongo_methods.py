@@ -17,7 +17,7 @@ from pymongo.operations import IndexModel
 
 from onewrite import ConfigurationError
 from onewrite.testing import StandInLies
-from onewrite.testing.signatures import required
+from onewrite.testing.signatures import bound, signature_of
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT
 from onewrite.testing.standins.stores import new_collection
 from onewrite.testing.taps import mongodb_methods as methods
@@ -129,7 +129,7 @@ WITHOUT_EFFECT = {
 
 @pytest.mark.parametrize(("method", "argument"), [one for one in IGNORED if one[1] not in WITHOUT_EFFECT])
 def test_an_argument_that_mongomock_would_ignore_is_refused(orders: Any, method: str, argument: str) -> None:
-    given = {name: {"x": 1} for name in required(method)}
+    given = {name: {"x": 1} for name in signature_of(method).required}
     with pytest.raises(
         StandInLies, match=rf"^mongomock's {method} does not do what {argument} asks for\. Run this test on mongod"
     ):
@@ -141,9 +141,36 @@ def test_arguments_that_show_no_effect_are_taken(orders: Any, method: str) -> No
     needed: dict[str, Any] = {
         "filter": {"_id": 1}, "update": {"$set": {"n": 1}}, "pipeline": [], "document": {"_id": 1},
     }  # fmt: skip
-    given = {name: needed[name] for name in required(method)}
+    given = {name: needed[name] for name in signature_of(method).required}
     inert = {name: 1 for _, name in IGNORED if _ == method and name in WITHOUT_EFFECT}
     getattr(orders, method)(**given, **inert, session=None)
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "kwargs"),
+    [
+        ("update_one", ({},), {}),
+        ("update_one", ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}), {}),
+        ("update_one", ({}, {}), {"update": {}}),
+        ("update_one", ({}, {}), {"nonsense": 1}),
+        ("count_documents", (), {"limit": 1}),
+    ],
+)
+def test_arguments_that_pymongo_would_not_take_are_a_type_error(method: str, args: Any, kwargs: Any) -> None:
+    with pytest.raises(TypeError):
+        bound(method, args, kwargs)
+
+
+def test_arguments_are_known_by_their_names() -> None:
+    assert bound("update_one", ({"_id": 1}, {"$set": {}}), {"upsert": True}) == {
+        "filter": {"_id": 1},
+        "update": {"$set": {}},
+        "upsert": True,
+    }
+    assert bound("count_documents", ({},), {"limit": 1}) == {"filter": {}, "limit": 1}
+    assert bound("create_index", ("k",), {"unique": True}) == {"keys": "k", "unique": True}
+    assert bound("insert_many", (iter([{}, {}]),), {}) == {"documents": [{}, {}]}
+    assert bound("find", ({}, ["n"]), {}) == bound("find_one", ({}, ["n"]), {}) == {"filter": {}, "projection": ["n"]}
 
 
 def test_an_update_that_skips_validation_is_still_an_update(orders: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onewrite.testing.errors import StandInLies
-from onewrite.testing.signatures import bound, required
+from onewrite.testing.signatures import bound, signature_of
 
 REMEDY = "Run this test on mongod()"
 
@@ -90,8 +90,8 @@ def arguments_of(
     """The arguments that mongomock is called with, or `StandInLies` where it would ignore one."""
     given = bound(method, args, kwargs)
     # An empty value asks for nothing.
-    ignored = [name for name, value in given.items() if name not in answered | _WITHOUT_EFFECT and value]
+    ignored = [name for name, value in given.items() if name not in answered and name not in _WITHOUT_EFFECT and value]
     if ignored:
         raise StandInLies(f"mongomock's {method} does not do what {', '.join(ignored)} asks for. {REMEDY}.")
-    first = [given.pop(name) for name in required(method)]
+    first = [given.pop(name) for name in signature_of(method).required]
     return first, {name: value for name, value in given.items() if name in answered}

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
-from onewrite.testing.signatures import bound, required
+from onewrite.testing.signatures import bound, signature_of
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
@@ -85,7 +85,8 @@ def _target(collection: Any, request: Request) -> Any:
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """The arguments to call the method with. The options that were set on a cursor are not among them."""
     given = {name: value for name, value in request.arguments.items() if name != "then"}
-    return [given.pop(name) for name in required(request.method)], given
+    # mongomock has other names for some of the arguments that must be given, so these are given by position.
+    return [given.pop(name) for name in signature_of(request.method).required], given
 
 
 def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
