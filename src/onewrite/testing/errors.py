@@ -1,4 +1,4 @@
-"""What can be missing or untrue about an engine that a test runs on."""
+"""What a test raises when an engine or a stand-in cannot serve it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onewrite.extras import package_of
 
 
 class StandInLies(OnewriteError, NotImplementedError):
-    """The stand-in would answer this otherwise than the engine that it stands for: run this test on the engine."""
+    """The stand-in would answer this differently from the engine that it stands for: run this test on the engine."""
 
 
 class ProgramMissing(ConfigurationError, SkipTest):
-    """The program of this engine is not here: a test that needs it is skipped, by pytest and by unittest alike."""
+    """The program of this engine is not here. A test that needs it is skipped, by pytest as well as by unittest."""
 
 
 @contextmanager
 def needed_by(name: str, extra: str = "testing") -> Generator[None, None, None]:
-    """Around the imports of what an extra installs."""
+    """Say which extra to install, where an import in this block fails."""
     try:
         yield
     except ModuleNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""A DynamoDB table's definition, from the few things that tests care about. Pure."""
+"""The definition of a DynamoDB table, made from what matters to a test. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES = ("S", "N", "B")
 def table_request(
     name: str, key: str, sort_key: str | None, types: Mapping[str, str] | None, native: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of `create_table`. `native` ones win; key attributes that it does not define are strings."""
+    """The arguments of `create_table`. Those in `native` come first. A key attribute whose type is not given is a string."""
     schema: list[dict[str, str]] = [{"AttributeName": key, "KeyType": "HASH"}]
     if sort_key is not None:
         schema.append({"AttributeName": sort_key, "KeyType": "RANGE"})
@@ -34,7 +34,7 @@ def _definitions(request: Mapping[str, Any], types: Mapping[str, str]) -> list[d
 
 
 def _key_attributes(request: Mapping[str, Any]) -> Iterator[str]:
-    """Those of the table and of its indexes."""
+    """The key attributes of the table and of its indexes."""
     indexes = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     keyed = [request, *(index for kind in indexes for index in cast("list[Mapping[str, Any]]", request.get(kind) or []))]
     for definition in keyed:

@@ -1,7 +1,8 @@
-"""Real engines for tests that need one: threads, lost answers, whatever a stand-in cannot show.
+"""Real engines for tests of what a stand-in cannot show, such as threads, lost answers and failovers.
 
-`with mongod() as server:` starts MongoDB, `dynoxide()` and `dynamodb_local()` a DynamoDB. Where the program is not here they raise
-`ProgramMissing`, which pytest and unittest take for a skip; its text says how to get the program. Nothing is fetched.
+`with mongod() as server:` starts MongoDB; `dynoxide()` and `dynamodb_local()` start an engine that answers as DynamoDB. Where the
+program is not installed they raise `ProgramMissing`, for which pytest and unittest skip the test. Its text says how to get the
+program. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ REGION = "eu-west-1"
 
 
 def mongod(*, replica_set: bool = True) -> Mongod:
-    """A MongoDB of this test's own, to be used in `with`. As a replica set of one it takes retryable writes and transactions."""
+    """A MongoDB for this test alone, to be used in `with`. As a replica set of one it takes retryable writes and transactions."""
     return Mongod(replica_set=replica_set)
 
 
 def dynoxide() -> Dynoxide:
-    """A DynamoDB engine of this test's own, to be used in `with`."""
+    """A DynamoDB engine for this test alone, to be used in `with`."""
     return Dynoxide()
 
 
@@ -44,7 +45,7 @@ def dynamodb_local() -> DynamoDBLocal:
 
 
 class Mongod(Server):
-    """A mongod with fail points; as a one-node replica set it takes retryable writes and transactions."""
+    """A mongod with fail points. As a replica set of one it takes retryable writes and transactions."""
 
     name: ClassVar[str] = "mongod"
 
@@ -62,13 +63,13 @@ class Mongod(Server):
         return f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
 
     def client(self, **options: Any) -> MongoClient[dict[str, Any]]:
-        """A client, closed with the server. `options` are MongoClient's."""
+        """A client that is closed with the server. `options` are those of MongoClient."""
         client = self._connect(**options)
         self._clients.append(client)
         return client
 
     def collection(self, name: str = "orders", *, database: str = "test") -> Collection[dict[str, Any]]:
-        """An empty collection: one that is there is dropped."""
+        """An empty collection. One of the same name is dropped."""
         collection = (self._clients[0] if self._clients else self.client())[database][name]
         collection.drop()
         return collection
@@ -80,7 +81,7 @@ class Mongod(Server):
         self._initiated = False
 
     def _connect(self, **options: Any) -> MongoClient[dict[str, Any]]:
-        from pymongo import MongoClient  # noqa: PLC0415  # only where asked for
+        from pymongo import MongoClient  # noqa: PLC0415  # only a test that starts a server needs the driver
 
         return MongoClient(self.uri, **options)
 
@@ -91,18 +92,18 @@ class Mongod(Server):
         for parameter in (
             "enableTestCommands=1",
             "diagnosticDataCollectionEnabled=false",
-            "shutdownTimeoutMillisForSignaledShutdown=100",  # nobody to hand over to
+            "shutdownTimeoutMillisForSignaledShutdown=100",  # there is no other node to hand over to
         ):
             command += ["--setParameter", parameter]
         return [*command, "--replSet", "rs0", "--oplogSize", "64"] if self.replica_set else command
 
     def _ready(self) -> bool:
-        from pymongo.errors import PyMongoError  # noqa: PLC0415  # only where asked for
+        from pymongo.errors import PyMongoError  # noqa: PLC0415  # only a test that starts a server needs the driver
 
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
             try:
                 if self._process is None or client.admin.command("serverStatus")["pid"] != self._process.pid:
-                    return False  # somebody else's server on our port; ours is about to say so
+                    return False  # another server has our port, and ours is about to end for that reason
                 if self.replica_set and not self._initiated:
                     member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                     client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
@@ -112,7 +113,7 @@ class Mongod(Server):
                 return False
 
     def _writable(self, client: MongoClient[dict[str, Any]]) -> bool:
-        """Watch the election on one connection: a new client each time would cost more than the election."""
+        """Ask on one connection until the election is over. A new client for each question would take longer than the election."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self.running:
             if client.admin.command("hello")["isWritablePrimary"]:
@@ -122,7 +123,7 @@ class Mongod(Server):
 
 
 class DynamoDBServer(Server):
-    """What answers as DynamoDB over HTTP; its data survives kill() and restart()."""
+    """A program that answers as DynamoDB over HTTP. Its data is still there after kill() and restart()."""
 
     def __init__(self) -> None:
         with needed_by(self.name, "dynamodb"):
@@ -134,11 +135,11 @@ class DynamoDBServer(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **config: Any) -> DynamoDBClient:
-        """A low-level client. `config` goes to botocore's Config."""
+        """A low-level client. `config` are the arguments of botocore's Config."""
         return dynamo_client(self.endpoint, **config)
 
     def resource(self, **config: Any) -> DynamoDBServiceResource:
-        """The resource API; like every boto3 resource it belongs to one thread."""
+        """A resource. Like every boto3 resource it may be used by one thread only."""
         return dynamo_resource(self.endpoint, **config)
 
     def table(
@@ -150,7 +151,7 @@ class DynamoDBServer(Server):
         types: Mapping[str, str] | None = None,
         **native: Any,
     ) -> Any:
-        """An empty table, defined as `moto_table` defines it: one that is there is dropped."""
+        """An empty table, with the arguments of `moto_table`. One of the same name is dropped."""
         request = table_request(name, key, sort_key, types, native)
         resource: Any = self.resource()
         with suppress(resource.meta.client.exceptions.ResourceNotFoundException):
@@ -158,14 +159,14 @@ class DynamoDBServer(Server):
         return resource.create_table(**request)
 
     def _greeting(self) -> str:
-        """What the log says when it is this server that listens, if it says so."""
+        """What this server writes to its log when it listens. Empty if it writes nothing."""
         return ""
 
     def _ready(self) -> bool:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # only where asked for
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # only a test that starts a server needs the driver
 
         if self._greeting() not in self.log_tail():
-            return False  # whoever answers there is not ours
+            return False  # another server answers on our port
         client = self.client(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
         try:
             client.list_tables(Limit=1)
@@ -213,24 +214,24 @@ _session_lock = threading.Lock()
 
 @cache
 def _session() -> Any:
-    import boto3  # noqa: PLC0415  # only where asked for
+    import boto3  # noqa: PLC0415  # only a test that starts a server needs the driver
 
-    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)  # noqa: S106  # the engines ask for any
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)  # noqa: S106  # the engines take any credentials
 
 
 def dynamo_client(endpoint: str, **config: Any) -> DynamoDBClient:
-    """A boto3 client for an engine or a proxy before it; config goes to botocore's Config."""
+    """A boto3 client for an engine, or for a proxy in front of it. `config` are the arguments of botocore's Config."""
     return cast("DynamoDBClient", _made("client", endpoint, config))
 
 
 def dynamo_resource(endpoint: str, **config: Any) -> DynamoDBServiceResource:
-    """As dynamo_client, for the resource API; like every boto3 resource it belongs to one thread."""
+    """The same as a resource. Like every boto3 resource it may be used by one thread only."""
     return cast("DynamoDBServiceResource", _made("resource", endpoint, config))
 
 
 def _made(kind: str, endpoint: str, config: Mapping[str, Any]) -> Any:
-    from botocore.config import Config  # noqa: PLC0415  # only where asked for
+    from botocore.config import Config  # noqa: PLC0415  # only a test that starts a server needs the driver
 
-    with _session_lock:  # a Session is not thread-safe, the client it makes is
+    with _session_lock:  # a Session may not be used by two threads, and the clients that it makes may
         make: Callable[..., Any] = getattr(_session(), kind)
         return make("dynamodb", endpoint_url=endpoint, config=Config(**config))

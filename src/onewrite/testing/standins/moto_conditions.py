@@ -1,4 +1,4 @@
-"""Conditions as DynamoDB judges them: values of different types are not equal, and what is missing compares with nothing."""
+"""Conditions as DynamoDB evaluates them. Values of different types are not equal, and a missing attribute equals nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ORDERS: dict[Any, Callable[[Any, Any], bool]] = {
 
 
 def comparisons() -> Iterator[tuple[Any, str, Callable[[Any, Item], Any]]]:
-    """What to put in the place of what: the class, the method, and the one that tells the truth."""
+    """The methods of moto that are replaced: the class, the name, and the function that takes its place."""
     yield FuncSize, "expr", _size
     yield OpEqual, "expr", lambda op, item: _equal(op.lhs, op.rhs, item)
     yield OpNotEqual, "expr", lambda op, item: not _equal(op.lhs, op.rhs, item)
@@ -45,7 +45,7 @@ def comparisons() -> Iterator[tuple[Any, str, Callable[[Any, Item], Any]]]:
 
 
 def _kind(operand: Operand, item: Item) -> str | None:
-    """The type of an operand; None where it is missing."""
+    """The type of an operand. None if it is missing."""
     if isinstance(operand, FuncSize):
         return None if _size(operand, item) is None else "N"
     return cast("str | None", operand.get_type(item))

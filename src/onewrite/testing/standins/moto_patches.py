@@ -1,15 +1,17 @@
-"""Makes moto answer as DynamoDB does, where it is known to do otherwise; what it cannot be made to do is refused loudly.
+"""Patches moto so that it answers as DynamoDB does where moto is known to answer otherwise.
 
-All of DynamoDB's requests pass one method of moto's, whichever client sends them, so that is where a lock makes them atomic:
-moto checks a condition and then writes, with nothing that keeps another thread out in between.
+Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
+checks a condition and then writes, and another thread could write in between.
 
-Mended: the 400 KB of an item; the limits of expressions; numbers, in what is sent and in what is computed; sets with
-duplicates; empty keys; comparisons of different types and of what is missing; overlapping paths; paths below a scalar; an update
-without an expression, and one that only removes from an item that is not there; a failed write that leaves half of itself; the
-token of a transaction. Left out: the date of an answer. Refused: PartiQL, and whatever makes moto itself fail.
+What is made right: the size limit of an item and the limits of expressions; numbers, in requests and in what is computed; sets with
+duplicates; empty keys; comparisons of different types and of missing attributes; overlapping paths; paths below a scalar; an update
+without an expression; an update that only removes attributes from an item that is not there; a write that fails halfway; the token
+of a transaction. An answer has no date, since a test may give its stores another clock.
 
-Not mended: the consumed capacity that it answers, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for
-another cause than a condition, time to live, streams, throttling, conflicts between transactions.
+What is refused with `StandInLies`: PartiQL, and every request at which moto itself fails.
+
+What stays wrong: the consumed capacity, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for another cause
+than a condition, time to live, streams, throttling, and conflicts between transactions.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from moto.dynamodb.responses import DynamoHandler
 
 from onewrite.dynamodb.expression import read_update
 from onewrite.testing.errors import StandInLies
-from onewrite.testing.standins.dynamodb_rules import EXACT, Refused, check_request, is_too_large, number
+from onewrite.testing.standins.dynamodb_rules import EXACT, InvalidRequest, check_request, is_too_large, number
 from onewrite.testing.standins.moto_conditions import comparisons
 
 Patch: TypeAlias = tuple[Any, str, Callable[..., Any]]
@@ -52,7 +54,7 @@ _ACTIONS = [getattr(ast_nodes, f"UpdateExpression{clause}Action") for clause in 
 
 @contextmanager
 def patched() -> Generator[None, None, None]:
-    """moto as DynamoDB is, for as long as the block lasts."""
+    """Patch moto until the block ends."""
     with ExitStack() as stack:
         for owner, name, patch in [*_requests(), *_writes(), *comparisons()]:
             stack.enter_context(mock.patch.object(owner, name, patch))
@@ -77,8 +79,8 @@ def _atomic(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @wraps(original)
     def call_action(handler: Any) -> Any:
-        handler.response_headers.pop("date", None)  # it is today's, and a test may give its stores another clock
-        with lock, localcontext(EXACT):  # moto adds numbers in whatever context it finds
+        handler.response_headers.pop("date", None)  # see the docstring of this module
+        with lock, localcontext(EXACT):  # moto adds numbers in the decimal context of the thread
             try:
                 return original(handler)
             except StandInLies:
@@ -96,7 +98,7 @@ def _checked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def action(handler: Any) -> Any:
         try:
             check_request(handler.body)
-        except Refused as error:
+        except InvalidRequest as error:
             raise MockValidationException(str(error)) from error
         return original(handler)
 
@@ -108,7 +110,9 @@ def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def update_item(handler: Any) -> Any:
         body = handler.body
         if "UpdateExpression" not in body:
-            body.setdefault("AttributeUpdates", {})  # DynamoDB makes an item of the key alone, and moto half of one
+            body.setdefault(
+                "AttributeUpdates", {}
+            )  # DynamoDB makes an item of the key alone, and moto would make half of one and fail
         answer = original(handler)
         attributes = answer.result.get("Attributes", {})
         if body.get("ReturnValues") == "UPDATED_NEW":
@@ -124,7 +128,7 @@ def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _once_a_token(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """DynamoDB knows a transaction's token for ten minutes; here it does until the last table is closed."""
+    """DynamoDB remembers the token of a transaction for ten minutes. Here it is remembered until the last table is closed."""
     done: dict[str, Any] = {}
 
     @wraps(original)
@@ -155,15 +159,15 @@ def _refuse_partiql(_: Any) -> NoReturn:
 
 
 def _writes() -> Iterator[Patch]:
-    yield DynamoDBBackend, "update_item", _whole_or_not_at_all(DynamoDBBackend.update_item)
-    yield LimitedSizeDict, "__setitem__", dict[str, Any].__setitem__  # its limit is not DynamoDB's
-    yield DynamoType, "__setitem__", _inside(DynamoType.__setitem__)
-    yield DynamoType, "pop", _inside(DynamoType.pop)
+    yield DynamoDBBackend, "update_item", _all_or_nothing(DynamoDBBackend.update_item)
+    yield LimitedSizeDict, "__setitem__", dict[str, Any].__setitem__  # moto has a limit here that DynamoDB does not have
+    yield DynamoType, "__setitem__", _refusing_scalars(DynamoType.__setitem__)
+    yield DynamoType, "pop", _refusing_scalars(DynamoType.pop)
     validator = OverlappingPathsValidator
-    yield validator, "check_for_overlapping_paths", _apart(validator.check_for_overlapping_paths)
+    yield validator, "check_for_overlapping_paths", _refusing_overlaps(validator.check_for_overlapping_paths)
 
 
-def _whole_or_not_at_all(original: Callable[..., Any]) -> Callable[..., Any]:
+def _all_or_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def update_item(backend: Any, table_name: str, key: Any, update_expression: str, *args: Any, **kwargs: Any) -> Any:
         before = deepcopy(backend.get_item(table_name, key))
@@ -183,20 +187,20 @@ def _whole_or_not_at_all(original: Callable[..., Any]) -> Callable[..., Any]:
 def _check_stored(item: Any) -> None:
     try:
         for value in item.attrs.values():
-            _settle_numbers(value)
-    except Refused as error:
+            _normalize_numbers(value)
+    except InvalidRequest as error:
         raise MockValidationException(str(error)) from error
     if is_too_large({name: _typed(value) for name, value in item.attrs.items()}):
         raise MockValidationException("Item size to update has exceeded the maximum allowed size")
 
 
-def _settle_numbers(value: Any) -> None:
-    """What was computed, as DynamoDB stores it. Sets are not computed with."""
+def _normalize_numbers(value: Any) -> None:
+    """Write computed numbers as DynamoDB stores them. Those in sets are never computed."""
     if value.type == "N":
         value.value = number(value.value)
     elif value.type in ("L", "M"):
         for member in value.value if value.type == "L" else value.value.values():
-            _settle_numbers(member)
+            _normalize_numbers(member)
 
 
 def _typed(value: Any) -> dict[str, Any]:
@@ -218,8 +222,8 @@ def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
         table.items[hash_key][range_key] = item
 
 
-def _inside(original: Callable[..., Any]) -> Callable[..., Any]:
-    """moto writes below a scalar into nothing, and says that it did."""
+def _refusing_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
+    """moto ignores a write below a scalar and answers that it was done."""
 
     @wraps(original)
     def changed(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,8 +234,8 @@ def _inside(original: Callable[..., Any]) -> Callable[..., Any]:
     return changed
 
 
-def _apart(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """moto sees no overlap of a path with one that is a placeholder alone."""
+def _refusing_overlaps(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """moto does not notice that a path overlaps with one that is a single placeholder."""
 
     @wraps(original)
     def check(validator: Any, node: Any) -> Any:
@@ -246,5 +250,5 @@ def _apart(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _parts(action: Any, names: dict[str, str]) -> tuple[Any, ...]:
-    """Of the path that an action changes; the dots between its parts have no text."""
+    """The parts of the path that an action changes. The dots between them are nodes without children."""
     return tuple(names.get(part.children[0], part.children[0]) for part in action.children[0].children if part.children)

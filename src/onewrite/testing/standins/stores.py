@@ -1,8 +1,8 @@
-"""Tables and collections in memory, for tests: moto and mongomock, made atomic and made to tell the truth.
+"""Opens the stand-ins that tests use: a table on moto, a collection on mongomock.
 
-Neither library is atomic under threads, and both answer some requests otherwise than the engine does. Here every call is made
-under a lock, and the lies that are known are mended or raise `StandInLies`: `moto_truth` and `mongomock_truth` list them.
-What a stand-in cannot show at all (a lost answer, a failover, the order of a FIFO queue) needs a server: see `servers`.
+Neither library is atomic under threads, and both answer some requests differently from the engine. Here every call is made under a
+lock, and an answer that is known to be wrong is made right or raises `StandInLies`. `moto_patches` and `collection` list them. What
+a stand-in cannot show at all, such as a lost answer or a failover, needs a server: see `servers`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CREDENTIALS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-_STEERING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
+_REDIRECTING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
 
 class MakeTable(Protocol):
-    """`moto_table` as a function: the table lives until the test ends."""
+    """`moto_table` as a function: the table exists until the test ends."""
 
     def __call__(
         self,
@@ -61,11 +61,11 @@ def moto_table(
     types: Mapping[str, str] | None = None,
     **native: Any,
 ) -> Generator[Any, None, None]:
-    """An empty boto3 Table on moto. Whatever client is made while it is open sees it: `boto3.client("dynamodb")` too.
+    """An empty boto3 Table on moto. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
 
-    Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. What else `create_table` takes, such as
-    `GlobalSecondaryIndexes`, is handed on. Several may be open at once; one of a name that is there already takes its place.
-    Neither credentials nor a region need to be set.
+    Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. Other arguments of `create_table`, such as
+    `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
+    the first one. Neither credentials nor a region need to be set.
     """
     with moto_tables() as make:
         yield make(name, key, sort_key=sort_key, types=types, **native)
@@ -73,8 +73,8 @@ def moto_table(
 
 @contextmanager
 def moto_tables() -> Generator[MakeTable, None, None]:
-    """Makes tables that are all gone when the block ends. Making one anew costs less than a write to it."""
-    with _moto.opened() as account:
+    """Makes tables that are all removed when the block ends. To make one again takes less time than to write to it."""
+    with _shared_mock.opened() as account:
         names: set[str] = set()
 
         def make(
@@ -98,10 +98,10 @@ def moto_tables() -> Generator[MakeTable, None, None]:
 class _Account:
     """moto's DynamoDB in one region, while it is mocked."""
 
-    _pristine: dict[str, Any] = {}  # noqa: RUF012  # definitions that any account may copy: moto is slow to make a table
+    _empty: dict[str, Any] = {}  # noqa: RUF012  # empty tables by definition, to be copied: moto is slow to make a table
 
     def __init__(self, region: str) -> None:
-        from moto.core.models import DEFAULT_ACCOUNT_ID  # noqa: PLC0415  # needed by who opens a table
+        from moto.core.models import DEFAULT_ACCOUNT_ID  # noqa: PLC0415  # only a test that opens a table needs moto
         from moto.dynamodb.models import dynamodb_backends  # noqa: PLC0415  # the same
 
         self.closed = False
@@ -110,20 +110,20 @@ class _Account:
         self._resource = _session(region).resource("dynamodb")
         self._client = self._resource.meta.client
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
-        self._kind: Any = None
+        self._table_class: Any = None
 
     def put(self, request: Mapping[str, Any]) -> Any:
-        """An empty table, in the place of one of the same name."""
+        """An empty table. It replaces one of the same name."""
         name = request["TableName"]
         definition = dumps([self._region, request], sort_keys=True, default=repr)
-        if definition not in self._pristine:
+        if definition not in self._empty:
             self._tables.pop(name, None)
             self._client.create_table(**request)
-            self._pristine[definition] = self._tables[name]
-        self._tables[name] = deepcopy(self._pristine[definition])
-        if self._kind is None:
-            self._kind = type(self._resource.Table(name))  # boto3 builds this class at each call
-        return self._kind(name, client=self._resource.meta.client)
+            self._empty[definition] = self._tables[name]
+        self._tables[name] = deepcopy(self._empty[definition])
+        if self._table_class is None:
+            self._table_class = type(self._resource.Table(name))  # boto3 builds a new class at each call
+        return self._table_class(name, client=self._resource.meta.client)
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -140,14 +140,14 @@ class _Account:
 
 @cache
 def _session(region: str) -> Any:
-    """Kept, since it holds the service's definition, which takes long to read."""
-    import boto3  # noqa: PLC0415  # needed by who opens a table
+    """The session is kept because it holds the definition of the service, which takes long to read."""
+    import boto3  # noqa: PLC0415  # only a test that opens a table needs moto
 
     return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # moto asks for any
 
 
-class _Moto:
-    """One mock for all tables that are open: the last to close ends it."""
+class _SharedMock:
+    """One mock for all tables that are open. It ends when the last of them is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,14 +171,14 @@ class _Moto:
                     self._stack.close()
 
 
-_moto = _Moto()
+_shared_mock = _SharedMock()
 
 
 @contextmanager
 def _mocked() -> Generator[_Account, None, None]:
     with needed_by("moto_table"):
         check(MOTO)
-        from moto import mock_aws  # noqa: PLC0415  # needed by who opens a table
+        from moto import mock_aws  # noqa: PLC0415  # only a test that opens a table needs moto
 
         from onewrite.testing.standins.moto_patches import patched  # noqa: PLC0415  # the same
     with _dummy_account() as region, mock_aws(), patched():
@@ -191,11 +191,11 @@ def _mocked() -> Generator[_Account, None, None]:
 
 @contextmanager
 def _dummy_account() -> Generator[str, None, None]:
-    """Neither the caller's account, nor a profile or an endpoint of theirs, is seen meanwhile."""
+    """Until the block ends, the caller's own account, profile and endpoints are not used."""
     region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or _REGION
     dummies = {"AWS_DEFAULT_REGION": region, "AWS_REGION": region, **_CREDENTIALS}
-    steering = [name for name in os.environ if name.startswith(_STEERING)]
-    before = {name: os.environ.pop(name, None) for name in [*dummies, *steering]}
+    redirecting = [name for name in os.environ if name.startswith(_REDIRECTING)]
+    before = {name: os.environ.pop(name, None) for name in [*dummies, *redirecting]}
     os.environ.update(dummies)
     try:
         yield region
@@ -210,18 +210,18 @@ def _dummy_account() -> Generator[str, None, None]:
 def mongomock_collection(
     name: str = "orders", *, database: str = "test", asynchronous: bool = False
 ) -> Generator[Any, None, None]:
-    """An empty collection on mongomock; with `asynchronous=True` one whose methods are awaited, as pymongo's AsyncCollection's.
+    """An empty collection on mongomock. With `asynchronous=True` its methods are awaited, like those of pymongo's AsyncCollection.
 
-    Each has a server of its own; others beside it are in `collection.database`.
+    Each collection has a server of its own. Use `collection.database` for other collections on the same server.
     """
     yield new_collection(name, database=database, asynchronous=asynchronous)
 
 
 def new_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
-    """`mongomock_collection` as a function: nothing needs to be closed."""
+    """`mongomock_collection` as a function. Nothing has to be closed."""
     with needed_by("mongomock_collection", "testing,mongodb"):
         check(MONGOMOCK)
-        from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only where asked for
+        from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only a test that opens a collection needs mongomock
         from onewrite.testing.standins.collection import StandInClient  # noqa: PLC0415  # the same
     client: Any = StandInClient()
     collection = client[database][name]
