@@ -30,6 +30,7 @@ _PROCESSES.set_forkserver_preload(["tests.chaos.worker"])
 OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
 WORKERS = 10
 _START_SECONDS = 60.0
+_TURN = 0.05  # seconds that the loop waits at most, so that new messages come one by one
 _VISIBILITY = 1.0  # seconds after which a message is handed out again although somebody has it
 _ATTACKS_A_SECOND = 1.5
 _TWICE_AT_ONCE, _AGAIN = (
@@ -98,10 +99,11 @@ class Broker:
 
     def deliver(self, seconds: float, check: Callable[[], object]) -> None:
         """New messages and old ones for so long, while workers are killed and frozen. `check` is called now and then."""
-        until = time.monotonic() + seconds
+        began = time.monotonic()
         self._hostile = True
-        while time.monotonic() < until:
-            self._turn(until, fresh=True)
+        while (passed := time.monotonic() - began) < seconds:
+            # A fast setup must not run out of new messages before it is attacked.
+            self._turn(began + seconds, fresh=self._traffic.messages < self._traffic.most * passed / seconds)
             check()
         self._hostile = False
         for worker in self._workers.values():
@@ -130,7 +132,7 @@ class Broker:
                 break
             self._give(worker, delivery)
         end = min(until, self._due[0][0]) if self._due else until
-        for pipe in self._speaking(max(0.0, min(end - time.monotonic(), 0.5))):
+        for pipe in self._speaking(max(0.0, min(end - time.monotonic(), _TURN))):
             self._hear(pipe)
 
     def _speaking(self, seconds: float) -> list[Connection]:

@@ -207,7 +207,8 @@ class ReplicaSetSetup(_MongoSetup):
     @property
     def attacks(self) -> Mapping[Attack, float]:
         return {
-            self._isolate: 4,
+            self._isolate: 3,
+            self._freeze_others: 1,
             self._step_down: 1,
             lambda choice: self._freeze(choice.choice(self._set.members), choice): 1,
             lambda choice: self._crash(choice.choice(self._set.members), choice): 2,
@@ -226,11 +227,28 @@ class ReplicaSetSetup(_MongoSetup):
             return
         others = [member for member in self._set.members if member is not primary]
         for member in others:
+            member.follow(False)
+        self.halt.wait(choice.uniform(0.2, 1.5))
+        send_signal(primary, signal.SIGSTOP)
+        for member in others:
+            member.follow(True)
+        self._replaced(primary, others, choice)
+
+    def _freeze_others(self, choice: random.Random) -> None:
+        """As `_isolate`, but the others hear nothing: the primary may notice that, and step down by itself."""
+        if (primary := self._set.primary()) is None:
+            return
+        others = [member for member in self._set.members if member is not primary]
+        for member in others:
             send_signal(member, signal.SIGSTOP)
-        self.halt.wait(choice.uniform(0.2, 1.2))  # soon after that it would notice, and step down by itself
+        self.halt.wait(choice.uniform(0.2, 2.5))
         send_signal(primary, signal.SIGSTOP)
         for member in others:
             send_signal(member, signal.SIGCONT)
+        self._replaced(primary, others, choice)
+
+    def _replaced(self, primary: Member, others: Sequence[Member], choice: random.Random) -> None:
+        """The primary is frozen: it comes back when another has taken its place."""
         self._wait(lambda: any(_is_primary(member) for member in others))
         self.halt.wait(choice.uniform(0, 0.5))
         send_signal(primary, signal.SIGCONT)

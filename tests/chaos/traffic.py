@@ -90,6 +90,11 @@ class Traffic:
         return sum(len(source.unsettled) for source in self.sources.values())
 
     @property
+    def most(self) -> int:
+        """How many messages there can be."""
+        return sum(source.largest for source in self.sources.values())
+
+    @property
     def messages(self) -> int:
         return sum(source.issued for source in self.sources.values())
 

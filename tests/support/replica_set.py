@@ -46,6 +46,22 @@ class Member(Mongod):
             except PyMongoError:
                 return None
 
+    def follow(self, whether: bool) -> None:
+        """As a secondary fetch what the primary writes, or do not. It votes and answers all the same."""
+        mode = "off" if whether else "alwaysOn"
+        answer = self.answer("configureFailPoint", value="stopReplProducer", mode=mode)
+        if not whether:  # what it is fetching at this moment it would still take
+            self.ask("waitForFailPoint", value="stopReplProducer", timesEntered=answer["count"] + 1, maxTimeMS=900)
+
+    def answer(self, command: str, **options: Any) -> dict[str, Any]:
+        """As `ask`, of a member that will answer sooner or later: one that rolls back refuses for a moment."""
+        until = time.monotonic() + _START_SECONDS
+        while (answer := self.ask(command, **options)) is None:
+            if time.monotonic() > until:
+                raise RuntimeError(f"no answer to {command} in {_START_SECONDS:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.05)  # between two looks, not in the hope that it is enough
+        return answer
+
 
 class ReplicaSet:
     """`uri` is that of the first member, which is the primary throughout.
@@ -88,20 +104,11 @@ class ReplicaSet:
 
     def rollbacks(self) -> int:
         """How often the members, which must all be there, have taken back what they had written."""
-        return sum(answer["rbid"] - 1 for answer in self._answers("replSetGetRBID"))
+        return sum(member.answer("replSetGetRBID")["rbid"] - 1 for member in self.members)
 
     def term(self) -> int:
         """How many elections there were."""
-        return max(answer["term"] for answer in self._answers("replSetGetStatus"))
-
-    def _answers(self, command: str) -> Iterator[dict[str, Any]]:
-        for member in self.members:
-            until = time.monotonic() + _START_SECONDS
-            while (answer := member.ask(command)) is None:  # a member that rolls back refuses for a moment
-                if time.monotonic() > until:
-                    raise RuntimeError(f"no answer to {command} in {_START_SECONDS:.0f} s:\n{member.log_tail()}")
-                time.sleep(0.05)  # between two looks, not in the hope that it is enough
-            yield answer
+        return max(member.answer("replSetGetStatus")["term"] for member in self.members)
 
     def heal(self, seconds: float = 2 * _START_SECONDS) -> None:
         """Wake and start the members, and wait until all of them have everything."""
@@ -109,6 +116,7 @@ class ReplicaSet:
             send_signal(member, signal.SIGCONT)
             if not member.running:
                 member.restart()
+            member.follow(True)
         until = time.monotonic() + seconds
         with MongoClient[dict[str, Any]](self.whole_uri, timeoutMS=10_000) as client:
             while True:
