@@ -193,6 +193,11 @@ def test_an_index_may_be_created_with_others(orders: Any) -> None:
         orders.create_indexes([IndexModel("c", collation={"locale": "en"})])
 
 
+def test_a_collection_has_no_options_since_mongomock_creates_none_with_options(orders: Any) -> None:
+    orders.insert_one({"_id": 1})
+    assert orders.options() == {}
+
+
 def test_a_collection_is_renamed_and_dropped(orders: Any) -> None:
     orders.insert_one({"_id": 1})
     orders.rename("archive")

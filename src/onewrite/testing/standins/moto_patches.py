@@ -69,7 +69,7 @@ def _requests() -> Iterator[Patch]:
     for name in _CHECKED:
         yield DynamoHandler, name, _checked(getattr(DynamoHandler, name))
     yield DynamoHandler, "update_item", _checked(_update(DynamoHandler.update_item))
-    yield DynamoHandler, "transact_write_items", _checked(_once_a_token(DynamoHandler.transact_write_items))
+    yield DynamoHandler, "transact_write_items", _checked(_once_per_token(DynamoHandler.transact_write_items))
     for name in _PARTIQL:
         yield DynamoHandler, name, _refuse_partiql
 
@@ -110,9 +110,8 @@ def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def update_item(handler: Any) -> Any:
         body = handler.body
         if "UpdateExpression" not in body:
-            body.setdefault(
-                "AttributeUpdates", {}
-            )  # DynamoDB makes an item of the key alone, and moto would make half of one and fail
+            # DynamoDB makes an item of the key alone. moto would make half of one and fail.
+            body.setdefault("AttributeUpdates", {})
         answer = original(handler)
         attributes = answer.result.get("Attributes", {})
         if body.get("ReturnValues") == "UPDATED_NEW":
@@ -127,7 +126,7 @@ def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return update_item
 
 
-def _once_a_token(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _once_per_token(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """DynamoDB remembers the token of a transaction for ten minutes. Here it is remembered until the last table is closed."""
     done: dict[str, Any] = {}
 

@@ -143,7 +143,7 @@ def _session(region: str) -> Any:
     """The session is kept because it holds the definition of the service, which takes long to read."""
     import boto3  # noqa: PLC0415  # only a test that opens a table needs moto
 
-    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # moto asks for any
+    return boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=region)  # noqa: S106  # moto takes any credentials
 
 
 class _SharedMock:

@@ -75,7 +75,7 @@ def transaction_cancelled(store: Store, request: Request) -> Exception:
     if request.method in _SINGLE_WRITES:
         return _client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
     raise ConfigurationError(
-        f"A transaction never cancels {request.method}: plan cancel_transaction for a write of one item, or more."
+        f"A transaction never cancels {request.method}: plan cancel_transaction for a single write or for a transaction."
     )
 
 
@@ -118,8 +118,8 @@ def _losing_first(attempt: Attempt) -> Attempt:
     lost: list[object] = []
 
     def losing_first(request: Any, operation: Any, context: Any) -> Any:
-        came = attempt(request, operation, context)
-        return came if lost else _lost_answer(came, request, lost)
+        result = attempt(request, operation, context)
+        return result if lost else _lost_answer(result, request, lost)
 
     return losing_first
 
@@ -128,16 +128,16 @@ def _alosing_first(attempt: Attempt) -> Attempt:
     lost: list[object] = []
 
     async def losing_first(request: Any, operation: Any, context: Any) -> Any:
-        came = await attempt(request, operation, context)
-        return came if lost else _lost_answer(came, request, lost)
+        result = await attempt(request, operation, context)
+        return result if lost else _lost_answer(result, request, lost)
 
     return losing_first
 
 
-def _lost_answer(came: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
+def _lost_answer(result: object, request: Any, lost: list[object]) -> tuple[None, Exception]:
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
-    lost.append(came)
+    lost.append(result)
     return None, ConnectionClosedError(endpoint_url=request.url)
 
 
