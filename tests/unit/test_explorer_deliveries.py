@@ -128,7 +128,7 @@ def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(threads: CallT
 
 
 def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
-    threads = CallThreads(timeout=0.05)
+    threads = CallThreads(timeout=10)
     let_go = threading.Event()
     call = threads.begin(send, "m1", "m1, delivery 1")
 
@@ -138,6 +138,7 @@ def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
         let_go.wait()
 
     stuck = threads.begin(hang, "m2", "m2, delivery 1")
+    stuck.thread.timeout = 0.05
     with pytest.raises(ConfigurationError, match=r"m2, delivery 1 has neither sent a request nor returned for 0.05 seconds"):
         stuck.resume(Answer())
     threads.release(stuck)  # gives it a moment to die, which it does not use
