@@ -671,8 +671,8 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
 def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
     attempt = new_attempt(M5, SeenIds().entry(M5, NOW), "try", NOW)
     native = {**KEY, "UpdateExpression": "REMOVE just_here"}
-    for spell, label in ((sendable, "ow1 14d"), (typed_value, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
-        assert guard_update(attempt, native, spell).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
+    for convert, label in ((sendable, "ow1 14d"), (typed_value, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
+        assert guard_update(attempt, native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 
 EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]
