@@ -212,7 +212,7 @@ def learn(machine: Machine, deliver: Callable[[Message], Any]) -> tuple[list[str
     return told, machine.performed - before
 
 
-def test_a_table_on_a_server_is_learnt(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
+def test_a_table_on_a_server_is_remembered(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     machine = Machine(lambda: dynoxide.resource().Table(table))
     attempts = iter([f"a-{number}" for number in (1, 2, 3) * 2])
     orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0, attempts=lambda: next(attempts))
@@ -233,7 +233,7 @@ def test_a_statement_may_touch_any_table(dynoxide: Dynoxide, dynamo: DynamoDBCli
     assert store.scan()["Items"] == []
 
 
-def test_a_collection_on_a_server_is_learnt(collection: Collection[dict[str, Any]]) -> None:
+def test_a_collection_on_a_server_is_remembered(collection: Collection[dict[str, Any]]) -> None:
     machine = Machine(lambda: collection)
     stock = GuardedCollection(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0)
     told, performed = learn(
@@ -258,7 +258,7 @@ def test_what_a_server_makes_up_stays_what_it_was(collection: Collection[dict[st
     assert machine.why_slow is None
 
 
-def test_an_asynchronous_collection_on_a_server_is_learnt(mongod: Mongod, collection: Collection[Any]) -> None:
+def test_an_asynchronous_collection_on_a_server_is_remembered(mongod: Mongod, collection: Collection[Any]) -> None:
     async def main() -> None:
         client: AsyncMongoClient[Any] = AsyncMongoClient(mongod.uri)
         async with client:
@@ -273,7 +273,7 @@ def test_an_asynchronous_collection_on_a_server_is_learnt(mongod: Mongod, collec
     asyncio.run(main())
 
 
-def test_an_asynchronous_client_of_a_server_is_learnt() -> None:
+def test_an_asynchronous_client_of_a_server_is_remembered() -> None:
     async def main(endpoint: str) -> None:
         async with async_dynamo(endpoint) as client:
             machine = Machine(lambda: client)
