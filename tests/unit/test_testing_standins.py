@@ -339,7 +339,10 @@ def test_a_collection_counts_right_under_threads() -> None:
     [
         (lambda things: things.update_one({"_id": 1}, {"$max": {"a": 2}}), "TypeError"),
         (lambda things: things.update_one({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "hint"),
-        (lambda things: things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"), "does not do what hint asks for"),
+        (
+            lambda things: things.find_one_and_update({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_"),
+            "does not do what hint asks for",
+        ),
         (lambda things: things.update_one({"_id": 1}, {"$bit": {"n": {"or": 1}}}), "ValueError"),
         (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}})]), "bulk_write"),
     ],
