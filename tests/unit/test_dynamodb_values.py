@@ -131,3 +131,8 @@ def test_typed_values_come_back_plain(value: Any) -> None:
 
 def test_bytes_come_back_as_bytes() -> None:
     assert raw(plain({"a": {"B": b"x"}})["a"]) == b"x"
+
+
+@pytest.mark.parametrize("text", ["1" + "0" * 125, "0." + "0" * 129 + "1", "-" + "9" * 38 + "0" * 88])
+def test_a_stored_number_whose_text_is_longer_than_its_digits_is_read_as_it_is(text: str) -> None:
+    assert plain({"n": {"N": text}, "s": {"NS": [text]}}) == {"n": Decimal(text), "s": {Decimal(text)}}

@@ -13,8 +13,16 @@ from onewrite.errors import InvalidUpdate
 
 Convert: TypeAlias = Callable[[str, Any], Any]  # the value of that name, as a Table or a client takes it
 
+
+class _ExactNumbers(TypeDeserializer):
+    """boto3 raises for a number that is stored with more than 38 digits in its text, such as 1E+125 written out."""
+
+    def _deserialize_n(self, value: str) -> Decimal:
+        return Decimal(value)
+
+
 _serialize = TypeSerializer().serialize
-_deserialize = TypeDeserializer().deserialize
+_deserialize = _ExactNumbers().deserialize
 _SHORT = 10**38  # more digits than a DynamoDB number has: boto3 says so
 
 
