@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from onewrite import Applied, Duplicate, HighWaterMark, InvalidUpdate, Message, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledger import Ledger
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -154,7 +155,7 @@ def trial(request: pytest.FixtureRequest, dynamo: DynamoDBClient, table: str) ->
     return _Trial(dynamo, table, request.param)
 
 
-_settings = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_settings = settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @_settings

@@ -6,7 +6,16 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.examples import examples
+
+settings.register_profile(
+    "ci",
+    max_examples=examples(100),
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "more", settings.get_profile("ci"), derandomize=False, max_examples=int(os.environ.get("ONEWRITE_EXAMPLES", "100"))
 )

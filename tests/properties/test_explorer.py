@@ -19,6 +19,7 @@ from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder,
 from onewrite.testing.explorer.search import Search
 from onewrite.testing.explorer.trial import Subject
 from onewrite.testing.standins.stores import new_collection
+from tests.support.examples import examples
 
 Handler: TypeAlias = Callable[[Message], object]
 Program: TypeAlias = dict[str, list[tuple[str, str]]]  # for each message what its handler does, and to which entity
@@ -141,7 +142,7 @@ def cases(draw: st.DrawFn) -> tuple[Program, Bounds]:
     }, scope.bounds
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cases())
 def test_pruning_loses_no_finding(case: tuple[Program, Bounds]) -> None:
     pruned, whole = (searched(*case, prune=prune) for prune in (True, False))
@@ -156,7 +157,7 @@ ONE_AT_A_TIME: Program = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cases())
 @example((ONE_AT_A_TIME, Bounds(deliveries=1, crashes=0, concurrency=1)))
 def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
@@ -165,7 +166,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
     assert pruned.findings == whole.findings
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(cases())
 def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case

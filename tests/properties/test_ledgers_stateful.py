@@ -13,6 +13,7 @@ from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMisma
 from onewrite.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.label import Slot
 from onewrite.ledger import SLOTS, Ledger
+from tests.support.examples import examples
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -295,9 +296,9 @@ class NoGaps(_Numbered):
 
 MACHINES = (AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps)
 for _machine in MACHINES:
-    _machine.TestCase.settings = settings(settings.get_profile("ci"), max_examples=40, stateful_step_count=40)
+    _machine.TestCase.settings = settings(settings.get_profile("ci"), max_examples=examples(40), stateful_step_count=40)
 # What goes wrong between ledgers needs a certain row of changes.
-Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=200, stateful_step_count=20)
+Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=examples(200), stateful_step_count=20)
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrderReadable = AnyOrderReadable.TestCase
 TestForEver = ForEver.TestCase

@@ -20,6 +20,7 @@ from onewrite.ledger import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.support.engines import dynoxide_binary, mongod_binary, require
+from tests.support.examples import examples
 
 LEDGERS: list[Ledger] = [
     SeenIds(),
@@ -210,7 +211,7 @@ def outcome_of(write: Callable[[], object]) -> str:
     return "applied"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ledgers, items | items | st.none(), dynamo_calls(), st.booleans())
 def test_a_guarded_update_item_means_what_the_native_one_means(
     table: Any, ledger: Ledger, item: Document | None, call: Document, earlier: bool
@@ -314,7 +315,7 @@ def collection() -> Iterator[Any]:
         yield client["shop"]["stock"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ledgers, st.none() | documents, filters, operator_updates() | pipelines(), st.booleans(), st.booleans())
 @example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, {"$set": {"n": 1}}, False, False)
 @example(SeenIds(), {"messageIDs": 1}, {"messageIDs": {"$gt": 5}}, [{"$set": {"n": 1}}], True, True)

@@ -35,6 +35,7 @@ from onewrite.cli.comparison import (
 from onewrite.cli.demo import cells, is_plain, meaning, plain_text, show
 from onewrite.cli.shops import Engine, shops
 from onewrite.cli.simulation import START, Broker, Clock, Copy, Steps, deliver, order_events, sendings
+from tests.support.examples import examples
 
 ENGINES = list(Engine)
 PLAIN, CLAIM = "plain write", "claim, then write"
@@ -57,7 +58,7 @@ class Terminal(io.StringIO):
 
 
 @given(seed=st.integers(), messages=st.integers(1, 60))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_onewrite_applies_every_message_once_whatever_the_seed(seed: int, messages: int) -> None:
     result = quietly(Engine.MONGODB, messages, seed)
     assert result.exactly_once

@@ -46,7 +46,7 @@ def without(blocked: tuple[str, ...], statement: str) -> Any:
     ("module", "blocked", "missing", "package", "extra"),
     [
         ("dynamodb", ("boto3",), "boto3", "boto3", "dynamodb"),
-        ("dynamodb", ("boto3", "botocore"), "botocore", "botocore", "dynamodb"),
+        ("dynamodb", ("boto3", "botocore"), "boto3", "boto3", "dynamodb"),
         ("mongodb", ("pymongo", "bson"), "bson", "pymongo", "mongodb"),
         ("mongodb", ("pymongo",), "pymongo", "pymongo", "mongodb"),
         ("sqs", ("boto3", "botocore"), "botocore", "botocore", "aws"),
