@@ -22,7 +22,12 @@ OF_OLD_SERVERS = {"oplog_replay", "max_scan", "snapshot", "cursor_type"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "operation"), [(dynamodb.Updated, "UpdateItem"), (dynamodb.Put, "PutItem"), (dynamodb.Got, "GetItem")]
+    ("arguments", "operation"),
+    [
+        (dynamodb.UpdateItemArguments, "UpdateItem"),
+        (dynamodb.PutItemArguments, "PutItem"),
+        (dynamodb.GetItemArguments, "GetItem"),
+    ],
 )
 def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(arguments: Any, operation: str) -> None:
     shape = cast("Any", botocore.session.get_session().get_service_model("dynamodb").operation_model(operation).input_shape)
@@ -33,7 +38,9 @@ def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(argument
 
 
 @pytest.mark.parametrize("collection", [Collection, AsyncCollection])
-@pytest.mark.parametrize(("arguments", "method"), [(mongodb.Updated, "update_one"), (mongodb.Inserted, "insert_one")])
+@pytest.mark.parametrize(
+    ("arguments", "method"), [(mongodb.UpdateOneArguments, "update_one"), (mongodb.InsertOneArguments, "insert_one")]
+)
 def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
     collection: Any, arguments: Any, method: str
 ) -> None:
@@ -42,10 +49,10 @@ def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
 
 def test_find_one_and_update_also_takes_what_pymongo_hands_on_to_the_server() -> None:
     known = set(inspect.signature(Collection.find_one_and_update).parameters) - OF_ONE_DOCUMENT - {"kwargs"}
-    assert set(mongodb.FoundAndUpdated.__annotations__) == known | {"collation", "maxTimeMS"}
+    assert set(mongodb.FindOneAndUpdateArguments.__annotations__) == known | {"collation", "maxTimeMS"}
 
 
 @pytest.mark.parametrize("cursor", [Cursor, AsyncCursor])
 def test_find_one_has_the_arguments_of_find_but_those_of_old_servers(cursor: Any) -> None:
     known = set(inspect.signature(cursor.__init__).parameters)
-    assert set(mongodb.Found.__annotations__) == known - OF_ONE_DOCUMENT - OF_OLD_SERVERS
+    assert set(mongodb.FindOneArguments.__annotations__) == known - OF_ONE_DOCUMENT - OF_OLD_SERVERS

@@ -28,13 +28,13 @@ class Client(Protocol):
     def update_item(self) -> Callable[..., Any]: ...
 
 
-class Measured(TypedDict, total=False):
+class _EveryRequest(TypedDict, total=False):
     """What every request may ask for: its answer is in `Applied.response`."""
 
     ReturnConsumedCapacity: Literal["INDEXES", "TOTAL", "NONE"]
 
 
-class Written(Measured, total=False):
+class _EveryWrite(_EveryRequest, total=False):
     """What every write may say."""
 
     ConditionExpression: str | ConditionBase
@@ -43,41 +43,41 @@ class Written(Measured, total=False):
     ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
 
 
-class Recorded(Written, total=False):
+class RecordArguments(_EveryWrite, total=False):
     """The arguments of `record`."""
 
     Key: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]
 
 
-class Updated(Recorded, total=False):
+class UpdateItemArguments(RecordArguments, total=False):
     """The arguments of `update_item`."""
 
     UpdateExpression: str
 
 
-class Put(Written, total=False):
+class PutItemArguments(_EveryWrite, total=False):
     """The arguments of `put_item`."""
 
     Item: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD"]
 
 
-class Looked(Measured, total=False):
+class SeenArguments(_EveryRequest, total=False):
     """The arguments of `seen`, which reads the whole item."""
 
     Key: Required[Mapping[str, Any]]
     ConsistentRead: bool
 
 
-class Got(Looked, total=False):
+class GetItemArguments(SeenArguments, total=False):
     """The arguments of `get_item`."""
 
     ProjectionExpression: str
     ExpressionAttributeNames: Mapping[str, str]
 
 
-class Explained(Written, total=False):
+class ExplainArguments(_EveryWrite, total=False):
     """The arguments of `explain`: those of `update_item`, or with `Item` those of `put_item`."""
 
     Key: Mapping[str, Any]

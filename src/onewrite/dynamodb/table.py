@@ -8,7 +8,16 @@ from typing import Any, Unpack, overload
 
 from onewrite.dynamodb.attempt import random_name
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.native import Client, Explained, Got, Looked, Put, Recorded, Table, Updated
+from onewrite.dynamodb.native import (
+    Client,
+    ExplainArguments,
+    GetItemArguments,
+    PutItemArguments,
+    RecordArguments,
+    SeenArguments,
+    Table,
+    UpdateItemArguments,
+)
 from onewrite.dynamodb.request import guard_put
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
@@ -49,23 +58,23 @@ class GuardedTable:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=False)
         self._target = table
 
-    def update_item(self, message: Message, **native: Unpack[Updated]) -> Outcome:
+    def update_item(self, message: Message, **native: Unpack[UpdateItemArguments]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
         return run(self._flows.write(message, native), self._target)
 
-    def put_item(self, message: Message, **native: Unpack[Put]) -> Outcome:
+    def put_item(self, message: Message, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put), self._target)
 
-    def record(self, message: Message, **native: Unpack[Recorded]) -> Outcome:
+    def record(self, message: Message, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
         return run(self._flows.record(message, native), self._target)
 
-    def seen(self, message: Message, **native: Unpack[Looked]) -> Outcome:
+    def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return run(self._flows.seen(message, native), self._target)
 
-    def get_item(self, **native: Unpack[Got]) -> Entity | None:
+    def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return run(self._flows.get(native), self._target)
 
@@ -73,7 +82,7 @@ class GuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Unpack[Explained]) -> dict[str, Any]:
+    def explain(self, message: Message, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native)
 
@@ -107,23 +116,23 @@ class AsyncGuardedTable:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=True)
         self._target = table
 
-    async def update_item(self, message: Message, **native: Unpack[Updated]) -> Outcome:
+    async def update_item(self, message: Message, **native: Unpack[UpdateItemArguments]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
         return await arun(self._flows.write(message, native), self._target)
 
-    async def put_item(self, message: Message, **native: Unpack[Put]) -> Outcome:
+    async def put_item(self, message: Message, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put), self._target)
 
-    async def record(self, message: Message, **native: Unpack[Recorded]) -> Outcome:
+    async def record(self, message: Message, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
         return await arun(self._flows.record(message, native), self._target)
 
-    async def seen(self, message: Message, **native: Unpack[Looked]) -> Outcome:
+    async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return await arun(self._flows.seen(message, native), self._target)
 
-    async def get_item(self, **native: Unpack[Got]) -> Entity | None:
+    async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.get(native), self._target)
 
@@ -131,6 +140,6 @@ class AsyncGuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Unpack[Explained]) -> dict[str, Any]:
+    def explain(self, message: Message, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native)

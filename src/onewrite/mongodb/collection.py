@@ -13,7 +13,13 @@ from onewrite.message import Message
 from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability, Flows
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.native import Found, FoundAndUpdated, Inserted, Looked, Updated
+from onewrite.mongodb.native import (
+    FindOneAndUpdateArguments,
+    FindOneArguments,
+    InsertOneArguments,
+    SeenArguments,
+    UpdateOneArguments,
+)
 from onewrite.outcome import Entity, Outcome
 
 
@@ -42,29 +48,31 @@ class GuardedCollection:
         self._flows = Flows(collection, ledger, clock, identity, durability, awaited=False)
         self._target = self._flows.target
 
-    def update_one(self, message: Message, filter: Document, update: Update, **native: Unpack[Updated]) -> Outcome:
+    def update_one(
+        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+    ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline."""
         return run(self._flows.update(message, filter, update, native, "update_one"), self._target)
 
     def find_one_and_update(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[FoundAndUpdated]
+        self, message: Message, filter: Document, update: Update, **native: Unpack[FindOneAndUpdateArguments]
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
         return run(self._flows.update(message, filter, update, native, "find_one_and_update"), self._target)
 
-    def insert_one(self, message: Message, document: Document, **native: Unpack[Inserted]) -> Outcome:
+    def insert_one(self, message: Message, document: Document, **native: Unpack[InsertOneArguments]) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return run(self._flows.insert(message, document, native), self._target)
 
-    def record(self, message: Message, filter: Document, **native: Unpack[Updated]) -> Outcome:
+    def record(self, message: Message, filter: Document, **native: Unpack[UpdateOneArguments]) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
         return run(self._flows.record(message, filter, native), self._target)
 
-    def seen(self, message: Message, filter: Document, **native: Unpack[Looked]) -> Outcome:
+    def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return run(self._flows.seen(message, filter, native), self._target)
 
-    def find_one(self, filter: Document, **native: Unpack[Found]) -> Entity | None:
+    def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return run(self._flows.find(filter, native), self._collection)
 
@@ -72,7 +80,9 @@ class GuardedCollection:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(self, message: Message, filter: Document, update: Update, **native: Unpack[Updated]) -> dict[str, Any]:
+    def explain(
+        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+    ) -> dict[str, Any]:
         """The arguments that `update_one` would send. Nothing is sent."""
         return self._flows.explain(message, filter, update, native)
 
@@ -105,29 +115,31 @@ class AsyncGuardedCollection:
         self._flows = Flows(collection, ledger, clock, identity, durability, awaited=True)
         self._target = self._flows.target
 
-    async def update_one(self, message: Message, filter: Document, update: Update, **native: Unpack[Updated]) -> Outcome:
+    async def update_one(
+        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+    ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline."""
         return await arun(self._flows.update(message, filter, update, native, "update_one"), self._target)
 
     async def find_one_and_update(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[FoundAndUpdated]
+        self, message: Message, filter: Document, update: Update, **native: Unpack[FindOneAndUpdateArguments]
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
         return await arun(self._flows.update(message, filter, update, native, "find_one_and_update"), self._target)
 
-    async def insert_one(self, message: Message, document: Document, **native: Unpack[Inserted]) -> Outcome:
+    async def insert_one(self, message: Message, document: Document, **native: Unpack[InsertOneArguments]) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return await arun(self._flows.insert(message, document, native), self._target)
 
-    async def record(self, message: Message, filter: Document, **native: Unpack[Updated]) -> Outcome:
+    async def record(self, message: Message, filter: Document, **native: Unpack[UpdateOneArguments]) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
         return await arun(self._flows.record(message, filter, native), self._target)
 
-    async def seen(self, message: Message, filter: Document, **native: Unpack[Looked]) -> Outcome:
+    async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
         return await arun(self._flows.seen(message, filter, native), self._target)
 
-    async def find_one(self, filter: Document, **native: Unpack[Found]) -> Entity | None:
+    async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.find(filter, native), self._collection)
 
@@ -135,7 +147,9 @@ class AsyncGuardedCollection:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(self, message: Message, filter: Document, update: Update, **native: Unpack[Updated]) -> dict[str, Any]:
+    def explain(
+        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+    ) -> dict[str, Any]:
         """The arguments that `update_one` would send. Nothing is sent."""
         return self._flows.explain(message, filter, update, native)
 

@@ -13,26 +13,26 @@ Hint: TypeAlias = str | Sequence[str | tuple[str, int | str | Mapping[str, Any]]
 Sort: TypeAlias = Hint
 
 
-class Sent(TypedDict, total=False):
+class _EveryCall(TypedDict, total=False):
     """What every call may say."""
 
     session: ClientSession | AsyncClientSession | None
     comment: Any
 
 
-class Looked(Sent, total=False):
+class SeenArguments(_EveryCall, total=False):
     """The arguments of `seen` beside the filter. It reads the whole document."""
 
     collation: Collation | Mapping[str, Any] | None
 
 
-class Inserted(Sent, total=False):
+class InsertOneArguments(_EveryCall, total=False):
     """The arguments of `insert_one` beside the document."""
 
     bypass_document_validation: bool | None
 
 
-class Updated(Looked, Inserted, total=False):
+class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     """The arguments of `update_one` beside the filter and the update, and those of `record` and `explain`."""
 
     upsert: bool
@@ -42,7 +42,7 @@ class Updated(Looked, Inserted, total=False):
     sort: Mapping[str, Any] | None
 
 
-class FoundAndUpdated(Looked, total=False):
+class FindOneAndUpdateArguments(SeenArguments, total=False):
     """The arguments of `find_one_and_update` beside the filter and the update."""
 
     projection: Mapping[str, Any] | Iterable[str] | None
@@ -55,7 +55,7 @@ class FoundAndUpdated(Looked, total=False):
     maxTimeMS: int
 
 
-class Found(Looked, total=False):
+class FindOneArguments(SeenArguments, total=False):
     """The arguments of `find_one` beside the filter."""
 
     projection: Mapping[str, Any] | Iterable[str] | None
