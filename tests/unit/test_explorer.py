@@ -27,7 +27,7 @@ from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Me
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.attempt import random_name
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.explorer.arguments import Arguments, Options
+from onewrite.testing.explorer.arguments import Arguments, ExploreOptions
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
 from onewrite.testing.explorer.explore import Explore, explore, run
 from onewrite.testing.standins.stores import moto_tables, new_collection
@@ -844,7 +844,10 @@ def test_what_is_said_of_its_options_is_what_type_checkers_know_of_them() -> Non
     positional = {"build", "messages", "world", "observe"}
     assert set(inspect.signature(explore).parameters) == {*positional, "options"}
     assert set(inspect.signature(explore.random).parameters) == {*positional, "options", "seed"}
-    assert set(get_type_hints(Options)) == {field.name for field in fields(Arguments)} - positional - {"at_random", "seed"}
+    assert set(get_type_hints(ExploreOptions)) == {field.name for field in fields(Arguments)} - positional - {
+        "at_random",
+        "seed",
+    }
 
 
 def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> None:

@@ -19,7 +19,7 @@ _MOST_SCHEDULES = 10_000  # they take about half a minute
 _DEFAULTS = Bounds()
 
 
-class Options(TypedDict, total=False):
+class ExploreOptions(TypedDict, total=False):
     """The options of `explore` and `explore.random`. The docstring of `explore` says what each of them means."""
 
     invariant: Invariant | None
@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
     timeout: float
 
 
-WIDER_BOUNDS: Options = {"deliveries": 3, "crashes": 2, "concurrency": 3}  # the defaults of `explore.random`
+WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "crashes": 2, "concurrency": 3}  # the defaults of `explore.random`
 
 
 @dataclass(frozen=True, slots=True)

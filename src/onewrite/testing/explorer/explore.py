@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
-from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, Observe, Options
+from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
@@ -32,7 +32,7 @@ class Explore:
         self._run = run
 
     def __call__(
-        self, build: Build, messages: Sequence[Any], world: World, observe: Observe, **options: Unpack[Options]
+        self, build: Build, messages: Sequence[Any], world: World, observe: Observe, **options: Unpack[ExploreOptions]
     ) -> Exploration:
         """Run a handler through every schedule within bounds, until one ends wrongly, and return what was found.
 
@@ -67,14 +67,14 @@ class Explore:
         observe: Observe,
         *,
         seed: int = 0,
-        **options: Unpack[Options],
+        **options: Unpack[ExploreOptions],
     ) -> Exploration:
         """Run schedules that are drawn at random: for bounds within which there are too many to run them all.
 
         The same seed draws the same schedules. The other arguments are those of `explore`. The defaults of three of them
         are wider: deliveries=3, crashes=2 and concurrency=3.
         """
-        chosen: Options = {**WIDER_BOUNDS, **options}
+        chosen: ExploreOptions = {**WIDER_BOUNDS, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **chosen))
 
     __doc__ = __call__.__doc__  # what explore.__doc__ shows: `explore` is used as a function
