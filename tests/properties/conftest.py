@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.examples import examples
 
 settings.register_profile(
-    "ci",
+    "repeatable",
     max_examples=examples(100),
     derandomize=True,
     deadline=None,
@@ -17,6 +17,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "more", settings.get_profile("ci"), derandomize=False, max_examples=int(os.environ.get("ONEWRITE_EXAMPLES", "100"))
+    "more",
+    settings.get_profile("repeatable"),
+    derandomize=False,
+    max_examples=int(os.environ.get("ONEWRITE_EXAMPLES", "100")),
 )
-settings.load_profile("more" if "ONEWRITE_EXAMPLES" in os.environ else "ci")
+settings.load_profile("more" if "ONEWRITE_EXAMPLES" in os.environ else "repeatable")

@@ -296,7 +296,9 @@ class NoGaps(_Numbered):
 
 MACHINES = (AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps)
 for _machine in MACHINES:
-    _machine.TestCase.settings = settings(settings.get_profile("ci"), max_examples=examples(40), stateful_step_count=40)
+    _machine.TestCase.settings = settings(
+        settings.get_profile("repeatable"), max_examples=examples(40), stateful_step_count=40
+    )
 # What goes wrong between ledgers needs a certain row of changes.
 Changed.TestCase.settings = settings(Changed.TestCase.settings, max_examples=examples(200), stateful_step_count=20)
 TestAnyOrder = AnyOrder.TestCase

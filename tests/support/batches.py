@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from onewrite import Message
+from onewrite import Applied, InvalidMessage, Message, Outcome
 
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
 FIFO = f"{STANDARD}.fifo"
@@ -142,3 +142,24 @@ def _kafka_record(partition: int, offset: int, name: str) -> dict[str, Any]:
         "value": base64.b64encode(name.encode()).decode(),
         "headers": [],
     }
+
+
+def applied(message: Message) -> Outcome:
+    return Applied(message)
+
+
+class Shop:
+    """Remembers what it was given, and fails on names that end in `!`."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, message: Message) -> Outcome:
+        self.seen.append(message.id)
+        if message.id.endswith("!"):
+            raise ValueError(message.id)
+        return Applied(message)
+
+
+def refuse(record: Any) -> Message:
+    raise InvalidMessage("no key")

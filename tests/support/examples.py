@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from tests.support.ci import in_ci
 
-_SHARE = 1 if "CI" in os.environ else 4
+_SHARE = 1 if in_ci() else 4
 
 
 def examples(count: int) -> int:

@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, InvalidMessage, Message, Outcome
+from onewrite import ConfigurationError
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from tests.support.batches import (
     FIFO,
     STANDARD,
+    Shop,
+    applied,
     by_name,
     dynamodb,
     fifo,
     identifiers,
     kafka,
     kinesis,
+    refuse,
     sqs,
     sqs_record,
 )
@@ -26,27 +29,6 @@ EVENTS: list[Any] = [sqs, kinesis, dynamodb, lambda names: kafka(p0=names)]
 SOURCES = pytest.mark.parametrize(
     ("decorator", "event"), list(zip(DECORATORS, EVENTS, strict=True)), ids=["sqs", "kinesis", "dynamodb", "kafka"]
 )
-
-
-def applied(message: Message) -> Outcome:
-    return Applied(message)
-
-
-def refuse(record: Any) -> Message:
-    raise InvalidMessage("no key")
-
-
-class Shop:
-    """Remembers what it was given, and fails on names that end in `!`."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def __call__(self, message: Message) -> Outcome:
-        self.seen.append(message.id)
-        if message.id.endswith("!"):
-            raise ValueError(message.id)
-        return Applied(message)
 
 
 @pytest.fixture

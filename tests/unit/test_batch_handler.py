@@ -17,28 +17,14 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from tests.support.batches import (
+    Shop,
+    applied,
     by_name,
     fifo,
     identifiers,
+    refuse,
     sqs,
 )
-
-
-def applied(message: Message) -> Outcome:
-    return Applied(message)
-
-
-class Shop:
-    """Remembers what it was given, and fails on names that end in `!`."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def __call__(self, message: Message) -> Outcome:
-        self.seen.append(message.id)
-        if message.id.endswith("!"):
-            raise ValueError(message.id)
-        return Applied(message)
 
 
 @pytest.fixture
@@ -117,10 +103,6 @@ def test_any_other_return_is_a_type_error_of_the_record(unfit: str) -> None:
 
 
 # ---------------------------------------------------------------- poison
-
-
-def refuse(record: Any) -> Message:
-    raise InvalidMessage("no key")
 
 
 def test_an_identity_that_fails_fails_its_record_alone(shop: Shop) -> None:

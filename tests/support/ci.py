@@ -1,0 +1,9 @@
+"""Whether this is a run in CI, where every engine must be there and every property is tried in full."""
+
+from __future__ import annotations
+
+import os
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() == "true"
