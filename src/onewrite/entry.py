@@ -1,4 +1,4 @@
-"""What a write of one message asks of an entity, independent of any engine, and what the entity's ledger says about the message. Pure."""
+"""What a write of one message asks of an entity, on any engine, and what the entity's ledger says about the message. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class Terms:
     plain_sets: frozenset[str]  # those of the attributes that are a plain set of ids, as handlers keep it by hand
     labels: tuple[Label, ...]
     no_set: Slot | None
-    no_label: tuple[
-        Slot, ...
-    ]  # the label of the other kind of ledger under its default name: that ledger must be named in also=, or moved
+    # The label of the other kind of ledger under its default name: that ledger must be named in also=, or moved.
+    no_label: tuple[Slot, ...]
     looks: tuple[Callable[[Message, float], Change], ...]  # the `look` of each ledger named in also=
 
 

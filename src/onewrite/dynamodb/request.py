@@ -26,17 +26,12 @@ from onewrite.label import Label
 from onewrite.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
-_WORD = re.compile(
-    r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII
-)  # such a name needs no placeholder: no reserved word has an underscore
+# A name of this form needs no placeholder: no reserved word has an underscore.
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-_COLLECTIONS = {
-    ":ow_ss": "SS",
-    ":ow_ns": "NS",
-    ":ow_bs": "BS",
-    ":ow_list": "L",
-}  # the types in which a handler may keep ids by hand
+# The types in which a handler may keep ids by hand.
+_COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 
 

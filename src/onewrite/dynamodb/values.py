@@ -51,9 +51,8 @@ class Members(AbstractSet[Any]):
 
 
 _SETS: dict[frozenset[Any], str] = {frozenset({str}): "SS", frozenset({bytes}): "BS"}
-_PLAIN = frozenset(
-    {str, int, bytes, bool, Decimal, Members}
-)  # nearly all values are of these types, and are sent as they are
+# Nearly all values are of these types, and are sent as they are.
+_PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 
 def sendable(name: str, value: Any) -> Any:

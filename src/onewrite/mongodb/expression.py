@@ -22,7 +22,7 @@ _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
 def check_filter(terms: Terms, query: object) -> None:
-    if type(query) is not dict and not isinstance(query, Mapping):
+    if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
         _check_path(terms, path)
@@ -39,7 +39,7 @@ def check_document(terms: Terms, document: object) -> None:
 
 
 def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
-    if type(update) is dict or isinstance(update, Mapping):
+    if isinstance(update, Mapping):
         _check_operators(terms, fields, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
@@ -138,7 +138,7 @@ def _check_operators(terms: Terms, fields: tuple[str, ...], update: Document) ->
                 f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                 "use $set and $unset."
             )
-        if type(change) is not dict and not isinstance(change, Mapping):
+        if not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
             _check_written(terms, fields, path)
@@ -164,8 +164,6 @@ def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
 
 def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
     _check_path(terms, path)
-    if not fields:  # the usual case
-        return
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(

@@ -48,20 +48,9 @@ WRITES = frozenset(
     }
 )
 INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-# These send nothing. `next` raises: a collection is no iterator.
-SILENT = frozenset(
-    {
-        "codec_options",
-        "database",
-        "full_name",
-        "name",
-        "next",
-        "read_concern",
-        "read_preference",
-        "with_options",
-        "write_concern",
-    }
-)
+# These send nothing. `next` raises: neither a collection nor a database is an iterator.
+_SILENT = frozenset({"codec_options", "name", "next", "read_concern", "read_preference", "with_options", "write_concern"})
+SILENT = _SILENT | {"database", "full_name"}
 _RAW = "its answer is BSON that nobody has read yet, in which a tap sees no documents"
 _SEARCH = "search indexes are kept by a program beside the server, which follows in its own time"
 _STREAM = "what a change stream brings, and when, does not follow from the request"
@@ -78,19 +67,7 @@ REFUSED: Mapping[str, str] = {
 
 DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
 # `client` is handed out untapped: what is sent through it passes no gate.
-DATABASE_SILENT = frozenset(
-    {
-        "client",
-        "codec_options",
-        "get_collection",
-        "name",
-        "next",
-        "read_concern",
-        "read_preference",
-        "with_options",
-        "write_concern",
-    }
-)
+DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
 DATABASE_REFUSED: Mapping[str, str] = {
     "aggregate": "it reads no collection; use the collection's own aggregate",
