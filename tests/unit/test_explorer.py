@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -864,7 +865,18 @@ def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> 
     assert "deliveries=3, crashes=2 and concurrency=3" in str(explore.random.__doc__)
 
 
-# --- attempts of guarded tables ---------------------------------------------------------------------------------------
+# --- what guarded stores take from outside ----------------------------------------------------------------------------
+
+
+def test_time_stands_still_for_a_guarded_store_without_a_clock_of_its_own(
+    orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explore(pay_once, MESSAGES[:1], orders, paid)  # from now on the explorer tells guarded stores the time
+    hours = itertools.count(1_790_000_000, 3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    report = explore(pay_once, MESSAGES, orders, paid)
+    report.assert_effectively_once()
+    assert report.exhausted
 
 
 def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_an_exploration_is_under_way(

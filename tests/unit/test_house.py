@@ -33,7 +33,7 @@ FLOORS = [
     {"entry"},
     {"ledger"},
     {""},
-    {"extras", "flow", "sqs_message", "watch"},
+    {"clock", "extras", "flow", "sqs_message", "watch"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
+from onewrite.clock import wall_clock
 from onewrite.dynamodb.attempt import random_name
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.native import (
@@ -52,7 +52,7 @@ class GuardedTable:
         ledger: Ledger,
         *,
         table_name: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
     ) -> None:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=False)
@@ -110,7 +110,7 @@ class AsyncGuardedTable:
         ledger: Ledger,
         *,
         table_name: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
     ) -> None:
         self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Unpack
 
+from onewrite.clock import wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
@@ -40,7 +40,7 @@ class GuardedCollection:
         collection: Any,
         ledger: Ledger,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
     ) -> None:
@@ -107,7 +107,7 @@ class AsyncGuardedCollection:
         collection: Any,
         ledger: Ledger,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
     ) -> None:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import itertools
-import secrets
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,6 +17,7 @@ from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Meter, meter
+from onewrite.testing.explorer.determined import determine
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
@@ -64,7 +62,6 @@ class HandlerCall:
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
         current_call.set(self)
         meter.set(_OutcomeCollector(self.outcomes))
-        _count_attempts(self._name)
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
@@ -105,41 +102,15 @@ class _OutcomeCollector(Meter):
 current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("onewrite.testing.call", default=None)
 
 
-# --- the names of attempts --------------------------------------------------------------------------------------------
-
-_name_of_attempt: contextvars.ContextVar[Callable[[], str] | None] = contextvars.ContextVar(
-    "onewrite.testing.name_of_attempt", default=None
-)
-
-
-def _count_attempts(call_name: str) -> None:
-    """Let the guarded tables that this call of the handler uses name their attempts by numbers.
-
-    A guarded table gives each attempt a random name and writes a token that is made from it. With random names, no two runs
-    of a schedule would send the same requests. So the function that draws the names is replaced here. It stays replaced,
-    which changes nothing elsewhere: outside calls of an explored handler the names are as random as before.
-    """
-    numbers = itertools.count(1)
-    _name_of_attempt.set(lambda: f"{call_name}, attempt {next(numbers)}")
-    # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.
-    attempt: Any = sys.modules.get("onewrite.dynamodb.attempt")
-    if attempt is not None:
-        attempt.token_hex = _counted_or_random
-
-
-def _counted_or_random(size: int) -> str:
-    name_of_attempt = _name_of_attempt.get()
-    return secrets.token_hex(size) if name_of_attempt is None else name_of_attempt()
-
-
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
 class CallThreads:
     """The threads in which calls run. A thread is used again when its call has ended."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, now: float = 0.0) -> None:
         self._timeout = timeout
+        self._now = now  # the time for stores that are given no clock
         self._idle: list[_CallThread] = []
 
     def begin(self, handler: Callable[[Any], Any], message: Any, name: str) -> HandlerCall:
@@ -147,6 +118,7 @@ class CallThreads:
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
         call = HandlerCall(thread, name)
         context = contextvars.copy_context()  # so that the handler sees the context variables of the test
+        context.run(determine, name, self._now)
         thread.job = lambda: context.run(call.run, handler, message)
         call.resume(Answer())
         return call

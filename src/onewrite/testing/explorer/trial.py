@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -49,7 +50,7 @@ class Subject:
         self.names = names_of(self.messages)
         self.bounds = bounds
         self.start = Progress.at_start(bounds, _sources(self.messages, bounds))
-        self.threads = CallThreads(timeout)
+        self.threads = CallThreads(timeout, time.time())
         self.always_anew = False  # make a new world for every trial
         self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
         self._world = world

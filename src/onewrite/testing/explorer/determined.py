@@ -1,0 +1,45 @@
+"""What guarded stores take from outside is determined while a call of the handler runs, so that schedules can be run again.
+
+A guarded table gives each attempt a random name and writes a token that is made from it, and a store without a clock of its own
+asks the clock on the wall, by which the ledger's sets change their places every few minutes. With these, two runs of a schedule
+would not send the same requests. So the functions that draw the names and tell the time are replaced here. They stay replaced,
+which changes nothing elsewhere: outside calls of an explored handler they do what they did before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import onewrite.clock
+
+_now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None)
+_name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
+
+
+def determine(call_name: str, now: float) -> None:
+    """From here on, in this context, the time is `now`, and attempts are named by the call's name and by numbers."""
+    numbers = itertools.count(1)
+    _now.set(now)
+    _name_of_attempt.set(lambda: f"{call_name}, attempt {next(numbers)}")
+    module: Any = onewrite.clock
+    module.time = _fixed_or_real_time
+    # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.
+    attempt: Any = sys.modules.get("onewrite.dynamodb.attempt")
+    if attempt is not None:
+        attempt.token_hex = _counted_or_random
+
+
+def _fixed_or_real_time() -> float:
+    now = _now.get()
+    return time.time() if now is None else now
+
+
+def _counted_or_random(size: int) -> str:
+    name_of_attempt = _name_of_attempt.get()
+    return secrets.token_hex(size) if name_of_attempt is None else name_of_attempt()
