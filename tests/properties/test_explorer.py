@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +15,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import Message
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.places import PlaceSearch
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
 from onewrite.testing.explorer.search import Search
 from onewrite.testing.explorer.trial import Subject
@@ -95,7 +96,13 @@ class Found(NamedTuple):
         return {f"{finding.reason.partition(':')[0]} {finding.observed}" for finding in wrong}
 
 
-def searched(program: Program, bounds: Bounds, *, prune: bool, lenient: bool = False) -> Found:
+How: TypeAlias = Literal["every schedule", "pruned", "recalled"]
+
+
+REDUCED: tuple[How, ...] = ("pruned", "recalled")
+
+
+def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = False) -> Found:
     """`lenient`: no state is a finding, so that no schedule is cut short by one."""
     ends: set[str] = set()
 
@@ -107,7 +114,10 @@ def searched(program: Program, bounds: Bounds, *, prune: bool, lenient: bool = F
     with closing(subject):
         judge = Judge(subject, observed)
         judge.prepare()
-        return Found(list(Search(judge, prune=prune)), ends)
+        if how == "recalled":
+            judge.recall()
+            return Found(list(PlaceSearch(judge)), ends)
+        return Found(list(Search(judge, prune=how == "pruned")), ends)
 
 
 class Scope(NamedTuple):
@@ -145,9 +155,11 @@ def cases(draw: st.DrawFn) -> tuple[Program, Bounds]:
 @settings(max_examples=examples(40))
 @given(cases())
 def test_pruning_loses_no_finding(case: tuple[Program, Bounds]) -> None:
-    pruned, whole = (searched(*case, prune=prune) for prune in (True, False))
-    assert pruned.findings == whole.findings
-    assert len(pruned.shown) <= len(whole.shown)
+    whole = searched(*case, "every schedule")
+    for how in REDUCED:
+        pruned = searched(*case, how)
+        assert pruned.findings == whole.findings
+        assert len(pruned.shown) <= len(whole.shown)
 
 
 # The first requests commute. Only one delivery may be under way, so whoever starts first is done before the other starts.
@@ -161,9 +173,11 @@ ONE_AT_A_TIME: Program = {
 @given(cases())
 @example((ONE_AT_A_TIME, Bounds(deliveries=1, crashes=0, concurrency=1)))
 def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
-    pruned, whole = (searched(*case, prune=prune, lenient=True) for prune in (True, False))
-    assert pruned.ends == whole.ends
-    assert pruned.findings == whole.findings
+    whole = searched(*case, "every schedule", lenient=True)
+    for how in REDUCED:
+        pruned = searched(*case, how, lenient=True)
+        assert pruned.ends == whole.ends
+        assert pruned.findings == whole.findings
 
 
 @settings(max_examples=examples(30))
@@ -181,7 +195,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
     }
     report = explore(handler_of(program), **options)
     assert report.nondeterministic is None
-    assert (report.counterexample is not None) == bool(searched(program, bounds, prune=True).findings)
+    assert (report.counterexample is not None) == bool(searched(program, bounds, "pruned").findings)
     if report.counterexample is not None:
         replayed = explore(handler_of(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
@@ -240,5 +254,5 @@ def test_every_schedule_within_the_bounds_is_run_once(
     wanted = list(every_schedule(requests, bounds))
     if len(wanted) > 1500:
         pytest.skip("a matter of time, not of another kind")
-    found = [shown.steps for shown in searched(rewriting(requests), bounds, prune=False, lenient=True).shown]
+    found = [shown.steps for shown in searched(rewriting(requests), bounds, "every schedule", lenient=True).shown]
     assert sorted(found) == sorted(wanted)

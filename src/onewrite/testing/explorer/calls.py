@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -29,13 +29,16 @@ class Answer(NamedTuple):
 
     value: Any = None
     error: BaseException | None = None
+    form: Hashable = None  # equal for answers that are the same; None if it has not been made
 
 
 class HandlerCall:
     """One call of the handler. Either `request` is what it is about to send, or it has `ended`."""
 
-    def __init__(self, thread: _CallThread, name: str) -> None:
+    def __init__(self, thread: _CallThread, name: str, known: Iterable[Answer] = ()) -> None:
+        self.asked: list[Request] = []  # what it has sent so far, and what it is about to send
         self.request: Request | None = None
+        self.key: Hashable = None  # of the request, where somebody has made it
         self.ended = False
         self.died = False
         self.result = Answer()
@@ -43,6 +46,7 @@ class HandlerCall:
         self.thread = thread
         self._name = name
         self._answer = Answer()
+        self._known = iter(known)  # the answers to its first requests
 
     # --- called from the explorer's thread ---
 
@@ -79,10 +83,13 @@ class HandlerCall:
         """Wait until the explorer answers the request, and return the answer or raise the exception in it."""
         if self.died:
             raise Crash(f"The process is dead, and does not send {request}.")
-        self.request = request
-        self.thread.return_turn()
-        self.request = None
-        value, error = self._answer
+        self.asked.append(request)
+        known = next(self._known, None)
+        if known is None:
+            self.request = request
+            self.thread.return_turn()
+            self.request = None
+        value, error, _ = known or self._answer
         if error is not None:
             raise error
         return value
@@ -111,14 +118,15 @@ class CallThreads:
     def __init__(self, timeout: float, now: float = 0.0) -> None:
         self._timeout = timeout
         self._now = now  # the time for stores that are given no clock
+        self.names_used = False  # a guarded table has put the name of a call into a request
         self._idle: list[_CallThread] = []
 
-    def begin(self, handler: Callable[[Any], Any], message: Any, name: str) -> HandlerCall:
-        """Call the handler, and return when it is about to send its first request or has ended."""
+    def begin(self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[Answer] = ()) -> HandlerCall:
+        """Call the handler, and return when it is about to send its first request without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
-        call = HandlerCall(thread, name)
+        call = HandlerCall(thread, name, known)
         context = contextvars.copy_context()  # so that the handler sees the context variables of the test
-        context.run(determine, name, self._now)
+        context.run(determine, name, self._now, self._use_name)
         thread.job = lambda: context.run(call.run, handler, message)
         call.resume(Answer())
         return call
@@ -133,6 +141,9 @@ class CallThreads:
             thread.timeout = self._timeout
         if not thread.is_lost:
             self._idle.append(thread)
+
+    def _use_name(self) -> None:
+        self.names_used = True
 
     def close(self) -> None:
         for thread in self._idle:

@@ -22,11 +22,19 @@ _now: ContextVar[float | None] = ContextVar("onewrite.testing.now", default=None
 _name_of_attempt: ContextVar[Callable[[], str] | None] = ContextVar("onewrite.testing.name_of_attempt", default=None)
 
 
-def determine(call_name: str, now: float) -> None:
-    """From here on, in this context, the time is `now`, and attempts are named by the call's name and by numbers."""
+def determine(call_name: str, now: float, used: Callable[[], None]) -> None:
+    """From here on, in this context, the time is `now`, and attempts are named by the call's name and by numbers.
+
+    `used` is called when an attempt gets its name.
+    """
     numbers = itertools.count(1)
+
+    def next_name() -> str:
+        used()
+        return f"{call_name}, attempt {next(numbers)}"
+
     _now.set(now)
-    _name_of_attempt.set(lambda: f"{call_name}, attempt {next(numbers)}")
+    _name_of_attempt.set(next_name)
     module: Any = onewrite.clock
     module.time = _fixed_or_real_time
     # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.

@@ -15,8 +15,9 @@ from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, 
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
+from onewrite.testing.explorer.recall import NotRecallableError
 from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.shrink import shortest
+from onewrite.testing.explorer.shrink import run_again, shortest
 from onewrite.testing.explorer.trial import Subject
 from onewrite.testing.model.machine import World
 
@@ -94,23 +95,43 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
     try:
         judge = Judge(subject, arguments.observe, arguments.invariant)
         judge.prepare()
-        plan = plan_for(arguments, judge)
-        found, schedules, exhausted = _first_finding(plan, arguments.schedules, lines)
-        if found is not None and plan.shrinks:
-            found = shortest(judge, found)
-        return Exploration(
-            schedules,
-            plan.pruned,
-            lines.seconds,
-            exhausted,
-            arguments.bounds,
-            None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
-            judge.nondeterministic,
-            plan.sampled,
-            tuple(remark for remark in (plan.remark, *judge.remarks) if remark is not None),
-        )
+        judge.recall()
+        try:
+            return _explored(arguments, judge, lines, nodeid)
+        except NotRecallableError:
+            judge.do_not_recall()
+            return _explored(arguments, judge, lines, nodeid)
     finally:
         subject.close()
+
+
+def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid: str | None) -> Exploration:
+    plan = plan_for(arguments, judge)
+    found, schedules, exhausted = _first_finding(plan, arguments.schedules, lines)
+    shortened: str | None = None
+    if found is not None and plan.shrinks:
+        found, shortened = shortest(judge, _with_handler(judge, found))
+    return Exploration(
+        schedules,
+        plan.pruned,
+        lines.seconds,
+        exhausted,
+        arguments.bounds,
+        None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
+        judge.nondeterministic,
+        plan.sampled,
+        tuple(remark for remark in (shortened, plan.remark, *judge.remarks) if remark is not None),
+    )
+
+
+def _with_handler(judge: Judge, found: JudgedSchedule) -> JudgedSchedule:
+    """The same schedule, run with the handler itself."""
+    if not judge.recalls:
+        return found
+    again = run_again(judge, found.steps)
+    if again.finding is None:
+        raise NotRecallableError
+    return again
 
 
 def _first_finding(plan: Plan, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple, TypeVar, cast
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.recalled_trial import Effects, RecalledTrial
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
 
@@ -46,8 +48,17 @@ class Reference(NamedTuple):
 
     taken: tuple[TakenStep, ...]
     observed: Any
+    state: Hashable  # of the store
     stale: bool  # a guarded store answered `Stale`, so this was no processing of every message
     failure: str | None
+
+
+class End(NamedTuple):
+    """What is seen where a schedule ends. `observed` is a text if `observe` failed."""
+
+    observed: Any
+    failed: bool
+    broken: str | None  # what to say if the invariant does not hold
 
 
 class UndecidedError(Exception):
@@ -71,11 +82,14 @@ class Judge:
         self._subject = subject
         self._observe = observe
         self._invariant = invariant
+        self._given = tuple(range(len(subject.messages)))  # the order in which the messages were given
         self._orders = _orders(subject.start.predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
         self._sees_nothing = False  # no message changes what `observe` returns
+        self._effects: Effects = {}
+        self._ends: dict[Hashable, End] = {}  # what was seen at states, while the handler is recalled
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
@@ -89,32 +103,78 @@ class Judge:
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
 
-    def run(self, body: Callable[[Trial], T]) -> T:
+    @property
+    def recalls(self) -> bool:
+        """Is the handler recalled where it is known what it does?"""
+        return self._subject.recall is not None
+
+    def recall(self) -> None:
+        """From now on, recall what the handler does, unless it is known already that this cannot be done."""
+        slow = self._subject.always_anew or self._subject.machine.why_slow is not None
+        if self.nondeterministic is None and not slow and not self._observes_memory():
+            self._subject.recall = Recall(self._subject.key, by_delivery=self._subject.threads.names_used)
+
+    def do_not_recall(self) -> None:
+        """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""
+        self._subject.recall = None
+        self._compare(self._tried[self._given], self._reference(self._given))
+
+    @property
+    def requests(self) -> list[int]:
+        """How many requests each message takes when nothing disturbs it."""
+        taken = self._tried[self._given].taken
+        return [sum(step.step.delivery.message == message for step in taken) for message in self._given]
+
+    def _observes_memory(self) -> bool:
+        """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
+        reference = self._tried[self._given]
+        if reference.failure is not None:
+            return False
+        trial = Trial(self._subject)
+        trial.state = reference.state
+        trial.go_here()
+        return bool(self._look().observed != reference.observed)
+
+    def run(self, body: Callable[[Trial], T], *, recalled: bool = False) -> T:
         """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
         while True:
-            trial = Trial(self._subject)
+            trial = self.recalled_trial() if recalled and self.recalls else Trial(self._subject)
             try:
                 return body(trial)
             except UndecidedError as undecided:
                 order = undecided.order
             finally:
                 trial.abandon()
-            self._try_more(order)
+            self.try_more(order)
+
+    def recalled_trial(self) -> RecalledTrial:
+        return RecalledTrial(self._subject, self._effects)
 
     def check(self, trial: Trial) -> Finding | None:
         """What is wrong with the present state, if the schedule may end here and something is."""
         if not trial.progress.is_legal_end:
             return None
-        try:
-            observed = self._observed()
-        except Exception as error:
-            return Finding(f"observe failed with {_in_words(error)}", self.expected, _in_words(error))
-        if observed not in self.expected:
+        end = self._end(trial)
+        if end.failed:
+            return Finding(f"observe failed with {end.observed}", self.expected, end.observed)
+        if end.observed not in self.expected:
             if not self._all_tried or trial.progress.settled not in self._tried:
                 raise UndecidedError(trial.progress.settled)
-            return Finding("processing each message once, one at a time, never ends like this", self.expected, observed)
-        broken = self._broken_invariant()
-        return None if broken is None else Finding(broken, self.expected, observed)
+            return Finding("processing each message once, one at a time, never ends like this", self.expected, end.observed)
+        return None if end.broken is None else Finding(end.broken, self.expected, end.observed)
+
+    def judged(self, trial: RecalledTrial, *, may_go_on: bool) -> JudgedSchedule | None:
+        """The schedule to which a recalled trial has come, if it ends here. It goes on where nothing is wrong and it may."""
+        while True:
+            end = trial.fork()
+            try:
+                finding = self.check(end)
+                if finding is None and not may_go_on:
+                    finding = self.conclude(end)
+            except UndecidedError as undecided:
+                self.try_more(undecided.order)
+            else:
+                return None if finding is None and may_go_on else JudgedSchedule(tuple(end.steps), finding)
 
     def conclude(self, trial: Trial) -> Finding | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
@@ -125,16 +185,15 @@ class Judge:
             failure = trial.settle(range(len(self._subject.messages)))
             if failure is None:
                 return self.check(trial)
-            return Finding(f"{self._unsettled(trial)}: {_in_words(failure)}", self.expected, self._observed_or_words())
+            return Finding(f"{self._unsettled(trial)}: {in_words(failure)}", self.expected, self._end(trial).observed)
         return None
 
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
-        given = tuple(range(len(self._subject.messages)))
-        self._run_twice(given)
-        self._try_more(given)
+        self._run_twice(self._given)
+        self.try_more(self._given)
         if not self.expected:
-            self._try_more(given)
+            self.try_more(self._given)
         if not self.expected:
             failures = [reference.failure for reference in self._tried.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
@@ -148,12 +207,8 @@ class Judge:
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
         one, other = self._reference(order), self._reference(order)
-        pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
-        for before, after in pairs:
-            if before is None or after is None or before.key != after.key:
-                self.differs((before or cast("TakenStep", after)).step.delivery, before, after)
-                return
-        if one.observed == other.observed:
+        self._compare(one, other)
+        if self.nondeterministic is not None or one.observed == other.observed:
             return
         if self._subject.always_anew:
             self.nondeterministic = (
@@ -165,7 +220,15 @@ class Judge:
             self._subject.always_anew = True
             self._run_twice(order)
 
-    def _try_more(self, order: tuple[int, ...]) -> None:
+    def _compare(self, one: Reference, other: Reference) -> None:
+        """Remember where two runs of one order differ in what the handler sends."""
+        pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
+        for before, after in pairs:
+            if before is None or after is None or before.key != after.key:
+                self.differs((before or cast("TakenStep", after)).step.delivery, before, after)
+                break
+
+    def try_more(self, order: tuple[int, ...]) -> None:
         """Try this order for what is expected. If it has been tried, try all orders."""
         if order in self._tried:
             for other in islice(self._orders, MOST_ORDERS):
@@ -184,9 +247,10 @@ class Judge:
             failure = trial.settle(order)
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
-                return Reference(taken, None, stale=False, failure=f"{self._unsettled(trial)}: {_in_words(failure)}")
+                words = f"{self._unsettled(trial)}: {in_words(failure)}"
+                return Reference(taken, None, trial.state, stale=False, failure=words)
             stale = any(isinstance(outcome, Stale) for step in trial.steps for outcome in step.outcomes)
-            return Reference(taken, self._observed_undisturbed(), stale, None)
+            return Reference(taken, self._observed_undisturbed(), trial.state, stale, None)
         finally:
             trial.abandon()
 
@@ -194,7 +258,7 @@ class Judge:
         try:
             return self._observed()
         except Exception as error:
-            raise ConfigurationError(f"observe(store) fails after undisturbed processing: {_in_words(error)}.") from error
+            raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
 
     def _observed_at_first(self) -> tuple[Any, ...]:
         """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
@@ -210,14 +274,27 @@ class Judge:
         left = [name for number, name in enumerate(self._subject.names) if number not in trial.progress.settled]
         return f"{', '.join(left)} never settled"
 
+    def _end(self, trial: Trial) -> End:
+        """What is seen where the trial stands. While the handler is recalled, it must follow from the state of the store."""
+        known = self._ends.get(trial.state) if self.recalls else None
+        if known is not None and isinstance(trial, RecalledTrial):
+            return known
+        trial.go_here()
+        end = self._look()
+        if known is not None and end != known:
+            raise NotRecallableError
+        self._ends[trial.state] = end
+        return end
+
+    def _look(self) -> End:
+        broken = self._broken_invariant()
+        try:
+            return End(self._observed(), failed=False, broken=broken)
+        except Exception as error:
+            return End(in_words(error), failed=True, broken=broken)
+
     def _observed(self) -> Any:
         return copy.deepcopy(self._subject.complete(self._observe(self._subject.stores)))
-
-    def _observed_or_words(self) -> Any:
-        try:
-            return self._observed()
-        except Exception as error:
-            return _in_words(error)
 
     def _broken_invariant(self) -> str | None:
         """What to say if the invariant does not hold."""
@@ -226,7 +303,7 @@ class Judge:
         try:
             held = self._subject.complete(self._invariant(self._subject.stores))
         except Exception as error:
-            return f"the invariant is broken: {_in_words(error)}"
+            return f"the invariant is broken: {in_words(error)}"
         return None if held is None or held else "the invariant is broken"
 
 
@@ -239,7 +316,7 @@ def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

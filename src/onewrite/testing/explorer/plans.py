@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from random import Random
 from typing import Protocol
 
 from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.draw import drawn
 from onewrite.testing.explorer.exploration import timeline
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.places import PlaceSearch
 from onewrite.testing.explorer.replay_code import decode
-from onewrite.testing.explorer.schedule import Fault, Step
 from onewrite.testing.explorer.search import Search
 from onewrite.testing.explorer.shrink import run_again
-from onewrite.testing.explorer.trial import Trial
-
-_FAULTS = [fault for fault in Fault if fault]
-_FAULT_SHARE = 0.2  # of the steps of a random schedule, as long as the bounds allow faults
 
 
 class Plan(Protocol):
@@ -34,13 +30,21 @@ class Plan(Protocol):
 def plan_for(arguments: Arguments, judge: Judge) -> Plan:
     if arguments.replay is not None:
         return _OneSchedule(arguments.replay, judge)
-    return _RandomSchedules(arguments.seed, judge) if arguments.at_random else _EverySchedule(judge)
+    if arguments.at_random:
+        return _RandomSchedules(arguments.seed, judge)
+    return _EveryPlace(judge) if judge.recalls else _EverySchedule(judge)
+
+
+class _EveryPlace(PlaceSearch):
+    sampled = False
+    shrinks = True
+    remark: str | None = None
 
 
 class _EverySchedule(Search):
     sampled = False
     shrinks = True
-    remark: str | None = None
+    remark: str | None = "What the handler does follows from more than the answers that it gets, so every schedule was run."
 
 
 class _RandomSchedules:
@@ -54,7 +58,7 @@ class _RandomSchedules:
         self._judge = judge
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        return (_drawn(self._judge, f"{self._seed}/{number}") for number in count())
+        return (drawn(self._judge, f"{self._seed}/{number}") for number in count())
 
 
 class _OneSchedule:
@@ -77,19 +81,3 @@ class _OneSchedule:
         if judged.finding is None:
             self.remark = "\n\n".join(filter(None, [self.remark, timeline(judged, self._judge.names)]))
         yield judged
-
-
-def _drawn(judge: Judge, seed: str) -> JudgedSchedule:
-    """Run a schedule whose steps are drawn at random."""
-
-    def body(trial: Trial) -> JudgedSchedule:
-        draw = Random(seed)
-        finding: Finding | None = None
-        while finding is None and (able := trial.progress.able()):
-            fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
-            step = Step(draw.choice(able), fault)
-            trial.take(step if trial.progress.allows(step) else Step(step.delivery))
-            finding = judge.check(trial)
-        return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
-
-    return judge.run(body)

@@ -8,7 +8,7 @@ it does after a request belongs to the step of that request. Between two steps e
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple, Self, TypeAlias
 
@@ -131,12 +131,13 @@ class Progress:
         if delivery not in self.open:
             started = (*started[: delivery.message], delivery.number + 1, *started[delivery.message + 1 :])
         newly_settled = taken.settled and delivery.message not in self.settled
-        return replace(
-            self,
-            started=started,
-            settled=(*self.settled, delivery.message) if newly_settled else self.settled,
-            open=tuple(still_open if taken.ended else [*still_open, delivery]),
-            faults=self.faults + bool(fault),
+        return Progress(  # dataclasses.replace would take longer than all the rest of a step
+            self.bounds,
+            self.predecessors,
+            started,
+            (*self.settled, delivery.message) if newly_settled else self.settled,
+            tuple(still_open if taken.ended else [*still_open, delivery]),
+            self.faults + bool(fault),
         )
 
     @property

@@ -8,17 +8,18 @@ unsettled messages are redelivered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule, in_words
 from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep, faults_for
 from onewrite.testing.explorer.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
 
 _FEW_STEPS = 4  # a reader takes them in at a glance, so that fewer steps are no easier to read
-_MOST_TRIALS = 3000  # to look for a shorter schedule, which takes some seconds
+_MOST_TRIALS = 3000  # to look for a shorter schedule, which takes a second or two while the handler is recalled
+_MOST_RUNS = 500  # the same, where the handler itself must run
 
 
 class _Tried(NamedTuple):
@@ -29,16 +30,43 @@ class _Tried(NamedTuple):
 
 
 def run_again(judge: Judge, steps: Steps) -> JudgedSchedule:
-    """Run these steps, except for those that are not possible, and let the schedule end."""
-    return _try(judge, steps).judged
+    """Run these steps with the handler itself, except for those that are not possible, and let the schedule end."""
+    return _try(judge, steps, recalled=False).judged
 
 
-def shortest(judge: Judge, found: JudgedSchedule) -> JudgedSchedule:
-    """The shortest schedule with a finding that can be made out of the one that was found, or that is tried beside it."""
-    return _shorter(judge, _cut_down(judge, found))
+def shortest(judge: Judge, found: JudgedSchedule) -> tuple[JudgedSchedule, str | None]:
+    """The shortest schedule with a finding that can be made out of the one that was found, or that is tried beside it.
+
+    The one that was found must have been run with the handler itself. It is never lost: whatever goes wrong here, the result
+    is a schedule that ends wrongly, with a remark on why there may be a shorter one.
+    """
+    search = _Shortening(judge, found)
+    remark: str | None = None
+    try:
+        search.run()
+    except _SpentError:
+        remark = f"There may be a shorter schedule that ends like this: {search.tried} were tried."
+    except Exception as error:
+        remark = f"There may be a shorter schedule that ends like this: looking for it failed with {in_words(error)}."
+    return _confirmed(judge, search.best) or found, remark
 
 
-def _try(judge: Judge, steps: Steps) -> _Tried:
+def _confirmed(judge: Judge, best: JudgedSchedule) -> JudgedSchedule | None:
+    """The same schedule run with the handler itself, if it ends wrongly then too."""
+    if not judge.recalls:
+        return best
+    try:
+        again = run_again(judge, best.steps)
+    except Exception:
+        return None
+    return None if again.finding is None else again
+
+
+class _SpentError(Exception):
+    """As many schedules have been tried as may be."""
+
+
+def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
     def body(trial: Trial) -> _Tried:
         last: TakenStep | None = None
         finding: Finding | None = None
@@ -50,19 +78,57 @@ def _try(judge: Judge, steps: Steps) -> _Tried:
         finding = finding or judge.conclude(trial)
         return _Tried(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
 
-    return judge.run(body)
+    return judge.run(body, recalled=recalled)
 
 
-def _cut_down(judge: Judge, best: JudgedSchedule) -> JudgedSchedule:
-    """Make it simpler until no change makes it simpler."""
-    while True:
-        for steps in _simpler(best.steps):
-            tried = run_again(judge, _renumbered(steps))
-            if tried.finding is not None and _full_cost(tried) < _full_cost(best):
-                best = tried
-                break
-        else:
-            return best
+class _Shortening:
+    """The search for a shorter schedule. `best` is the shortest so far."""
+
+    def __init__(self, judge: Judge, found: JudgedSchedule) -> None:
+        self.best = found
+        self.tried = 0
+        self._judge = judge
+
+    def run(self) -> None:
+        while self._cut_down():
+            pass
+        self._try_all_shorter()
+
+    def _cut_down(self) -> bool:
+        """Make it simpler. False if no change makes it simpler."""
+        return any(self._is_better(self._try(_renumbered(steps)).judged) for steps in _simpler(self.best.steps))
+
+    def _try_all_shorter(self) -> None:
+        """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
+        beginnings = [self._try(())]
+        while beginnings:
+            longer = [tried for tried in self._extended(beginnings) if not self._is_better(tried.judged)]
+            beginnings = [
+                tried for tried in longer if tried.judged.finding is None and _cost(tried.decided) < _full_cost(self.best)
+            ]
+
+    def _is_better(self, judged: JudgedSchedule) -> bool:
+        if judged.finding is None or _full_cost(judged) >= _full_cost(self.best):
+            return False
+        self.best = judged
+        return True
+
+    def _extended(self, beginnings: list[_Tried]) -> Iterator[_Tried]:
+        """Each beginning with each step that may follow it."""
+        for decided, _, _, progress in beginnings:
+            for delivery in progress.able():
+                tried = self._try((*decided, Step(delivery)))
+                yield tried
+                request = None if tried.last is None else tried.last.request
+                for step in (Step(delivery, fault) for fault in faults_for(request)):
+                    if progress.allows(step):
+                        yield self._try((*decided, step))
+
+    def _try(self, steps: Steps) -> _Tried:
+        if self.tried == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
+            raise _SpentError
+        self.tried += 1
+        return _try(self._judge, steps)
 
 
 def _simpler(steps: Steps) -> Iterator[Steps]:
@@ -90,22 +156,6 @@ def _renumbered(steps: Steps) -> Steps:
     return tuple(renumbered)
 
 
-def _shorter(judge: Judge, best: JudgedSchedule) -> JudgedSchedule:
-    """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
-    beginnings = [_try(judge, ())]
-    left = _MOST_TRIALS
-    while beginnings:
-        longer: list[_Tried] = []
-        for tried in islice(_extended(judge, beginnings), left):
-            left -= 1
-            if tried.judged.finding is None:
-                longer.append(tried)
-            elif _full_cost(tried.judged) < _full_cost(best):
-                best = tried.judged
-        beginnings = [tried for tried in longer if _cost(tried.decided) < _full_cost(best)]
-    return best
-
-
 def _full_cost(judged: JudgedSchedule) -> Cost:
     """How hard a schedule is to read, together with the redeliveries that follow it."""
     steps = judged.steps
@@ -116,15 +166,3 @@ def _full_cost(judged: JudgedSchedule) -> Cost:
 def _cost(steps: Steps) -> Cost:
     """How hard steps are to read: by the number of steps beyond a few, then of faults, then of steps."""
     return max(len(steps) - _FEW_STEPS, 0), sum(bool(step.fault) for step in steps), len(steps)
-
-
-def _extended(judge: Judge, beginnings: list[_Tried]) -> Iterator[_Tried]:
-    """Each beginning with each step that may follow it."""
-    for decided, _, _, progress in beginnings:
-        for delivery in progress.able():
-            tried = _try(judge, (*decided, Step(delivery)))
-            yield tried
-            request = None if tried.last is None else tried.last.request
-            for step in (Step(delivery, fault) for fault in faults_for(request)):
-                if progress.allows(step):
-                    yield _try(judge, (*decided, step))

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.recall import Call, Recall, RecordedCall, comparable
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
 from onewrite.testing.model.machine import Machine, World
 from onewrite.testing.taps.failures import answer_lost
@@ -53,6 +54,8 @@ class Subject:
         self.threads = CallThreads(timeout, time.time())
         self.always_anew = False  # make a new world for every trial
         self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
+        self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
+        self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self._world = world
         self._build = build
         self._ident = threading.get_ident()
@@ -74,18 +77,29 @@ class Subject:
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
         return handler
 
+    def call(self, handler: Handler, delivery: Delivery, known: Sequence[Answer] = ()) -> HandlerCall:
+        """Begin a call of the handler whose first requests get these answers."""
+        message = copy.deepcopy(self.messages[delivery.message])
+        return self.threads.begin(handler, message, name_of(self.names, delivery), known)
+
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
         return self._keys.key(request) or object()
 
-    def perform(self, request: Request) -> Answer:
+    def perform(self, request: Request, key: Hashable) -> Answer:
         """Send the request to the store."""
+        at = self.machine.state, key
         try:
-            return Answer(self.complete(self._send(request)))
+            answer = Answer(self.complete(self._send(request, key if isinstance(key, int) else None)))
         except ConfigurationError:
             raise
         except Exception as error:
-            return Answer(error=error)
+            answer = Answer(error=error)
+        if self.recall is None:
+            return answer
+        if at not in self._forms:
+            self._forms[at] = comparable(answer)
+        return answer._replace(form=self._forms[at])
 
     def lost_answer(self, request: Request) -> Exception:
         """What the driver raises when the answer to this request is lost."""
@@ -97,10 +111,12 @@ class Subject:
 
     def _renew(self) -> None:
         self.machine = Machine(self._world)
+        if self.machine.is_async:
+            self.complete(self.machine.abegin())
         self.stores: Stores = self.machine.stores(self._gate)
 
-    def _send(self, request: Request) -> Any:
-        return self.machine.aperform(request) if self.machine.is_async else self.machine.perform(request)
+    def _send(self, request: Request, key: int | None = None) -> Any:
+        return self.machine.aperform(request, key) if self.machine.is_async else self.machine.perform(request, key)
 
     def _is_awaited(self, request: Request) -> bool:
         return is_async(self._store_of(request))
@@ -125,38 +141,44 @@ class Subject:
 
 
 class Trial:
-    """One run of a schedule. `progress` says how far it has come, and `steps` what has happened."""
+    """One run of a schedule. `progress` says how far it has come, `steps` what has happened, and `state` what the store holds."""
 
     def __init__(self, subject: Subject) -> None:
-        self._handler = subject.begin()
         self.progress = subject.start
         self.steps: list[TrialStep] = []
         self._subject = subject
-        self._calls: dict[Delivery, HandlerCall] = {}
+        self._calls: dict[Delivery, Call] = {}
+        self._start()
+        self.state: Hashable = subject.machine.state
 
     def take(self, step: Step) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
+        done, self.state = self._done(step)
+        self.steps.append(done)
+        self.progress = self.progress.after(done.taken)
+        return done.taken
+
+    def _done(self, step: Step) -> tuple[TrialStep, Hashable]:
+        """What comes of the step, and the state to which it leads."""
+        self.go_here()
         call = self._calls.get(step.delivery) or self._begin(step.delivery)
         request = call.request
         if step.fault not in faults_for(request):
             step = Step(step.delivery)  # the fault would make no difference to this request
-        key = None if request is None else self._subject.key(request)
-        answers = () if request is None else self._perform(call, request, step.fault)
+        key = None if request is None else call.key or self._subject.key(request)
+        answers = () if request is None else self._perform(call, request, key, step.fault)
         taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
-        self.steps.append(TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes))
-        self.progress = self.progress.after(taken)
         if call.ended:
-            del self._calls[step.delivery]
-            self._subject.threads.release(call)
+            self._release(self._calls.pop(step.delivery))
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        return taken
+        done = TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes)
+        return done, self._subject.machine.state
 
-    @property
-    def state(self) -> Hashable:
-        """What the store holds."""
-        return self._subject.machine.state
+    def go_here(self) -> None:
+        """Let the store be in the state to which this trial has come."""
+        self._subject.machine.go_to(self.state)
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
@@ -195,23 +217,30 @@ class Trial:
     def abandon(self) -> None:
         """Let the calls that have not ended die."""
         for call in self._calls.values():
-            self._subject.threads.release(call)
+            self._release(call)
         self._calls.clear()
 
-    def _begin(self, delivery: Delivery) -> HandlerCall:
-        message = copy.deepcopy(self._subject.messages[delivery.message])
-        name = name_of(self._subject.names, delivery)
-        call = self._calls[delivery] = self._subject.threads.begin(self._handler, message, name)
+    def _start(self) -> None:
+        self._handler = self._subject.begin()
+
+    def _begin(self, delivery: Delivery) -> Call:
+        made = self._subject.call(self._handler, delivery)
+        recall = self._subject.recall
+        call: Call = made if recall is None else RecordedCall(made, recall, recall.root(*delivery))
+        self._calls[delivery] = call
         return call
 
-    def _perform(self, call: HandlerCall, request: Request, fault: Fault) -> tuple[Answer, ...]:
+    def _release(self, call: Call) -> None:
+        self._subject.threads.release(call.call if isinstance(call, RecordedCall) else cast("HandlerCall", call))
+
+    def _perform(self, call: Call, request: Request, key: Hashable, fault: Fault) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
         if fault is Fault.CRASH_BEFORE:
             call.die()
             return ()
-        answer = self._subject.perform(request)
+        answer = self._subject.perform(request, key)
         if fault is Fault.RETRIED:
-            again = _retried(self._subject.perform(request))
+            again = _retried(self._subject.perform(request, key))
             call.resume(again)
             return answer, again
         if fault is Fault.CRASH_AFTER:
@@ -237,7 +266,7 @@ def name_of(names: Sequence[str], delivery: Delivery) -> str:
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"
 
 
-def settles(call: HandlerCall) -> bool:
+def settles(call: Call) -> bool:
     """Does the end of this call settle its message?"""
     return not call.died and call.result.error is None and is_settled(call.result.value)
 
@@ -258,7 +287,7 @@ def _retried(answer: Answer) -> Answer:
     if isinstance(response, dict):
         response = cast("dict[str, Any]", response)
         response["ResponseMetadata"] = {**response.get("ResponseMetadata", {}), "RetryAttempts": 1}
-    return answer
+    return answer._replace(form=None)
 
 
 def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:

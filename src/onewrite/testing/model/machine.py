@@ -20,7 +20,16 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
-from onewrite.testing.model.transition import Place, State, Transition, changes_structure, copied, fill_in_ids, repeated
+from onewrite.testing.model.transition import (
+    Place,
+    State,
+    Transition,
+    changes_structure,
+    copied,
+    fill_in_ids,
+    reads_structure,
+    repeated,
+)
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
 
@@ -44,6 +53,7 @@ class Machine:
         self._states: dict[Hashable, State] = {}
         self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
+        self._structure_changes = False  # some request has changed more than contents
         self._writes: list[Request] = []  # since the last reset
         self._keys: dict[Hashable, int] = {}
         self._keys_of_pickles: dict[bytes, int | None] = {}
@@ -59,6 +69,10 @@ class Machine:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate)
 
+    def go_to(self, state: Hashable) -> None:
+        """Go to a state in which the stores have been since the last `reset`."""
+        self._state = cast("State", state)
+
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self._state = self._start
@@ -66,19 +80,31 @@ class Machine:
         if self.why_slow is not None:
             self._real = None
 
-    def perform(self, request: Request) -> Any:
-        """Answer the request, or raise, as the store does at the present state, and go on to the state that follows."""
-        key = self.key(request)
+    async def abegin(self) -> None:
+        """Read what asynchronous stores hold. Nothing can be performed before that."""
+        await amake_calls(self._begin())
+
+    def perform(self, request: Request, key: int | None = None) -> Any:
+        """Answer the request, or raise, as the store does at the present state, and go on to the state that follows.
+
+        Who has made the key of the request already may give it.
+        """
+        key = key or self.key(request)
         transition = self._known(key)
         return make_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
 
-    async def aperform(self, request: Request) -> Any:
+    async def aperform(self, request: Request, key: int | None = None) -> Any:
         """`perform` for asynchronous stores."""
-        if not self._initial:
-            await amake_calls(self._begin())
-        key = self.key(request)
+        key = key or self.key(request)
         transition = self._known(key)
         return await amake_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
+
+    def is_lasting(self, request: Request, state: Hashable) -> bool:
+        """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
+        if not reads_structure(request) or self._structure_changes:
+            return False
+        contents = cast("State", state).contents
+        return all((found := contents.get((request.store, table))) and found.entities for table in request.tables)
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)
@@ -139,6 +165,7 @@ class Machine:
             return before
         structure = before.structure
         if changes_structure(request) and not isinstance(answer, Exception):
+            self._structure_changes = True
             structure = (*structure, request)
         touched = [place for place in self._initial if not request.tables or place[1] in request.tables]
         contents = dict(before.contents)

@@ -15,6 +15,7 @@ from onewrite.testing.taps.traffic import Request
 Place: TypeAlias = tuple[str, str]  # a store by its name in the world, and a table in it
 
 _STRUCTURAL = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
+_READS_STRUCTURE = frozenset({"index_information", "list_indexes", "options", "DescribeTable"})
 _DATA = frozenset(
     {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
     | {"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"}
@@ -44,6 +45,11 @@ def changes_structure(request: Request) -> bool:
     if request.method[0].isupper():
         return request.writes and request.method not in _DATA
     return request.method in _STRUCTURAL
+
+
+def reads_structure(request: Request) -> bool:
+    """Does it read nothing but what the contents of the tables do not show?"""
+    return request.method in _READS_STRUCTURE
 
 
 def copied(request: Request) -> Request:

@@ -1,0 +1,68 @@
+"""Runs every schedule within the bounds of a handler that can be recalled, and follows each place only once.
+
+A place is where a schedule stands: what the store holds, which answers the deliveries that are under way have been given, and
+what the bounds still allow. What can follow depends on nothing else. So a schedule is given up at a place where another has been.
+A delivery that has ended counts by what it has left in the store, and two deliveries of one message that have been given the
+same answers may take each other's part.
+
+No handler runs here but where it is not known yet what it does. So a place costs microseconds, and going back costs nothing.
+
+That what the handler does follows from its answers is checked in each run of it that is made: those that show something new,
+those of the counterexample, and those of `checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from onewrite.testing.explorer.checks import first_checks, last_checks
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.recalled_trial import RecalledTrial
+from onewrite.testing.explorer.schedule import Step, faults_for
+
+
+class PlaceSearch:
+    """Iterates over the schedules. `pruned` counts those that were given up because they came to a place that was known."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.pruned = 0
+        self._judge = judge
+        self._seen: set[Hashable] = set()
+
+    def __iter__(self) -> Iterator[JudgedSchedule]:
+        checks = first_checks(self._judge)
+        nothing = True
+        start = self._judge.recalled_trial()
+        stack = [(start, self._steps(start))]
+        while stack:
+            trial, todo = stack[-1]
+            if not todo:
+                stack.pop()
+                continue
+            step = todo.pop()
+            onwards = trial.fork()
+            taken = onwards.take(step)
+            if not step.fault:
+                faulty = [Step(step.delivery, fault) for fault in faults_for(taken.request)]
+                todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
+            judged = self._judged(onwards)
+            if judged is None:
+                stack.append((onwards, self._steps(onwards)))
+            else:
+                nothing = nothing and judged.finding is None
+                yield judged
+        checks += last_checks(self._judge, len(self._seen))
+        if nothing:
+            yield from (judged for judged in checks if judged.finding is not None)
+
+    def _judged(self, trial: RecalledTrial) -> JudgedSchedule | None:
+        """The schedule, if it goes no further."""
+        if trial.place in self._seen:
+            self.pruned += 1
+            return JudgedSchedule(tuple(trial.steps), None)
+        self._seen.add(trial.place)
+        return self._judge.judged(trial, may_go_on=bool(trial.able()))
+
+    def _steps(self, trial: RecalledTrial) -> list[Step]:
+        """What may come next, the first last."""
+        return [Step(delivery) for delivery in reversed(trial.able())]

@@ -1,0 +1,247 @@
+"""What the handler does after which answers, so that a delivery need not be run where that is known.
+
+A handler that keeps nothing in memory from one delivery to the next does the same whenever it has been given the same answers. So
+its calls can be recalled instead of made: `RecordedCall` makes a call and remembers what it does, and `RecalledCall` tells what it
+would do. Each call that is made is compared with what is remembered. `NotRecallableError` says that the handler did something
+else, so that what it does does not follow from the answers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, cast
+
+from onewrite.testing.explorer.calls import Answer, HandlerCall
+from onewrite.testing.model.canonical import NotCanonicalError, canonical
+from onewrite.testing.model.transition import copied, repeated
+from onewrite.testing.taps.traffic import Request
+
+
+class NotRecallableError(Exception):
+    """What the handler does does not follow from the answers that it has been given."""
+
+
+class UnknownError(Exception):
+    """What the handler does after these answers has not been seen yet."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self.history = history
+
+
+class Call(Protocol):
+    """One call of the handler. Either `request` is what it is about to send, or it has `ended`."""
+
+    @property
+    def request(self) -> Request | None: ...
+    @property
+    def key(self) -> Hashable: ...  # equal for requests that are the same; None if it has not been made
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def died(self) -> bool: ...
+    @property
+    def result(self) -> Answer: ...
+    @property
+    def outcomes(self) -> list[object]: ...
+    def resume(self, answer: Answer) -> None: ...
+    def die(self) -> None: ...
+
+
+class History:
+    """A message and the answers that its handler has been given since, and what the handler then does, once it is known."""
+
+    __slots__ = ("after", "answer", "before", "does", "number", "outcomes", "request", "result")
+
+    def __init__(self, number: int, before: History | None, answer: Answer) -> None:
+        self.number = number  # no two histories of an exploration have the same
+        self.before = before
+        self.answer = answer  # the last one
+        self.does: Hashable = None  # the key of the request that it sends, or that it ends; None if that is not known
+        self.request: Request | None = None
+        self.result = Answer()
+        self.outcomes: list[object] = []
+        self.after: dict[Hashable, History] = {}
+
+
+class Recall:
+    """All that is remembered of a handler. `by_delivery`: deliveries of one message differ, as their writes have names."""
+
+    def __init__(self, key_of: Callable[[Request], Hashable], *, by_delivery: bool) -> None:
+        self._key_of = key_of
+        self._by_delivery = by_delivery
+        self._roots: dict[Hashable, History] = {}
+        self._count = 0
+
+    def root(self, message: Hashable, number: int) -> History:
+        """Where a delivery begins."""
+        key = message, number if self._by_delivery else 0
+        return self._roots.get(key) or self._new(self._roots, key, None, Answer())
+
+    def after(self, history: History, answer: Answer) -> History:
+        """Where a delivery goes on with this answer."""
+        form = comparable(answer) if answer.form is None else answer.form
+        found = history.after.get(form)
+        return found or self._new(history.after, form, history, _copied(answer))
+
+    def note(self, history: History, call: HandlerCall) -> None:
+        """Remember what the call does, or compare it with what is remembered."""
+        does = _end(call.result) if call.request is None else self._key_of(call.request)
+        if history.does is None:
+            history.does = does
+            history.request = None if call.request is None else copied(call.request)
+            history.result, history.outcomes = call.result, call.outcomes
+        elif history.does != does:
+            raise NotRecallableError
+
+    def learn(self, history: History, make: Callable[[Sequence[Answer]], HandlerCall]) -> None:
+        """Let a call be made that is given these answers, and note what it does after them."""
+        histories = _until(history)
+        call = make([_copied(later.answer) for later in histories[1:]])
+        if len(call.asked) < len(histories) - call.ended:
+            raise NotRecallableError
+        for earlier, request in zip(histories[:-1], call.asked, strict=False):
+            if earlier.does != self._key_of(request):
+                raise NotRecallableError
+        self.note(history, call)
+
+    def _new(self, histories: dict[Hashable, History], key: Hashable, before: History | None, answer: Answer) -> History:
+        self._count += 1
+        histories[key] = History(self._count, before, answer)
+        return histories[key]
+
+
+class RecordedCall:
+    """Makes a call, and remembers what it does."""
+
+    def __init__(self, call: HandlerCall, recall: Recall, history: History) -> None:
+        self.call = call
+        self._recall = recall
+        self._history = history
+        recall.note(history, call)
+
+    @property
+    def request(self) -> Request | None:
+        return self.call.request
+
+    @property
+    def key(self) -> Hashable:
+        return self._history.does
+
+    @property
+    def ended(self) -> bool:
+        return self.call.ended
+
+    @property
+    def died(self) -> bool:
+        return self.call.died
+
+    @property
+    def result(self) -> Answer:
+        return self.call.result
+
+    @property
+    def outcomes(self) -> list[object]:
+        return self.call.outcomes
+
+    def resume(self, answer: Answer) -> None:
+        self._history = self._recall.after(self._history, answer)
+        self.call.resume(answer)
+        self._recall.note(self._history, self.call)
+
+    def die(self) -> None:
+        self.call.die()
+
+
+class RecalledCall:
+    """Does from memory what the call would do. `UnknownError` says that it has not been seen yet."""
+
+    __slots__ = ("_recall", "died", "history")
+
+    def __init__(self, recall: Recall, history: History) -> None:
+        _check_known(history)
+        self.history = history
+        self.died = False
+        self._recall = recall
+
+    @property
+    def request(self) -> Request | None:
+        """The request. One into which the driver puts ids is copied, for each delivery puts in its own."""
+        request = self.history.request
+        return copied(request) if request is not None and request.method.startswith(("insert", "bulk")) else request
+
+    @property
+    def key(self) -> Hashable:
+        return self.history.does
+
+    @property
+    def ended(self) -> bool:
+        return self.died or self.history.request is None
+
+    @property
+    def result(self) -> Answer:
+        return self.history.result
+
+    @property
+    def outcomes(self) -> list[object]:
+        return self.history.outcomes
+
+    def resume(self, answer: Answer) -> None:
+        history = self._recall.after(self.history, answer)
+        _check_known(history)
+        self.history = history
+
+    def die(self) -> None:
+        self.died = True
+
+
+def _end(result: Answer) -> Hashable:
+    """Equal for calls that end in the same way."""
+    value: Any = result.value
+    several = isinstance(value, list | tuple)
+    kinds: Hashable = tuple([type(outcome) for outcome in cast("list[object]", value)]) if several else type(value)
+    return "ends", type(result.error), kinds, repr(value) if kinds is dict else None
+
+
+def _check_known(history: History) -> None:
+    if history.does is None:
+        raise UnknownError(history)
+
+
+def _until(history: History) -> list[History]:
+    """All histories from the beginning to this one."""
+    return [*([] if history.before is None else _until(history.before)), history]
+
+
+def _copied(answer: Answer) -> Answer:
+    """A copy, which stays the same if the handler changes what it was given; the answer itself if it cannot be copied."""
+    again = repeated(answer.value if answer.error is None else answer.error)
+    if again is None:
+        return answer
+    try:
+        return Answer(again())
+    except Exception as error:
+        return Answer(error=error)
+
+
+def comparable(answer: Answer) -> Hashable:
+    """Equal for answers that are the same. An answer that has no canonical form equals no other.
+
+    Of the response metadata only the number of retries counts. The rest differs from one request to the next.
+    """
+    value: Any = answer.value
+    if answer.error is not None:
+        value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
+    try:
+        return canonical(_without_metadata(value), ordered=True)
+    except NotCanonicalError:
+        return object()
+
+
+def _without_metadata(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
+    if isinstance(value, dict):
+        kept = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
+        return kept, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    return value

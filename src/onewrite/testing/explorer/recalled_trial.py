@@ -1,0 +1,112 @@
+"""A trial in which no handler runs, since what its calls do is recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias, cast
+
+from onewrite.testing.explorer.calls import Answer, HandlerCall
+from onewrite.testing.explorer.recall import Call, History, NotRecallableError, Recall, RecalledCall, UnknownError
+from onewrite.testing.explorer.schedule import Delivery, Fault, Step
+from onewrite.testing.explorer.trial import Subject, Trial, TrialStep
+
+_MOST_UNKNOWN = 3  # times that a step comes to what is not known yet: where its delivery begins, and after its answer
+
+
+class _Effect(NamedTuple):
+    """What comes of a step wherever the store and the delivery stand as they did."""
+
+    done: TrialStep
+    state: Hashable
+    history: History | None  # None: the delivery has ended
+
+
+Effects: TypeAlias = dict[tuple[Hashable, History, Fault], _Effect]
+
+
+class RecalledTrial(Trial):
+    """A trial that costs little, and that can be forked wherever it stands."""
+
+    def __init__(self, subject: Subject, effects: Effects) -> None:
+        self._recall = cast("Recall", subject.recall)
+        self._effects = effects
+        self._histories: dict[Delivery, History] = {}
+        super().__init__(subject)
+
+    def fork(self) -> RecalledTrial:
+        """Another trial that stands where this one stands."""
+        other = object.__new__(RecalledTrial)
+        other.__dict__.update(self.__dict__)
+        other.steps = self.steps.copy()
+        other._histories = self._histories.copy()  # of this class
+        return other
+
+    def able(self) -> list[Delivery]:
+        """The deliveries that may take the next step, but only one of those that may take each other's part."""
+        histories = self._histories
+        able = {(delivery.message, histories.get(delivery)): delivery for delivery in reversed(self.progress.able())}
+        return next(([delivery] for delivery in able.values() if self._is_alone(delivery)), [*reversed(able.values())])
+
+    @property
+    def place(self) -> Hashable:
+        """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
+        histories = sorted([history.number for history in self._histories.values()])
+        progress = self.progress
+        return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
+
+    def _is_alone(self, delivery: Delivery) -> bool:
+        """Does it make no difference whether others go first? A read of what no write changes is taken at once."""
+        history = self._histories.get(delivery)
+        request = None if history is None else history.request
+        return request is not None and self._subject.machine.is_lasting(request, self.state)
+
+    def _done(self, step: Step) -> tuple[TrialStep, Hashable]:
+        delivery, fault = step
+        history = self._histories.get(delivery) or self._recall.root(*delivery)
+        effect = self._effects.get((self.state, history, fault))
+        if effect is None:
+            effect = self._effects[self.state, history, fault] = self._effect(step, history)
+        if effect.history is None:
+            self._histories.pop(delivery, None)
+        else:
+            self._histories[delivery] = effect.history
+        taken = effect.done.taken
+        if taken.step.delivery == delivery:
+            return effect.done, effect.state
+        taken = taken._replace(step=Step(delivery, taken.step.fault))
+        return replace(effect.done, taken=taken), effect.state
+
+    def _effect(self, step: Step, history: History) -> _Effect:
+        for _ in range(_MOST_UNKNOWN):
+            try:
+                self._calls = {step.delivery: RecalledCall(self._recall, history)}
+                done, state = super()._done(step)
+            except UnknownError as unknown:
+                self._learn(step.delivery, unknown.history)
+            else:
+                if self._subject.machine.why_slow is not None:
+                    break
+                call = cast("RecalledCall | None", self._calls.get(step.delivery))
+                return _Effect(done, state, None if call is None else call.history)
+        raise NotRecallableError
+
+    def _learn(self, delivery: Delivery, history: History) -> None:
+        """Run the handler to see what it does with these answers."""
+        made: list[HandlerCall] = []
+
+        def make(known: Sequence[Answer]) -> HandlerCall:
+            made.append(self._subject.call(self._subject.begin(), delivery, known))
+            return made[0]
+
+        try:
+            self._recall.learn(history, make)
+        finally:
+            for call in made:
+                self._subject.threads.release(call)
+
+    def _start(self) -> None:
+        self._subject.machine.reset()
+
+    def _release(self, call: Call) -> None:
+        """No thread has been taken for it."""
