@@ -199,7 +199,7 @@ def _end(result: Answer) -> Hashable:
     """Equal for calls that end in the same way."""
     value: Any = result.value
     several = isinstance(value, list | tuple)
-    kinds: Any = tuple([type(outcome) for outcome in cast("list[object]", value)]) if several else type(value)
+    kinds: Any = tuple([cast("Any", type(outcome)) for outcome in cast("list[object]", value)]) if several else type(value)
     return "ends", type(result.error), kinds, repr(value) if kinds is dict else None
 
 
