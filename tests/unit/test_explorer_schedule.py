@@ -24,7 +24,8 @@ ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=
 def taken(
     message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
 ) -> TakenStep:
-    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, ended and not fault.kills)
+    settled = (message,) if ended and not fault.kills else ()
+    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, settled)
 
 
 def after(progress: Progress, *steps: TakenStep) -> Progress:
@@ -34,7 +35,7 @@ def after(progress: Progress, *steps: TakenStep) -> Progress:
 
 
 def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
-    return Progress.at_start(bounds, sources)
+    return Progress.at_start(bounds, [frozenset([source]) for source in sources])
 
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
@@ -165,6 +166,33 @@ def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
     assert independent(first_of(Bounds(concurrency=2)), *starts)
     # One that ends at once leaves the room as it was.
     assert independent(first_of(Bounds(concurrency=1)), taken(0, 0), taken(1, 0, request=ELSEWHERE))
+
+
+def an_event(*records: int) -> Progress:
+    """One event with two records, of which these are settled, under deliveries that bring both."""
+    start = Progress.at_start(Bounds(deliveries=3), [frozenset()], [2])
+    return after(start, *[settling(number, record) for number, record in enumerate(records)])
+
+
+def settling(number: int, *records: int) -> TakenStep:
+    return TakenStep(Step(Delivery(0, number)), ELSEWHERE, None, ended=True, settled=records)
+
+
+def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
+    assert an_event().brings(0) == (0, 1)
+    assert an_event(1).brings(0) == (0,)
+    assert not an_event(1).is_legal_end
+    assert an_event(1, 0).brings(0) == (0, 1)
+    assert an_event(1, 0).is_legal_end
+
+
+def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change_places() -> None:
+    begun = after(an_event(), taken(0, 0, request=ELSEWHERE, ended=False))
+    start = taken(0, 1, request=READ, ended=False)
+    assert not independent(begun, settling(0, 1), start)
+    assert not independent(begun, start, settling(0, 1))
+    assert independent(begun, settling(0), start)
+    assert independent(begun, settling(0, 0, 1), start)  # a duplicate brings the same
 
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:

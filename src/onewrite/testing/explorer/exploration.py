@@ -19,6 +19,7 @@ from onewrite.testing.taps.traffic import describe
 _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
+_RECORDS_SHOWN = 3  # of those that an answer names as failed
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
 _AFTER_REQUEST = {
     Fault.NONE: "",
@@ -164,6 +165,9 @@ def _ending(step: TrialStep) -> str:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
+    if step.again:
+        shown = [*step.again[:_RECORDS_SHOWN], *(["others"] if len(step.again) > _RECORDS_SHOWN else [])]
+        return f", fails {', '.join(shown)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
 
@@ -184,7 +188,7 @@ def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
     if not steps:
         return
     width = max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, _WIDTH // len(columns)))
-    yield _row("", [[column] for column in columns], width)
+    yield _row("", [textwrap.wrap(column, width - 2) for column in columns], width)
     for number, step in enumerate(steps, 1):
         cells = [textwrap.wrap(step.words, width - 2) if column == step.delivery else [] for column in columns]
         yield _row(str(number), cells, width)

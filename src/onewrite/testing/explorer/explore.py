@@ -43,7 +43,9 @@ class Explore:
         Args:
             build: `build(store)` returns the handler: a function of a message, or a coroutine function. It is called for
                 each schedule. What a handler keeps in memory lasts until the schedule ends, and survives its crashes.
-            messages: What is delivered. Each message is delivered one or more times.
+            messages: What is delivered. Each message is delivered one or more times. A message may be an event that Lambda
+                takes from SQS, Kinesis, DynamoDB Streams or Kafka. Then the handler is a Lambda handler: it is given a
+                context if it takes one, and the records that its answer names as failed are delivered again.
             world: `world()` makes the store, with the same content each time. The store is a boto3 Table or client, a
                 pymongo or mongomock collection, or a dict of such.
             observe: `observe(store)` returns what matters about the store.

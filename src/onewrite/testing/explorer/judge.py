@@ -16,7 +16,7 @@ from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, n
 
 T = TypeVar("T")
 
-MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages
+MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class Judge:
         self._subject = subject
         self._observe = observe
         self._invariant = invariant
-        self._orders = _orders(subject.start.predecessors)
+        self._given_order = tuple(part for parts in subject.start.parts for part in parts)
+        self._orders = _orders(tuple(_predecessors(subject)))
         self._tried: dict[tuple[int, ...], Reference] = {}
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
@@ -122,7 +123,7 @@ class Judge:
             if (finding := self.check(trial)) is not None:
                 return finding
         if not trial.progress.is_legal_end:
-            failure = trial.settle(range(len(self._subject.messages)))
+            failure = trial.settle(self._given_order)
             if failure is None:
                 return self.check(trial)
             return Finding(f"{self._unsettled(trial)}: {_in_words(failure)}", self.expected, self._observed_or_words())
@@ -130,7 +131,7 @@ class Judge:
 
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to learn what is expected. Raise if the handler fails at that."""
-        given = tuple(range(len(self._subject.messages)))
+        given = self._given_order
         self._run_twice(given)
         self._try_more(given)
         if not self.expected:
@@ -207,7 +208,7 @@ class Judge:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        left = [name for number, name in enumerate(self._subject.names) if number not in trial.progress.settled]
+        left = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
         return f"{', '.join(left)} never settled"
 
     def _observed(self) -> Any:
@@ -244,14 +245,29 @@ def _in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _predecessors(subject: Subject) -> Iterator[tuple[int, ...]]:
+    """For each part, those that come before it in every order.
+
+    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    order: the records of a lane.
+    """
+    parts = subject.start.parts
+    for message, earlier in enumerate(subject.start.predecessors):
+        lanes = subject.deliverables[message].lanes
+        before = [part for other in earlier for part in parts[other]]
+        for place, lane in enumerate(lanes):
+            same_lane = [parts[message][other] for other in range(place) if lane is not None and lanes[other] == lane]
+            yield *before, *same_lane
+
+
 def _orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """The orders of the messages in which each comes after its predecessors."""
+    """The orders of the parts in which each comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(order) == len(predecessors):
             yield order
-        for message, earlier in enumerate(predecessors):
-            if message not in order and set(earlier) <= set(order):
-                yield from extend((*order, message))
+        for part, earlier in enumerate(predecessors):
+            if part not in order and set(earlier) <= set(order):
+                yield from extend((*order, part))
 
     return extend(())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +10,14 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, outcomes_of
+from onewrite.testing.explorer.invocation import Handler, Invocation
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
 from onewrite.testing.model.machine import Machine, World
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
 
-Handler: TypeAlias = Callable[[Any], Any]
 Stores: TypeAlias = Any
 
 _ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
@@ -32,6 +32,7 @@ class TrialStep:
     end: Answer | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what the delivery returned, and what guarded stores returned to it
+    again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
 
 
 class Subject:
@@ -45,10 +46,10 @@ class Subject:
         bounds: Bounds,
         timeout: float,
     ) -> None:
-        self.messages = tuple(messages)
-        self.names = names_of(self.messages)
+        self.deliverables = deliverables_of(messages)
+        self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
-        self.start = Progress.at_start(bounds, _sources(self.messages, bounds))
+        self.start = _start(self.deliverables, bounds)
         self.threads = CallThreads(timeout)
         self.always_anew = False  # make a new world for every trial
         self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
@@ -63,7 +64,7 @@ class Subject:
         self.threads.close()
         self._loop.close()
 
-    def begin(self) -> Handler:
+    def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
         if self.always_anew:
             self._renew()
@@ -71,7 +72,7 @@ class Subject:
         handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
-        return handler
+        return Invocation(handler)
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
@@ -127,26 +128,29 @@ class Trial:
     """One run of a schedule. `progress` says how far it has come, and `steps` what has happened."""
 
     def __init__(self, subject: Subject) -> None:
-        self._handler = subject.begin()
+        self._invocation = subject.begin()
         self.progress = subject.start
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, HandlerCall] = {}
+        self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
 
     def take(self, step: Step) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
-        call = self._calls.get(step.delivery) or self._begin(step.delivery)
+        call = self._calls.get(step.delivery) or self._begin(step.delivery, self.progress.brings(step.delivery.message))
         request = call.request
         if step.fault not in faults_for(request):
             step = Step(step.delivery)  # the fault would make no difference to this request
         key = None if request is None else self._subject.key(request)
         answers = () if request is None else self._perform(call, request, step.fault)
-        taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
+        settled, again = self._sorted_out(step.delivery, call)
+        taken = TakenStep(step, request, key, call.ended, settled)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
-        self.steps.append(TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes))
+        end = call.result if call.ended else None
+        self.steps.append(TrialStep(taken, answers, end, outcomes=outcomes, again=again))
         self.progress = self.progress.after(taken)
         if call.ended:
-            del self._calls[step.delivery]
+            del self._calls[step.delivery], self._brought[step.delivery]
             self._subject.threads.release(call)
         if self._subject.misuse is not None:
             raise self._subject.misuse
@@ -168,22 +172,24 @@ class Trial:
             yield self.take(Step(min(self.progress.open)))
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
-        """Deliver the unsettled messages in this order, one at a time, until all are settled.
+        """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
 
-        The result is None, or what the handler failed with last if some message is never settled.
+        Parts of one event that follow each other come with one delivery. The result is None, or what the handler failed with
+        last if some part is never settled.
         """
         failure: BaseException = TimeoutError("the handler never says that it is done")
         for _ in range(_ROUNDS):
-            missing = [message for message in order if message not in self.progress.settled]
+            missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
-            for message in missing:
-                failure = self.deliver(message).error or failure
+            for message, parts in self._together(missing):
+                failure = self.deliver(message, parts).error or failure
         return failure
 
-    def deliver(self, message: int) -> Answer:
-        """Deliver the message once more, from start to end, whatever the bounds say."""
+    def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
+        """Deliver these parts of the message once more, from start to end, whatever the bounds say."""
         delivery = Delivery(message, self.progress.started[message])
+        self._begin(delivery, parts)
         while True:
             ended = self.take(Step(delivery)).ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
@@ -197,11 +203,36 @@ class Trial:
             self._subject.threads.release(call)
         self._calls.clear()
 
-    def _begin(self, delivery: Delivery) -> HandlerCall:
-        message = copy.deepcopy(self._subject.messages[delivery.message])
+    def _together(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The messages that these parts belong to, each with those of its parts that follow each other."""
+        owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
+        first = 0
+        for place in range(1, len(parts) + 1):
+            before = parts[place - 1]
+            if place == len(parts) or owners[parts[place]] != owners[before] or parts[place] < before:
+                yield owners[before], tuple(parts[first:place])
+                first = place
+
+    def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> HandlerCall:
+        deliverable = self._subject.deliverables[delivery.message]
         name = name_of(self._subject.names, delivery)
-        call = self._calls[delivery] = self._subject.threads.begin(self._handler, message, name)
+        message = deliverable.copy_of(self._places(delivery, parts))
+        call = self._subject.threads.begin(self._invocation.of(deliverable), message, name)
+        self._calls[delivery], self._brought[delivery] = call, parts
         return call
+
+    def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
+
+    def _sorted_out(self, delivery: Delivery, call: HandlerCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The parts that the end of this call settles, and the ids of the records that its answer names as failed."""
+        if not call.ended or call.died or call.result.error is not None:
+            return (), ()
+        deliverable, brought = self._subject.deliverables[delivery.message], self._brought[delivery]
+        places = self._places(delivery, brought)
+        failed = deliverable.failed(call.result.value, places)
+        settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
+        return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
 
     def _perform(self, call: HandlerCall, request: Request, fault: Fault) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
@@ -220,35 +251,9 @@ class Trial:
         return (answer,)
 
 
-def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
-    """What a report calls the messages: their ids, or their numbers if they have no ids."""
-    if not messages:
-        raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
-    names = tuple(str(getattr(message, "id", f"#{number}")) for number, message in enumerate(messages, 1))
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(f"Two messages have the id {name!r}: the explorer itself delivers each more than once.")
-    return names
-
-
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
     """What a report calls a delivery."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"
-
-
-def settles(call: HandlerCall) -> bool:
-    """Does the end of this call settle its message?"""
-    return not call.died and call.result.error is None and is_settled(call.result.value)
-
-
-def is_settled(value: object) -> bool:
-    """Would the broker be told that the message is done? Not if one of the outcomes that were returned is unsettled."""
-    return all(getattr(outcome, "settled", True) is not False for outcome in outcomes_of(value))
-
-
-def outcomes_of(value: object) -> Sequence[object]:
-    """The outcomes that a handler has returned, which may be one or several."""
-    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
 
 
 def _retried(answer: Answer) -> Answer:
@@ -260,14 +265,11 @@ def _retried(answer: Answer) -> Answer:
     return answer
 
 
-def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:
-    """The source of each message. Only `reorder="within_source"` asks for it."""
-    if bounds.reorder != "within_source":
-        return [None] * len(messages)
-    for message in messages:
-        if not hasattr(message, "source"):
-            raise ConfigurationError(f'reorder="within_source" asks each message for its source, and {message!r} has none.')
-    return [message.source for message in messages]
+def _start(deliverables: Sequence[Deliverable], bounds: Bounds) -> Progress:
+    """Only `reorder="within_source"` asks for the sources: other messages may have none."""
+    asked = bounds.reorder == "within_source"
+    sources = [deliverable.sources() if asked else frozenset[Hashable]() for deliverable in deliverables]
+    return Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in deliverables])
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
