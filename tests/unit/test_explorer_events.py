@@ -307,6 +307,42 @@ def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right(
     assert report.exhausted
 
 
+def test_a_stream_handler_that_goes_on_after_a_failure_loses_what_a_high_water_mark_then_refuses() -> None:
+    guard = guarded_by(HighWaterMark())
+
+    def build(collection: Any) -> Any:
+        each = guard(collection)
+
+        def handle(event: Any, _: Any) -> Any:
+            failures = []
+            for record in event["Records"]:
+                try:
+                    each(at_its_place(record))
+                except Exception:
+                    failures.append({"itemIdentifier": record["kinesis"]["sequenceNumber"]})
+            return {"batchItemFailures": failures}
+
+        return handle
+
+    report = explored(build, [kinesis("ab")])
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 10
+    ours = explored(lambda collection: kinesis_handler(at_its_place)(guard(collection)), [kinesis("ab")])
+    ours.assert_effectively_once()
+
+
+def test_records_of_one_group_must_not() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+        return naming_failures(
+            lambda record: guarded.update_one(by_name(record), C1, {"$set": {"credit": record["body"]}}, upsert=True)
+        )
+
+    report = explored(build, [fifo("a1", "a2")])
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == (("a2",), "a1")
+
+
 def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context() -> None:
     contexts: list[Any] = []
 

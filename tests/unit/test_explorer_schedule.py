@@ -9,9 +9,9 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.replay_code import decode, encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for, independent
-from onewrite.testing.explorer.search import comparable
 from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))
@@ -19,6 +19,11 @@ WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",)
 ELSEWHERE = Request("s", "update_one", {}, (("t", "b"),), writes=True, tables=("t",))
 ON_NOTHING = Request("s", "update_one", {}, (), writes=True, tables=("t",))
 ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=("t",))
+TRANSACTION = Request("s", "TransactWriteItems", {}, (("t", "a"),), writes=True, tables=("t",))
+READ_IN_A_TRANSACTION = Request("s", "TransactGetItems", {}, (("t", "a"),), writes=False, tables=("t",))
+BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": [{}]}}, (("t", "a"),), writes=True, tables=("t",))
+BATCH_OF_READS = Request("s", "BatchGetItem", {"RequestItems": {"t": {"Keys": [{}]}}}, None, writes=False, tables=("t",))
+EMPTY_BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": []}}, None, writes=True, tables=("t",))
 
 
 def taken(
@@ -121,8 +126,19 @@ def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once(
 
 @pytest.mark.parametrize(
     ("request_", "faults"),
-    [(None, ""), (READ, "BL"), (WRITE, "BAL"), (ON_NOTHING, "BL"), (ON_DYNAMODB, "BALR")],
-    ids=["none", "read", "write", "write of nothing", "sdk"],
+    [
+        (None, ""),
+        (READ, "BLT"),
+        (WRITE, "BALTN"),
+        (ON_NOTHING, "BLT"),
+        (ON_DYNAMODB, "BALRTN"),
+        (TRANSACTION, "BALRTCN"),
+        (READ_IN_A_TRANSACTION, "BLTC"),
+        (BATCH, "BALRTNU"),
+        (BATCH_OF_READS, "BLTU"),
+        (EMPTY_BATCH, "BALRTN"),
+    ],
+    ids=str,
 )
 def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | None, faults: str) -> None:
     assert "".join(faults_for(request_)) == faults

@@ -26,6 +26,13 @@ _AFTER_REQUEST = {
     Fault.CRASH_BEFORE: "",
     Fault.CRASH_AFTER: ", then CRASH",
     Fault.LOST: ", but the answer is lost",
+    Fault.UNPROCESSED: ", but the last part is left, which the answer says",
+    Fault.STALE: ", stale: an earlier write is missing",
+}
+_INSTEAD_OF_REQUEST = {
+    Fault.THROTTLED: "throttled",
+    Fault.CONFLICT: "refused because of a transaction on the same entity",
+    Fault.UNREACHABLE: "not sent, because no server is reached",
 }
 
 
@@ -124,6 +131,8 @@ def in_words(step: TrialStep) -> str:
         return f"sends nothing{_ending(step)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
+    if fault in _INSTEAD_OF_REQUEST:
+        return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
     answers = [describe(request, _value(answer)) for answer in step.answers]
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"

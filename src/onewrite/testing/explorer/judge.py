@@ -72,7 +72,8 @@ class Judge:
         self._observe = observe
         self._invariant = invariant
         self._given_order = tuple(part for parts in subject.start.parts for part in parts)
-        self._orders = _orders(tuple(_predecessors(subject)))
+        self._predecessors = tuple(_predecessors(subject))
+        self._orders = _orders(self._predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
@@ -111,8 +112,9 @@ class Judge:
         except Exception as error:
             return Finding(f"observe failed with {_in_words(error)}", self.expected, _in_words(error))
         if observed not in self.expected:
-            if not self._all_tried or trial.progress.settled not in self._tried:
-                raise UndecidedError(trial.progress.settled)
+            order = trial.progress.settled
+            if not self._all_tried or (order not in self._tried and self._is_possible(order)):
+                raise UndecidedError(order)
             return Finding("processing each message once, one at a time, never ends like this", self.expected, observed)
         broken = self._broken_invariant()
         return None if broken is None else Finding(broken, self.expected, observed)
@@ -167,8 +169,8 @@ class Judge:
             self._run_twice(order)
 
     def _try_more(self, order: tuple[int, ...]) -> None:
-        """Try this order for what is expected. If it has been tried, try all orders."""
-        if order in self._tried:
+        """Try this order for what is expected. If it has been tried or is not to happen undisturbed, try all orders."""
+        if order in self._tried or not self._is_possible(order):
             for other in islice(self._orders, MOST_ORDERS):
                 self._tried.setdefault(other, self._reference(other))
             self._all_tried = True
@@ -178,6 +180,10 @@ class Judge:
         done = [reference for reference in self._tried.values() if reference.failure is None]
         clean = [reference for reference in done if not reference.stale]
         self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
+
+    def _is_possible(self, order: tuple[int, ...]) -> bool:
+        """Does each part come after those that must come before it?"""
+        return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
     def _reference(self, order: tuple[int, ...]) -> Reference:
         trial = Trial(self._subject)

@@ -15,7 +15,8 @@ from itertools import count, islice
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.traffic import Request, commute
+from onewrite.testing.taps.partial_batches import is_batch
+from onewrite.testing.taps.traffic import Request, commute, is_transaction
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
@@ -30,10 +31,20 @@ class Fault(StrEnum):
     CRASH_AFTER = "A"  # the request takes effect, and then the process dies
     LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
     RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
+    THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
+    CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
+    UNREACHABLE = "N"  # the driver finds no server to send the request to, and raises
+    UNPROCESSED = "U"  # of a batch, the last write or key is left, and the answer names it
+    STALE = "S"  # a read is answered as it would have been before an earlier write
 
     @property
     def kills(self) -> bool:
         return self in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+
+    @property
+    def keeps_back(self) -> bool:
+        """Does nothing of the request reach the data?"""
+        return self in (Fault.CRASH_BEFORE, Fault.THROTTLED, Fault.CONFLICT, Fault.UNREACHABLE)
 
 
 class Delivery(NamedTuple):
@@ -90,6 +101,7 @@ class TakenStep(NamedTuple):
     key: Hashable  # equal for requests that are the same
     ended: bool
     settled: tuple[int, ...]  # the parts of its message that its delivery has settled
+    faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +175,25 @@ class Progress:
 
 
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
-    """The faults that make a difference to this request.
+    """The faults that make a difference to this request, wherever it is sent.
 
     A process that dies after a read, or after a write that touches no entity, leaves the same behind as one that dies
-    before it. The handler sees a second answer only where the driver sends the request again without telling the server
-    that it is the same request. botocore does that; the retryable writes of pymongo do not.
+    before it. A lost answer to such a request is the same as a server that cannot be reached. The handler sees a second
+    answer only where the driver sends the request again without telling the server that it is the same request. botocore
+    does that; the retryable writes of pymongo do not.
     """
     if request is None:
         return ()
+    partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
     if not request.writes or request.keys == ():
-        return (Fault.CRASH_BEFORE, Fault.LOST)
+        return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *_conflicts(request), *partial)
     every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)
-    return (*every, Fault.RETRIED) if is_dynamodb(request) else every
+    refused = (Fault.THROTTLED, *_conflicts(request), Fault.UNREACHABLE, *partial)
+    return (*every, Fault.RETRIED, *refused) if is_dynamodb(request) else (*every, *refused)
+
+
+def _conflicts(request: Request) -> tuple[Fault, ...]:
+    return (Fault.CONFLICT,) if is_transaction(request) else ()
 
 
 def is_dynamodb(request: Request) -> bool:
@@ -193,8 +212,8 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
         return False
     if not (_leaves_possible(progress, one, other.step) and _leaves_possible(progress, other, one.step)):
         return False
-    one_is_not_sent = Fault.CRASH_BEFORE in (one.step.fault, other.step.fault)
-    return one_is_not_sent or commute(one.request, other.request)
+    one_is_kept_back = one.step.fault.keeps_back or other.step.fault.keeps_back
+    return one_is_kept_back or commute(one.request, other.request)
 
 
 def _leaves_possible(progress: Progress, one: TakenStep, other: Step) -> bool:

@@ -25,13 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
-from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, faults_for, independent
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, independent
 from onewrite.testing.explorer.trial import Trial
-from onewrite.testing.model.canonical import NotCanonicalError, canonical
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class _Node:
     def add_faults(self, taken: TakenStep) -> None:
         """Follow the faults that may befall the request of a step, now that it is known what the step sends."""
         if not taken.step.fault:
-            faulty = [Step(taken.step.delivery, fault) for fault in faults_for(taken.request)]
+            faulty = [Step(taken.step.delivery, fault) for fault in taken.faults]
             self.todo += [step for step in reversed(faulty) if self.progress.allows(step)]
 
     def asleep_after(self, taken: TakenStep) -> dict[Step, TakenStep]:
@@ -146,25 +145,3 @@ class Search:
 
     def _number(self, been_through: Hashable) -> int:
         return self._numbers.setdefault(been_through, len(self._numbers) + 1)
-
-
-def comparable(answer: Answer) -> Hashable:
-    """Equal for answers that are the same. An answer that has no canonical form equals no other.
-
-    The response metadata is left out, because it differs from one request to the next.
-    """
-    value: Any = answer.value
-    if answer.error is not None:
-        value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
-    try:
-        return canonical(_without_metadata(value), ordered=True)
-    except NotCanonicalError:
-        return object()
-
-
-def _without_metadata(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
-    if isinstance(value, dict):
-        return {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
-    return value

@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
-from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep, faults_for
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep
 from onewrite.testing.explorer.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
@@ -124,7 +124,7 @@ def _extended(judge: Judge, beginnings: list[_Tried]) -> Iterator[_Tried]:
         for delivery in progress.able():
             tried = _try(judge, (*decided, Step(delivery)))
             yield tried
-            request = None if tried.last is None else tried.last.request
-            for step in (Step(delivery, fault) for fault in faults_for(request)):
+            faults = () if tried.last is None else tried.last.faults
+            for step in (Step(delivery, fault) for fault in faults):
                 if progress.allows(step):
                     yield _try(judge, (*decided, step))

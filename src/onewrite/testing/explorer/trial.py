@@ -10,16 +10,26 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, outcomes_of
 from onewrite.testing.explorer.invocation import Handler, Invocation
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
 from onewrite.testing.model.machine import Machine, World
-from onewrite.testing.taps.failures import answer_lost
+from onewrite.testing.model.transition import State
+from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
+from onewrite.testing.taps.partial_batches import naming, without_last
+from onewrite.testing.taps.staleness import may_be_stale
 from onewrite.testing.taps.tap import is_async
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 Stores: TypeAlias = Any
 
+_FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
+    Fault.LOST: answer_lost,
+    Fault.THROTTLED: throttled,
+    Fault.CONFLICT: transaction_cancelled,
+    Fault.UNREACHABLE: unreachable,
+}
 _ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
 
@@ -52,7 +62,9 @@ class Subject:
         self.start = _start(self.deliverables, bounds)
         self.threads = CallThreads(timeout)
         self.always_anew = False  # make a new world for every trial
+        self.reads_may_be_stale = False  # such a read has been seen
         self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
+        self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._world = world
         self._build = build
         self._ident = threading.get_ident()
@@ -87,9 +99,44 @@ class Subject:
         except Exception as error:
             return Answer(error=error)
 
-    def lost_answer(self, request: Request) -> Exception:
-        """What the driver raises when the answer to this request is lost."""
-        return answer_lost(self._store_of(request), request)
+    def perform_under(self, fault: Fault, request: Request) -> Answer:
+        """Send as much of the request to the store as the fault lets through."""
+        if fault is Fault.STALE:
+            return self._stale_answer(request) or self.perform(request)
+        if fault is not Fault.UNPROCESSED:
+            return self.perform(request)
+        rest, left = without_last(request)
+        answer = Answer() if rest is None else self.perform(rest)
+        return answer if answer.error is not None else Answer(naming(request, answer.value, left))
+
+    def failure(self, fault: Fault, request: Request) -> Exception:
+        """What the driver raises when this fault befalls the request."""
+        return _FAILURES[fault](self._store_of(request), request)
+
+    def faults_for(self, request: Request) -> tuple[Fault, ...]:
+        """The faults that make a difference to this request because of what has happened before it."""
+        found: tuple[Fault, ...] = ()
+        if is_transaction(request):
+            self._in_transactions.update(request.tables)
+        elif is_single_write(request) and self._in_transactions.intersection(request.tables):
+            found = (Fault.CONFLICT,)
+        if may_be_stale(self._store_of(request), request):
+            self.reads_may_be_stale = True
+            found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
+        return found
+
+    def _stale_answer(self, request: Request) -> Answer | None:
+        """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
+        present = self._answer_at(self.machine.state, request)
+        for state in reversed(self.machine.earlier):
+            answer = self._answer_at(state, request)
+            if answer.error is None and comparable(answer) != comparable(present):
+                return answer
+        return None
+
+    def _answer_at(self, state: State, request: Request) -> Answer:
+        with self.machine.at(state):
+            return self.perform(request)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
@@ -139,12 +186,13 @@ class Trial:
         """Let a delivery send its next request. If it has not started, start it."""
         call = self._calls.get(step.delivery) or self._begin(step.delivery, self.progress.brings(step.delivery.message))
         request = call.request
-        if step.fault not in faults_for(request):
+        faults = () if request is None else self._faults(request)
+        if step.fault not in faults:
             step = Step(step.delivery)  # the fault would make no difference to this request
         key = None if request is None else self._subject.key(request)
         answers = () if request is None else self._perform(call, request, step.fault)
         settled, again = self._sorted_out(step.delivery, call)
-        taken = TakenStep(step, request, key, call.ended, settled)
+        taken = TakenStep(step, request, key, call.ended, settled, faults)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
         end = call.result if call.ended else None
         self.steps.append(TrialStep(taken, answers, end, outcomes=outcomes, again=again))
@@ -158,8 +206,10 @@ class Trial:
 
     @property
     def state(self) -> Hashable:
-        """What the store holds."""
-        return self._subject.machine.state
+        """What the store holds; and what it held before, where a stale read may still show that."""
+        machine = self._subject.machine
+        shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.crashes
+        return (machine.state, machine.earlier) if shows else machine.state
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
@@ -234,12 +284,21 @@ class Trial:
         settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
         return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
 
+    def _faults(self, request: Request) -> tuple[Fault, ...]:
+        """What may befall the request here."""
+        if self.progress.faults == self._subject.bounds.crashes:
+            return ()
+        return *faults_for(request), *self._subject.faults_for(request)
+
     def _perform(self, call: HandlerCall, request: Request, fault: Fault) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
-        if fault is Fault.CRASH_BEFORE:
-            call.die()
+        if fault.keeps_back:
+            if fault.kills:
+                call.die()
+            else:
+                call.resume(Answer(error=self._subject.failure(fault, request)))
             return ()
-        answer = self._subject.perform(request)
+        answer = self._subject.perform_under(fault, request)
         if fault is Fault.RETRIED:
             again = _retried(self._subject.perform(request))
             call.resume(again)
@@ -247,7 +306,7 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            call.resume(Answer(error=self._subject.lost_answer(request)) if fault is Fault.LOST else answer)
+            call.resume(Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer)
         return (answer,)
 
 

@@ -13,7 +13,8 @@ performed again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -44,6 +45,7 @@ class Machine:
         self._states: dict[Hashable, State] = {}
         self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
+        self._earlier: tuple[State, ...] = ()
         self._writes: list[Request] = []  # since the last reset
         self._keys: dict[Hashable, int] = {}
         self._keys_of_pickles: dict[bytes, int | None] = {}
@@ -51,7 +53,7 @@ class Machine:
             make_calls(self._begin())
 
     @property
-    def state(self) -> Hashable:
+    def state(self) -> State:
         """The present state: the same object whenever the stores hold the same."""
         return self._state
 
@@ -59,9 +61,24 @@ class Machine:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate)
 
+    @property
+    def earlier(self) -> tuple[State, ...]:
+        """The states since the last reset that are no longer present, as far as the stores can be brought back to them."""
+        return self._earlier if self.why_slow is None else ()
+
+    @contextmanager
+    def at(self, state: State) -> Generator[None]:
+        """Answer reads as the store does at another state."""
+        present, self._state = self._state, state
+        try:
+            yield
+        finally:
+            self._state = present
+
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self._state = self._start
+        self._earlier = ()
         self._writes = []
         if self.why_slow is not None:
             self._real = None
@@ -86,7 +103,7 @@ class Machine:
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
         self.known += 1
-        self._state = transition.state
+        self._go_on_to(transition.state)
         if request.writes:
             self._writes.append(transition.request)
         answer = transition.answer()
@@ -105,7 +122,8 @@ class Machine:
             answer = yield partial(send, self._stores, request)
         except Exception as error:
             answer = error
-        self._real = self._state = yield from self._state_after(before, kept, answer)
+        self._real = after = yield from self._state_after(before, kept, answer)
+        self._go_on_to(after)
         if request.writes:
             self._writes.append(kept)
         again = repeated(answer)
@@ -114,6 +132,11 @@ class Machine:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _go_on_to(self, state: State) -> None:
+        if state is not self._state:
+            self._earlier = (*self._earlier, self._state)
+            self._state = state
 
     # ------------------------------------------------------------ what the stores hold
 
