@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
 
@@ -88,6 +89,7 @@ class Judge:
             yield "No message changes what observe() sees: does it look at the right entity?"
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
+        yield from remarks_on(self._subject, _orders(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
 
@@ -110,7 +112,7 @@ class Judge:
         try:
             observed = self._observed()
         except Exception as error:
-            return Finding(f"observe failed with {_in_words(error)}", self.expected, _in_words(error))
+            return Finding(f"observe failed with {in_words(error)}", self.expected, in_words(error))
         if observed not in self.expected:
             order = trial.progress.settled
             if not self._all_tried or (order not in self._tried and self._is_possible(order)):
@@ -128,7 +130,7 @@ class Judge:
             failure = trial.settle(self._given_order)
             if failure is None:
                 return self.check(trial)
-            return Finding(f"{self._unsettled(trial)}: {_in_words(failure)}", self.expected, self._observed_or_words())
+            return Finding(f"{self._unsettled(trial)}: {in_words(failure)}", self.expected, self._observed_or_words())
         return None
 
     def prepare(self) -> None:
@@ -191,7 +193,7 @@ class Judge:
             failure = trial.settle(order)
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
-                return Reference(taken, None, stale=False, failure=f"{self._unsettled(trial)}: {_in_words(failure)}")
+                return Reference(taken, None, stale=False, failure=f"{self._unsettled(trial)}: {in_words(failure)}")
             stale = any(isinstance(outcome, Stale) for step in trial.steps for outcome in step.outcomes)
             return Reference(taken, self._observed_undisturbed(), stale, None)
         finally:
@@ -201,7 +203,7 @@ class Judge:
         try:
             return self._observed()
         except Exception as error:
-            raise ConfigurationError(f"observe(store) fails after undisturbed processing: {_in_words(error)}.") from error
+            raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
 
     def _observed_at_first(self) -> tuple[Any, ...]:
         """What `observe` returns before any message, or nothing if it fails because there is nothing to look at."""
@@ -224,7 +226,7 @@ class Judge:
         try:
             return self._observed()
         except Exception as error:
-            return _in_words(error)
+            return in_words(error)
 
     def _broken_invariant(self) -> str | None:
         """What to say if the invariant does not hold."""
@@ -233,7 +235,7 @@ class Judge:
         try:
             held = self._subject.complete(self._invariant(self._subject.stores))
         except Exception as error:
-            return f"the invariant is broken: {_in_words(error)}"
+            return f"the invariant is broken: {in_words(error)}"
         return None if held is None or held else "the invariant is broken"
 
 
@@ -244,11 +246,6 @@ def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
         if state not in found:
             found.append(state)
     return tuple(found)
-
-
-def _in_words(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _predecessors(subject: Subject) -> Iterator[tuple[int, ...]]:

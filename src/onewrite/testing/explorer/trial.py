@@ -30,7 +30,7 @@ _FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
     Fault.CONFLICT: transaction_cancelled,
     Fault.UNREACHABLE: unreachable,
 }
-_ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
+ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Trial:
         last if some part is never settled.
         """
         failure: BaseException = TimeoutError("the handler never says that it is done")
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
