@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -16,8 +17,11 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
 from onewrite.testing.explorer.deliverables import deliverables_of
 from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
+from onewrite.testing.explorer.search import Search
+from onewrite.testing.explorer.trial import Subject
 from onewrite.testing.standins.stores import new_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
 
@@ -457,3 +461,37 @@ def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
     (deliverable,) = deliverables_of([sqs("aa")])
     assert deliverable.name == "id-a and 1 more"
     assert deliverable.failed(named("id-a"), (0, 1)) == (0, 1)
+
+
+# --- nothing is left out -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
+@pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
+def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
+    make: Any, identifier: str, bounds: Bounds
+) -> None:
+    def build(collection: Any) -> Any:
+        def each(record: Any) -> None:
+            collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True)
+
+        def handle(event: Any) -> Any:
+            failures = []
+            for record in event["Records"]:
+                try:
+                    each(record)
+                except Exception:
+                    failures.append({"itemIdentifier": {**record, **record.get("kinesis", {})}[identifier]})
+            return {"batchItemFailures": failures}
+
+        return handle
+
+    ends: dict[bool, set[str]] = {True: set(), False: set()}
+    for prune, seen in ends.items():
+        subject = Subject(build, [make("ab")], customers, bounds, 30)
+        with closing(subject):
+            judge = Judge(subject, lambda collection, seen=seen: seen.add(repr(list(collection.find({}).sort("_id", 1)))))
+            judge.prepare()
+            list(Search(judge, prune=prune))
+    assert ends[True] == ends[False]
+    assert len(ends[True]) > 3

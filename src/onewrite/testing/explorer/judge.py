@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
@@ -112,14 +113,14 @@ class Judge:
         try:
             observed = self._observed()
         except Exception as error:
-            return Finding(f"observe failed with {in_words(error)}", self.expected, in_words(error))
+            return self._finding(f"observe failed with {in_words(error)}", in_words(error))
         if observed not in self.expected:
             order = trial.progress.settled
             if not self._all_tried or (order not in self._tried and self._is_possible(order)):
                 raise UndecidedError(order)
-            return Finding("processing each message once, one at a time, never ends like this", self.expected, observed)
+            return self._finding("processing each message once, one at a time, never ends like this", observed)
         broken = self._broken_invariant()
-        return None if broken is None else Finding(broken, self.expected, observed)
+        return None if broken is None else self._finding(broken, observed)
 
     def conclude(self, trial: Trial) -> Finding | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""
@@ -130,7 +131,7 @@ class Judge:
             failure = trial.settle(self._given_order)
             if failure is None:
                 return self.check(trial)
-            return Finding(f"{self._unsettled(trial)}: {in_words(failure)}", self.expected, self._observed_or_words())
+            return self._finding(f"{self._unsettled(trial)}: {in_words(failure)}", self._observed_or_words())
         return None
 
     def prepare(self) -> None:
@@ -149,6 +150,12 @@ class Judge:
         """Remember that this delivery sent something else when the same schedule was run again."""
         requests = (None if taken is None else taken.request for taken in (before, after))
         self.nondeterministic = self.nondeterministic or difference(name_of(self.names, delivery), *requests)
+
+    def _finding(self, reason: str, observed: Any) -> Finding:
+        """A finding is shown with everything that is expected, so all orders are tried first."""
+        if not self._all_tried:
+            raise UndecidedError(self._given_order)
+        return Finding(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
@@ -179,7 +186,8 @@ class Judge:
             self._some_untried = next(self._orders, None) is not None
         else:
             self._tried[order] = self._reference(order)
-        done = [reference for reference in self._tried.values() if reference.failure is None]
+        # Sorted, because a replay tries the orders in another succession and must expect the same.
+        done = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0)) if reference.failure is None]
         clean = [reference for reference in done if not reference.stale]
         self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
 
