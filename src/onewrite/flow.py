@@ -54,15 +54,19 @@ Flow: TypeAlias = Generator[Call | Wait, Any, T]
 
 @dataclass(slots=True)
 class Meter:
-    """Counts the requests of the flows that run while it is the current `meter`."""
+    """Counts the requests of the flows that run while it is the current `meter`, and collects their results."""
 
     requests: int = 0
-
-    def done(self, result: object) -> None:
-        """Called with the result of each flow that has ended."""
+    results: list[object] = field(default_factory=list[object])
 
 
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
+
+
+def inner_meter() -> Meter:
+    """A meter that counts for itself, and whose results the current meter has as well. Both may be in different threads."""
+    outer = meter.get()
+    return Meter() if outer is None else Meter(results=outer.results)
 
 
 async def _sleep(seconds: float) -> None:
@@ -86,7 +90,7 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
 
     result = drive(flow, perform)
     if counting is not None:
-        counting.done(result)
+        counting.results.append(result)
     return result
 
 
@@ -106,7 +110,7 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
     result = await adrive(flow, perform)
     if counting is not None:
-        counting.done(result)
+        counting.results.append(result)
     return result
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import Message
@@ -42,6 +43,10 @@ def read(collection: Any, _: Message, key: str, memory: dict[str, int]) -> None:
     memory[key] = (collection.find_one({"_id": key}) or {}).get("n", 0)
 
 
+def read_late(collection: Any, message: Message, key: str, memory: dict[str, int]) -> None:
+    read(collection.with_options(read_preference=ReadPreference.SECONDARY), message, key, memory)
+
+
 def put(collection: Any, message: Message, key: str, memory: dict[str, int]) -> None:
     """What was read, and more; the same each time where nothing was read."""
     collection.update_one({"_id": key}, {"$set": {"n": memory.get(key, 0) + message.body}}, upsert=True)
@@ -57,7 +62,7 @@ def careless(collection: Any, message: Message, key: str, memory: dict[str, int]
         add_guarded(collection, message, key, memory)
 
 
-ACTS = {act.__name__: act for act in (add, add_guarded, read, put, mark, careless)}
+ACTS = {act.__name__: act for act in (add, add_guarded, read, read_late, put, mark, careless)}
 
 
 def handler_of(program: Program) -> Callable[[Any], Handler]:
@@ -217,7 +222,7 @@ def every_schedule(requests: Sequence[int], bounds: Bounds) -> Iterator[Steps]:
         if not moves:
             yield steps
         for delivery in moves:
-            for fault in [Fault.NONE, *([*"BAL"] if faults < bounds.crashes else [])]:
+            for fault in [Fault.NONE, *([*"BALTN"] if faults < bounds.crashes else [])]:
                 now = {**sent, delivery: sent.get(delivery, 0) + 1}
                 ends = bool(fault) or now[delivery] == requests[delivery.message]
                 ended = {**done, delivery: not fault} if ends else done

@@ -32,7 +32,8 @@ def trial_step(
     delivery: Delivery = Delivery(0, 0),  # noqa: B008  # it is a tuple
     settling: bool = False,
 ) -> TrialStep:
-    taken = TakenStep(Step(delivery, fault), request, None, end is not None, end is not None and end.error is None)
+    settled = (delivery.message,) if end is not None and end.error is None else ()
+    taken = TakenStep(Step(delivery, fault), request, None, end is not None, settled)
     return TrialStep(taken, answers, end, settling)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.recall import comparable
+from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.replay_code import decode, encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for, independent
 from onewrite.testing.taps.traffic import Request
@@ -19,12 +19,18 @@ WRITE = Request("s", "update_one", {}, (("t", "a"),), writes=True, tables=("t",)
 ELSEWHERE = Request("s", "update_one", {}, (("t", "b"),), writes=True, tables=("t",))
 ON_NOTHING = Request("s", "update_one", {}, (), writes=True, tables=("t",))
 ON_DYNAMODB = Request("s", "UpdateItem", {}, (("t", "a"),), writes=True, tables=("t",))
+TRANSACTION = Request("s", "TransactWriteItems", {}, (("t", "a"),), writes=True, tables=("t",))
+READ_IN_A_TRANSACTION = Request("s", "TransactGetItems", {}, (("t", "a"),), writes=False, tables=("t",))
+BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": [{}]}}, (("t", "a"),), writes=True, tables=("t",))
+BATCH_OF_READS = Request("s", "BatchGetItem", {"RequestItems": {"t": {"Keys": [{}]}}}, None, writes=False, tables=("t",))
+EMPTY_BATCH = Request("s", "BatchWriteItem", {"RequestItems": {"t": []}}, None, writes=True, tables=("t",))
 
 
 def taken(
     message: int, number: int, fault: Fault = Fault.NONE, request: Request | None = WRITE, *, ended: bool = True
 ) -> TakenStep:
-    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, ended and not fault.kills)
+    settled = (message,) if ended and not fault.kills else ()
+    return TakenStep(Step(Delivery(message, number), fault), request, None, ended, settled)
 
 
 def after(progress: Progress, *steps: TakenStep) -> Progress:
@@ -34,7 +40,7 @@ def after(progress: Progress, *steps: TakenStep) -> Progress:
 
 
 def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
-    return Progress.at_start(bounds, sources)
+    return Progress.at_start(bounds, [frozenset([source]) for source in sources])
 
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
@@ -120,8 +126,19 @@ def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once(
 
 @pytest.mark.parametrize(
     ("request_", "faults"),
-    [(None, ""), (READ, "BL"), (WRITE, "BAL"), (ON_NOTHING, "BL"), (ON_DYNAMODB, "BALR")],
-    ids=["none", "read", "write", "write of nothing", "sdk"],
+    [
+        (None, ""),
+        (READ, "BLT"),
+        (WRITE, "BALTN"),
+        (ON_NOTHING, "BLT"),
+        (ON_DYNAMODB, "BALRTN"),
+        (TRANSACTION, "BALRTCN"),
+        (READ_IN_A_TRANSACTION, "BLTC"),
+        (BATCH, "BALRTNU"),
+        (BATCH_OF_READS, "BLTU"),
+        (EMPTY_BATCH, "BALRTN"),
+    ],
+    ids=str,
 )
 def test_a_request_meets_the_faults_that_make_a_difference(request_: Request | None, faults: str) -> None:
     assert "".join(faults_for(request_)) == faults
@@ -165,6 +182,33 @@ def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:
     assert independent(first_of(Bounds(concurrency=2)), *starts)
     # One that ends at once leaves the room as it was.
     assert independent(first_of(Bounds(concurrency=1)), taken(0, 0), taken(1, 0, request=ELSEWHERE))
+
+
+def an_event(*records: int) -> Progress:
+    """One event with two records, of which these are settled, under deliveries that bring both."""
+    start = Progress.at_start(Bounds(deliveries=3), [frozenset()], [2])
+    return after(start, *[settling(number, record) for number, record in enumerate(records)])
+
+
+def settling(number: int, *records: int) -> TakenStep:
+    return TakenStep(Step(Delivery(0, number)), ELSEWHERE, None, ended=True, settled=records)
+
+
+def test_an_event_comes_again_with_what_is_not_settled_and_then_whole() -> None:
+    assert an_event().brings(0) == (0, 1)
+    assert an_event(1).brings(0) == (0,)
+    assert not an_event(1).is_legal_end
+    assert an_event(1, 0).brings(0) == (0, 1)
+    assert an_event(1, 0).is_legal_end
+
+
+def test_a_delivery_that_settles_a_part_and_the_start_of_the_next_may_not_change_places() -> None:
+    begun = after(an_event(), taken(0, 0, request=ELSEWHERE, ended=False))
+    start = taken(0, 1, request=READ, ended=False)
+    assert not independent(begun, settling(0, 1), start)
+    assert not independent(begun, start, settling(0, 1))
+    assert independent(begun, settling(0), start)
+    assert independent(begun, settling(0, 0, 1), start)  # a duplicate brings the same
 
 
 def test_an_answer_without_a_canonical_form_equals_no_other() -> None:

@@ -13,8 +13,14 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidationError, ReadTimeoutError
-from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -322,6 +328,52 @@ def test_a_read_is_never_cancelled_and_saying_so_is_loud(table: Any) -> None:
     faults.cancel_transaction(1)
     with pytest.raises(ConfigurationError, match="never cancels GetItem"):
         faults.store.get_item(Key={"id": "c1"})
+
+
+def test_a_refused_connection_leaves_nothing_and_raises_what_the_driver_raises(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.refuse_connection(1)
+    with pytest.raises(ServerSelectionTimeoutError if is_mongo(shop) else EndpointConnectionError, match="connect"):
+        shop.add(faults.store)
+    assert shop.count() == 0
+
+
+def batch_of(*names: str) -> dict[str, Any]:
+    return {"customers": [{"PutRequest": {"Item": {"id": {"S": name}}}} for name in names]}
+
+
+def test_a_batch_leaves_its_last_write_and_says_so(table: Any, client: Any) -> None:
+    faults = Faults(client)
+    faults.leave_unprocessed(1)
+    faults.leave_unprocessed(2)
+    answer = faults.store.batch_write_item(RequestItems=batch_of("c1", "c2"))
+    assert answer["UnprocessedItems"] == batch_of("c2")
+    assert [item["id"] for item in table.scan()["Items"]] == ["c1"]
+    answer = faults.store.batch_write_item(RequestItems=batch_of("c2"))
+    assert answer["UnprocessedItems"] == batch_of("c2")
+    assert [item["id"] for item in table.scan()["Items"]] == ["c1"]
+    faults.assert_all_used()
+
+
+def test_a_batch_of_reads_leaves_its_last_key_and_says_so(table: Any, client: Any) -> None:
+    for name in ("c1", "c2"):
+        table.put_item(Item={"id": name})
+    faults = Faults(client)
+    faults.leave_unprocessed(1)
+    faults.leave_unprocessed(2)
+    wanted = {"customers": {"Keys": [{"id": {"S": "c1"}}, {"id": {"S": "c2"}}], "ConsistentRead": True}}
+    answer = faults.store.batch_get_item(RequestItems=wanted)
+    left = {"customers": {"Keys": [{"id": {"S": "c2"}}], "ConsistentRead": True}}
+    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({"customers": [{"id": {"S": "c1"}}]}, left)
+    answer = faults.store.batch_get_item(RequestItems=left)
+    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({}, left)
+
+
+def test_what_is_no_batch_leaves_nothing_and_saying_so_is_loud(shop: Shop) -> None:
+    faults = Faults(shop.store)
+    faults.leave_unprocessed(1)
+    with pytest.raises(ConfigurationError, match="is done whole or not at all: plan leave_unprocessed for BatchWriteItem"):
+        shop.add(faults.store)
 
 
 # ---------------------------------------------------------------- plans

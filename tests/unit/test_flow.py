@@ -11,7 +11,7 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.flow import Call, Flow, Meter, Wait, arun, check_awaited, meter, run
+from onewrite.flow import Call, Flow, Meter, Wait, arun, check_awaited, inner_meter, meter, run
 from onewrite.ledger import SeenIds
 
 
@@ -274,14 +274,8 @@ def test_a_guarded_table_refuses_the_other_kind_of_client_when_it_is_made() -> N
         AsyncGuardedTable(made_by("botocore.client", asynchronous=False), SeenIds(), table_name="orders")
 
 
-def test_a_meter_counts_the_requests_of_what_runs_under_it_and_is_told_the_results(twin: Twin) -> None:
-    told: list[object] = []
-
-    class Counting(Meter):
-        def done(self, result: object) -> None:
-            told.append(result)
-
-    counting = Counting()
+def test_a_meter_counts_the_requests_of_what_runs_under_it_and_collects_the_results(twin: Twin) -> None:
+    counting = Meter()
     before = meter.set(counting)
     try:
         twin.run(two_calls([]), twin.client("first", "second"))
@@ -291,17 +285,20 @@ def test_a_meter_counts_the_requests_of_what_runs_under_it_and_is_told_the_resul
         meter.reset(before)
     twin.run(two_calls([]), twin.client("first", "second"))
     assert counting.requests == 3
-    assert told == ["done"]
+    assert counting.results == ["done"]
 
 
-def test_a_plain_meter_only_counts() -> None:
-    counting = Meter()
-    before = meter.set(counting)
+def test_an_inner_meter_counts_for_itself_and_the_outer_one_has_its_results_too(twin: Twin) -> None:
+    outer = Meter()
+    before = meter.set(outer)
     try:
-        run(two_calls([]), Client("first", "second"))
+        meter.set(inner := inner_meter())
+        twin.run(two_calls([]), twin.client("first", "second"))
     finally:
         meter.reset(before)
-    assert counting.requests == 2
+    assert (inner.requests, outer.requests) == (2, 0)
+    assert outer.results == ["done"]
+    assert inner_meter().results == []
 
 
 def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from onewrite.batch.lanes import Lanes
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Meter, meter
+from onewrite.flow import inner_meter, meter
 
 if TYPE_CHECKING:
     import asyncio
@@ -88,7 +88,7 @@ class Batch:
 
 
 def work(batch: Batch, process: Process) -> None:
-    counting = Meter()
+    counting = inner_meter()
     token = meter.set(counting)
     try:
         while (position := batch.take()) is not None:
@@ -101,7 +101,7 @@ def work(batch: Batch, process: Process) -> None:
 
 
 async def awork(batch: Batch, process: AsyncProcess) -> None:
-    counting = Meter()
+    counting = inner_meter()
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
         while (position := batch.take()) is not None:

@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.invocation import Handler
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count
-from onewrite.testing.explorer.trial import Handler, Stores
+from onewrite.testing.explorer.trial import Stores
 from onewrite.testing.model.machine import World
 
 Build: TypeAlias = Callable[[Stores], Handler]

@@ -65,7 +65,7 @@ class HandlerCall:
 
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
         current_call.set(self)
-        meter.set(_OutcomeCollector(self.outcomes))
+        meter.set(Meter(results=self.outcomes))
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):
@@ -93,17 +93,6 @@ class HandlerCall:
         if error is not None:
             raise error
         return value
-
-
-class _OutcomeCollector(Meter):
-    """Collects the outcomes that guarded stores return to the handler."""
-
-    def __init__(self, outcomes: list[object]) -> None:
-        super().__init__()
-        self._outcomes = outcomes
-
-    def done(self, result: object) -> None:
-        self._outcomes.append(result)
 
 
 current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("onewrite.testing.call", default=None)

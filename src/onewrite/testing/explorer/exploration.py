@@ -19,12 +19,20 @@ from onewrite.testing.taps.traffic import describe
 _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
+_RECORDS_SHOWN = 3  # of those that an answer names as failed
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
 _AFTER_REQUEST = {
     Fault.NONE: "",
     Fault.CRASH_BEFORE: "",
     Fault.CRASH_AFTER: ", then CRASH",
     Fault.LOST: ", but the answer is lost",
+    Fault.UNPROCESSED: ", but the last part is left, which the answer says",
+    Fault.STALE: ", stale: an earlier write is missing",
+}
+_INSTEAD_OF_REQUEST = {
+    Fault.THROTTLED: "throttled",
+    Fault.CONFLICT: "refused because of a transaction on the same entity",
+    Fault.UNREACHABLE: "not sent, because no server is reached",
 }
 
 
@@ -123,6 +131,8 @@ def in_words(step: TrialStep) -> str:
         return f"sends nothing{_ending(step)}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
+    if fault in _INSTEAD_OF_REQUEST:
+        return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
     answers = [describe(request, _value(answer)) for answer in step.answers]
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
@@ -164,6 +174,9 @@ def _ending(step: TrialStep) -> str:
         return ""
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
+    if step.again:
+        shown = [*step.again[:_RECORDS_SHOWN], *(["others"] if len(step.again) > _RECORDS_SHOWN else [])]
+        return f", fails {', '.join(shown)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
 
@@ -184,7 +197,7 @@ def _rows(steps: Sequence[ShownStep]) -> Iterator[str]:
     if not steps:
         return
     width = max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, _WIDTH // len(columns)))
-    yield _row("", [[column] for column in columns], width)
+    yield _row("", [textwrap.wrap(column, width - 2) for column in columns], width)
     for number, step in enumerate(steps, 1):
         cells = [textwrap.wrap(step.words, width - 2) if column == step.delivery else [] for column in columns]
         yield _row(str(number), cells, width)

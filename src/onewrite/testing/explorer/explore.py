@@ -44,7 +44,9 @@ class Explore:
         Args:
             build: `build(store)` returns the handler: a function of a message, or a coroutine function. It is called for
                 each schedule. What a handler keeps in memory lasts until the schedule ends, and survives its crashes.
-            messages: What is delivered. Each message is delivered one or more times.
+            messages: What is delivered. Each message is delivered one or more times. A message may be an event that Lambda
+                takes from SQS, Kinesis, DynamoDB Streams or Kafka. Then the handler is a Lambda handler: it is given a
+                context if it takes one, and the records that its answer names as failed are delivered again.
             world: `world()` makes the store, with the same content each time. The store is a boto3 Table or client, a
                 pymongo or mongomock collection, or a dict of such.
             observe: `observe(store)` returns what matters about the store.
@@ -120,7 +122,20 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
         None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
         judge.nondeterministic,
         plan.sampled,
-        tuple(remark for remark in (shortened, plan.remark, *judge.remarks) if remark is not None),
+        tuple(
+            remark
+            for remark in (shortened, plan.remark, _why_slow(plan, judge, exhausted), *judge.remarks)
+            if remark is not None
+        ),
+    )
+
+
+def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
+    if exhausted or plan.sampled or judge.recalls:
+        return None
+    return (
+        "The handler or observe() goes by something that is kept in memory from one delivery to the next. So every schedule was "
+        "run from its start, which takes longer."
     )
 
 

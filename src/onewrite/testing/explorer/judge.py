@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
@@ -13,12 +14,14 @@ from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.recalled_trial import Effects, RecalledTrial
+from onewrite.testing.explorer.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
+from onewrite.testing.model.machine import Position
 
 T = TypeVar("T")
 
-MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages
+MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Reference(NamedTuple):
 
     taken: tuple[TakenStep, ...]
     observed: Any
-    state: Hashable  # of the store
+    position: Position  # of the machine
     stale: bool  # a guarded store answered `Stale`, so this was no processing of every message
     failure: str | None
 
@@ -82,8 +85,9 @@ class Judge:
         self._subject = subject
         self._observe = observe
         self._invariant = invariant
-        self._given = tuple(range(len(subject.messages)))  # the order in which the messages were given
-        self._orders = _orders(subject.start.predecessors)
+        self._given = tuple(part for parts in subject.start.parts for part in parts)  # the order in which they were given
+        self._predecessors = tuple(_predecessors(subject))
+        self._orders = _orders(self._predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
@@ -100,6 +104,7 @@ class Judge:
             yield "No message changes what observe() sees: does it look at the right entity?"
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
+        yield from remarks_on(self._subject, _orders(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
 
@@ -123,7 +128,8 @@ class Judge:
     def requests(self) -> list[int]:
         """How many requests each message takes when nothing disturbs it."""
         taken = self._tried[self._given].taken
-        return [sum(step.step.delivery.message == message for step in taken) for message in self._given]
+        messages = range(len(self._subject.deliverables))
+        return [sum(step.step.delivery.message == message for step in taken) for message in messages]
 
     def _observes_memory(self) -> bool:
         """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
@@ -131,7 +137,7 @@ class Judge:
         if reference.failure is not None:
             return False
         trial = Trial(self._subject)
-        trial.state = reference.state
+        trial.position = reference.position
         trial.go_here()
         return bool(self._look().observed != reference.observed)
 
@@ -156,12 +162,13 @@ class Judge:
             return None
         end = self._end(trial)
         if end.failed:
-            return Finding(f"observe failed with {end.observed}", self.expected, end.observed)
+            return self._finding(f"observe failed with {end.observed}", end.observed)
         if end.observed not in self.expected:
-            if not self._all_tried or trial.progress.settled not in self._tried:
-                raise UndecidedError(trial.progress.settled)
-            return Finding("processing each message once, one at a time, never ends like this", self.expected, end.observed)
-        return None if end.broken is None else Finding(end.broken, self.expected, end.observed)
+            order = trial.progress.settled
+            if not self._all_tried or (order not in self._tried and self._is_possible(order)):
+                raise UndecidedError(order)
+            return self._finding("processing each message once, one at a time, never ends like this", end.observed)
+        return None if end.broken is None else self._finding(end.broken, end.observed)
 
     def judged(self, trial: RecalledTrial, *, may_go_on: bool) -> JudgedSchedule | None:
         """The schedule to which a recalled trial has come, if it ends here. It goes on where nothing is wrong and it may."""
@@ -182,10 +189,10 @@ class Judge:
             if (finding := self.check(trial)) is not None:
                 return finding
         if not trial.progress.is_legal_end:
-            failure = trial.settle(range(len(self._subject.messages)))
+            failure = trial.settle(self._given)
             if failure is None:
                 return self.check(trial)
-            return Finding(f"{self._unsettled(trial)}: {in_words(failure)}", self.expected, self._end(trial).observed)
+            return self._finding(f"{self._unsettled(trial)}: {in_words(failure)}", self._end(trial).observed)
         return None
 
     def prepare(self) -> None:
@@ -203,6 +210,12 @@ class Judge:
         """Remember that this delivery sent something else when the same schedule was run again."""
         requests = (None if taken is None else taken.request for taken in (before, after))
         self.nondeterministic = self.nondeterministic or difference(name_of(self.names, delivery), *requests)
+
+    def _finding(self, reason: str, observed: Any) -> Finding:
+        """A finding is shown with everything that is expected, so all orders are tried first."""
+        if not self._all_tried:
+            raise UndecidedError(self._given)
+        return Finding(reason, self.expected, observed)
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
@@ -229,17 +242,22 @@ class Judge:
                 break
 
     def try_more(self, order: tuple[int, ...]) -> None:
-        """Try this order for what is expected. If it has been tried, try all orders."""
-        if order in self._tried:
+        """Try this order for what is expected. If it has been tried or is not to happen undisturbed, try all orders."""
+        if order in self._tried or not self._is_possible(order):
             for other in islice(self._orders, MOST_ORDERS):
                 self._tried.setdefault(other, self._reference(other))
             self._all_tried = True
             self._some_untried = next(self._orders, None) is not None
         else:
             self._tried[order] = self._reference(order)
-        done = [reference for reference in self._tried.values() if reference.failure is None]
+        # Sorted, because a replay tries the orders in another succession and must expect the same.
+        done = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0)) if reference.failure is None]
         clean = [reference for reference in done if not reference.stale]
         self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
+
+    def _is_possible(self, order: tuple[int, ...]) -> bool:
+        """Does each part come after those that must come before it?"""
+        return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
     def _reference(self, order: tuple[int, ...]) -> Reference:
         trial = Trial(self._subject)
@@ -248,9 +266,9 @@ class Judge:
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
                 words = f"{self._unsettled(trial)}: {in_words(failure)}"
-                return Reference(taken, None, trial.state, stale=False, failure=words)
+                return Reference(taken, None, trial.position, stale=False, failure=words)
             stale = any(isinstance(outcome, Stale) for step in trial.steps for outcome in step.outcomes)
-            return Reference(taken, self._observed_undisturbed(), trial.state, stale, None)
+            return Reference(taken, self._observed_undisturbed(), trial.position, stale, None)
         finally:
             trial.abandon()
 
@@ -271,7 +289,7 @@ class Judge:
             trial.abandon()
 
     def _unsettled(self, trial: Trial) -> str:
-        left = [name for number, name in enumerate(self._subject.names) if number not in trial.progress.settled]
+        left = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
         return f"{', '.join(left)} never settled"
 
     def _end(self, trial: Trial) -> End:
@@ -296,6 +314,12 @@ class Judge:
     def _observed(self) -> Any:
         return copy.deepcopy(self._subject.complete(self._observe(self._subject.stores)))
 
+    def _observed_or_words(self) -> Any:
+        try:
+            return self._observed()
+        except Exception as error:
+            return in_words(error)
+
     def _broken_invariant(self) -> str | None:
         """What to say if the invariant does not hold."""
         if self._invariant is None:
@@ -316,19 +340,29 @@ def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def in_words(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _predecessors(subject: Subject) -> Iterator[tuple[int, ...]]:
+    """For each part, those that come before it in every order.
+
+    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    order: the records of a lane.
+    """
+    parts = subject.start.parts
+    for message, earlier in enumerate(subject.start.predecessors):
+        lanes = subject.deliverables[message].lanes
+        before = [part for other in earlier for part in parts[other]]
+        for place, lane in enumerate(lanes):
+            same_lane = [parts[message][other] for other in range(place) if lane is not None and lanes[other] == lane]
+            yield *before, *same_lane
 
 
 def _orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """The orders of the messages in which each comes after its predecessors."""
+    """The orders of the parts in which each comes after its predecessors."""
 
     def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(order) == len(predecessors):
             yield order
-        for message, earlier in enumerate(predecessors):
-            if message not in order and set(earlier) <= set(order):
-                yield from extend((*order, message))
+        for part, earlier in enumerate(predecessors):
+            if part not in order and set(earlier) <= set(order):
+                yield from extend((*order, part))
 
     return extend(())

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterator
 from onewrite.testing.explorer.checks import first_checks, last_checks
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recalled_trial import RecalledTrial
-from onewrite.testing.explorer.schedule import Step, faults_for
+from onewrite.testing.explorer.schedule import Step
 
 
 class PlaceSearch:
@@ -43,7 +43,7 @@ class PlaceSearch:
             onwards = trial.fork()
             taken = onwards.take(step)
             if not step.fault:
-                faulty = [Step(step.delivery, fault) for fault in faults_for(taken.request)]
+                faulty = [Step(step.delivery, fault) for fault in taken.faults]
                 todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
             judged = self._judged(onwards)
             if judged is None:

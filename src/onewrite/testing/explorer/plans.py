@@ -44,7 +44,7 @@ class _EveryPlace(PlaceSearch):
 class _EverySchedule(Search):
     sampled = False
     shrinks = True
-    remark: str | None = "What the handler does follows from more than the answers that it gets, so every schedule was run."
+    remark: str | None = None
 
 
 class _RandomSchedules:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, cast
 
 from onewrite.testing.explorer.calls import Answer, HandlerCall
-from onewrite.testing.model.canonical import NotCanonicalError, canonical
+from onewrite.testing.explorer.comparable import comparable
+from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.transition import copied, repeated
 from onewrite.testing.taps.traffic import Request
 
@@ -73,9 +74,9 @@ class Recall:
         self._roots: dict[Hashable, History] = {}
         self._count = 0
 
-    def root(self, message: Hashable, number: int) -> History:
-        """Where a delivery begins."""
-        key = message, number if self._by_delivery else 0
+    def root(self, delivery: Delivery, parts: Hashable) -> History:
+        """Where a delivery begins that brings these parts of its message."""
+        key = parts, delivery.number if self._by_delivery else 0
         return self._roots.get(key) or self._new(self._roots, key, None, Answer())
 
     def after(self, history: History, answer: Answer) -> History:
@@ -222,26 +223,3 @@ def _copied(answer: Answer) -> Answer:
         return Answer(again())
     except Exception as error:
         return Answer(error=error)
-
-
-def comparable(answer: Answer) -> Hashable:
-    """Equal for answers that are the same. An answer that has no canonical form equals no other.
-
-    Of the response metadata only the number of retries counts. The rest differs from one request to the next.
-    """
-    value: Any = answer.value
-    if answer.error is not None:
-        value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
-    try:
-        return canonical(_without_metadata(value), ordered=True)
-    except NotCanonicalError:
-        return object()
-
-
-def _without_metadata(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
-    if isinstance(value, dict):
-        kept = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
-        return kept, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
-    return value

@@ -10,6 +10,7 @@ from onewrite.testing.explorer.calls import Answer, HandlerCall
 from onewrite.testing.explorer.recall import Call, History, NotRecallableError, Recall, RecalledCall, UnknownError
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
 from onewrite.testing.explorer.trial import Subject, Trial, TrialStep
+from onewrite.testing.model.machine import Position
 
 _MOST_UNKNOWN = 3  # times that a step comes to what is not known yet: where its delivery begins, and after its answer
 
@@ -18,11 +19,11 @@ class _Effect(NamedTuple):
     """What comes of a step wherever the store and the delivery stand as they did."""
 
     done: TrialStep
-    state: Hashable
+    position: Position
     history: History | None  # None: the delivery has ended
 
 
-Effects: TypeAlias = dict[tuple[Hashable, History, Fault], _Effect]
+Effects: TypeAlias = dict[tuple[Hashable, History, Fault, bool], _Effect]
 
 
 class RecalledTrial(Trial):
@@ -39,7 +40,8 @@ class RecalledTrial(Trial):
         other = object.__new__(RecalledTrial)
         other.__dict__.update(self.__dict__)
         other.steps = self.steps.copy()
-        other._histories = self._histories.copy()  # of this class
+        other._histories = self._histories.copy()
+        other._brought = self._brought.copy()
         return other
 
     def able(self) -> list[Delivery]:
@@ -59,36 +61,39 @@ class RecalledTrial(Trial):
         """Does it make no difference whether others go first? A read of what no write changes is taken at once."""
         history = self._histories.get(delivery)
         request = None if history is None else history.request
-        return request is not None and self._subject.machine.is_lasting(request, self.state)
+        return request is not None and self._subject.machine.is_lasting(request, self.position[0])
 
-    def _done(self, step: Step) -> tuple[TrialStep, Hashable]:
+    def _done(self, step: Step) -> tuple[TrialStep, Position]:
         delivery, fault = step
-        history = self._histories.get(delivery) or self._recall.root(*delivery)
-        effect = self._effects.get((self.state, history, fault))
+        if delivery not in self._histories:
+            self._begin(delivery, self.progress.brings(delivery.message))
+        history = self._histories[delivery]
+        where = self.state, history, fault, self.progress.faults < self._subject.bounds.crashes
+        effect = self._effects.get(where)
         if effect is None:
-            effect = self._effects[self.state, history, fault] = self._effect(step, history)
+            effect = self._effects[where] = self._effect(step, history)
         if effect.history is None:
-            self._histories.pop(delivery, None)
+            del self._histories[delivery]
         else:
             self._histories[delivery] = effect.history
         taken = effect.done.taken
         if taken.step.delivery == delivery:
-            return effect.done, effect.state
+            return effect.done, effect.position
         taken = taken._replace(step=Step(delivery, taken.step.fault))
-        return replace(effect.done, taken=taken), effect.state
+        return replace(effect.done, taken=taken), effect.position
 
     def _effect(self, step: Step, history: History) -> _Effect:
         for _ in range(_MOST_UNKNOWN):
             try:
                 self._calls = {step.delivery: RecalledCall(self._recall, history)}
-                done, state = super()._done(step)
+                done, position = super()._done(step)
             except UnknownError as unknown:
                 self._learn(step.delivery, unknown.history)
             else:
                 if self._subject.machine.why_slow is not None:
                     break
                 call = cast("RecalledCall | None", self._calls.get(step.delivery))
-                return _Effect(done, state, None if call is None else call.history)
+                return _Effect(done, position, None if call is None else call.history)
         raise NotRecallableError
 
     def _learn(self, delivery: Delivery, history: History) -> None:
@@ -96,7 +101,7 @@ class RecalledTrial(Trial):
         made: list[HandlerCall] = []
 
         def make(known: Sequence[Answer]) -> HandlerCall:
-            made.append(self._subject.call(self._subject.begin(), delivery, known))
+            made.append(self._subject.call(self._subject.begin(), delivery, self._brought[delivery], known))
             return made[0]
 
         try:
@@ -107,6 +112,10 @@ class RecalledTrial(Trial):
 
     def _start(self) -> None:
         self._subject.machine.reset()
+
+    def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        self._histories[delivery] = self._recall.root(delivery, parts)
+        self._brought[delivery] = parts
 
     def _release(self, call: Call) -> None:
         """No thread has been taken for it."""

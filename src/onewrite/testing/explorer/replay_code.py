@@ -15,8 +15,9 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, Steps
 
 _VERSION = "1"
-_STEP = re.compile(r"([1-9][0-9]*)([a-z])([BALR]?)", re.ASCII)
-_AFTER_VERSION = re.compile(r"([0-9a-f]{4})\.((?:[1-9][0-9]*[a-z][BALR]?)*)\.([0-9a-f]{4})", re.ASCII)
+_FAULT = f"[{''.join(Fault)}]?"
+_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_FAULT})", re.ASCII)
+_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
 
 
 def encode(steps: Steps, names: Sequence[str]) -> str:

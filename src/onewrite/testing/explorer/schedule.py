@@ -8,12 +8,15 @@ it does after a request belongs to the step of that request. Between two steps e
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count, islice
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.traffic import Request, commute
+from onewrite.testing.taps.partial_batches import is_batch
+from onewrite.testing.taps.traffic import Request, commute, is_transaction
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
@@ -28,10 +31,20 @@ class Fault(StrEnum):
     CRASH_AFTER = "A"  # the request takes effect, and then the process dies
     LOST = "L"  # the request takes effect, but its answer is lost, and the driver raises
     RETRIED = "R"  # the request takes effect, its answer is lost, and the driver sends it again
+    THROTTLED = "T"  # the server refuses the request because it has too many, and the driver raises
+    CONFLICT = "C"  # the server refuses the request because of a transaction on the same entity, and the driver raises
+    UNREACHABLE = "N"  # the driver finds no server to send the request to, and raises
+    UNPROCESSED = "U"  # of a batch, the last write or key is left, and the answer names it
+    STALE = "S"  # a read is answered as it would have been before an earlier write
 
     @property
     def kills(self) -> bool:
         return self in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+
+    @property
+    def keeps_back(self) -> bool:
+        """Does nothing of the request reach the data?"""
+        return self in (Fault.CRASH_BEFORE, Fault.THROTTLED, Fault.CONFLICT, Fault.UNREACHABLE)
 
 
 class Delivery(NamedTuple):
@@ -69,13 +82,13 @@ class Bounds:
         if self.reorder is not True and self.reorder is not False and self.reorder != "within_source":
             raise ConfigurationError(f'reorder={self.reorder!r}: give True, False or "within_source".')
 
-    def predecessors(self, sources: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    def predecessors(self, sources: Sequence[AbstractSet[object]]) -> tuple[tuple[int, ...], ...]:
         """For each message, the messages that must be settled before it is first delivered."""
         if self.reorder is True:
             return tuple(() for _ in sources)
         everywhere = self.reorder is False
         return tuple(
-            tuple(earlier for earlier in range(later) if everywhere or sources[earlier] == source)
+            tuple(earlier for earlier in range(later) if everywhere or sources[earlier] & source)
             for later, source in enumerate(sources)
         )
 
@@ -87,7 +100,8 @@ class TakenStep(NamedTuple):
     request: Request | None  # None: the delivery ended without a request
     key: Hashable  # equal for requests that are the same
     ended: bool
-    settled: bool
+    settled: tuple[int, ...]  # the parts of its message that its delivery has settled
+    faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +110,18 @@ class Progress:
 
     bounds: Bounds
     predecessors: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[int, ...], ...]  # for each message the numbers of its parts, which are settled one by one
     started: tuple[int, ...]  # for each message, how many of its deliveries have started
-    settled: tuple[int, ...] = ()  # the messages that are settled, in the order in which they were
+    settled: tuple[int, ...] = ()  # the parts that are settled, in the order in which they were
     open: tuple[Delivery, ...] = ()  # the deliveries that have started and not ended
     faults: int = 0
 
     @classmethod
-    def at_start(cls, bounds: Bounds, sources: Sequence[object]) -> Self:
-        """`sources` has the source of each message."""
-        return cls(bounds, bounds.predecessors(sources), (0,) * len(sources))
+    def at_start(cls, bounds: Bounds, sources: Sequence[AbstractSet[object]], counts: Sequence[int] | None = None) -> Self:
+        """`sources` has the sources of each message, and `counts` the number of its parts, if they have more than one."""
+        numbers = count()
+        parts = tuple(tuple(islice(numbers, parts)) for parts in counts or [1] * len(sources))
+        return cls(bounds, bounds.predecessors(sources), parts, (0,) * len(sources))
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, sorted by message."""
@@ -130,12 +147,12 @@ class Progress:
         started = self.started
         if delivery not in self.open:
             started = (*started[: delivery.message], delivery.number + 1, *started[delivery.message + 1 :])
-        newly_settled = taken.settled and delivery.message not in self.settled
         return Progress(  # dataclasses.replace would take longer than all the rest of a step
             self.bounds,
             self.predecessors,
+            self.parts,
             started,
-            (*self.settled, delivery.message) if newly_settled else self.settled,
+            (*self.settled, *[part for part in taken.settled if part not in self.settled]),
             tuple(still_open if taken.ended else [*still_open, delivery]),
             self.faults + bool(fault),
         )
@@ -143,27 +160,42 @@ class Progress:
     @property
     def is_legal_end(self) -> bool:
         """Is nothing under way and every message settled? Then a broker may have nothing left to deliver."""
-        return not self.open and len(self.settled) == len(self.started)
+        return not self.open and len(self.settled) == sum(map(len, self.parts))
+
+    def is_settled(self, message: int) -> bool:
+        return set(self.parts[message]) <= set(self.settled)
+
+    def brings(self, message: int) -> tuple[int, ...]:
+        """The parts that come with a delivery that starts now: those that are not settled. A duplicate has all of them."""
+        left = tuple(part for part in self.parts[message] if part not in self.settled)
+        return left or self.parts[message]
 
     def _may_start(self, delivery: Delivery) -> bool:
         if len(self.open) >= self.bounds.concurrency:
             return False
-        return delivery.number > 0 or set(self.predecessors[delivery.message]) <= set(self.settled)
+        return delivery.number > 0 or all(map(self.is_settled, self.predecessors[delivery.message]))
 
 
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
-    """The faults that make a difference to this request.
+    """The faults that make a difference to this request, wherever it is sent.
 
     A process that dies after a read, or after a write that touches no entity, leaves the same behind as one that dies
-    before it. The handler sees a second answer only where the driver sends the request again without telling the server
-    that it is the same request. botocore does that; the retryable writes of pymongo do not.
+    before it. A lost answer to such a request is the same as a server that cannot be reached. The handler sees a second
+    answer only where the driver sends the request again without telling the server that it is the same request. botocore
+    does that; the retryable writes of pymongo do not.
     """
     if request is None:
         return ()
+    partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
     if not request.writes or request.keys == ():
-        return (Fault.CRASH_BEFORE, Fault.LOST)
+        return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *_conflicts(request), *partial)
     every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)
-    return (*every, Fault.RETRIED) if is_dynamodb(request) else every
+    refused = (Fault.THROTTLED, *_conflicts(request), Fault.UNREACHABLE, *partial)
+    return (*every, Fault.RETRIED, *refused) if is_dynamodb(request) else (*every, *refused)
+
+
+def _conflicts(request: Request) -> tuple[Fault, ...]:
+    return (Fault.CONFLICT,) if is_transaction(request) else ()
 
 
 def is_dynamodb(request: Request) -> bool:
@@ -173,16 +205,24 @@ def is_dynamodb(request: Request) -> bool:
 def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     """May these two steps, both of which are possible now, be taken in either order with the same result?
 
-    They may if they are of different deliveries, their requests commute, and neither makes the other impossible: the start
-    of a delivery may use up the concurrency, and a fault may use up the faults. A delivery that ends without a request has
-    decided by what the handler keeps in memory, and any other step may change that, so it is never independent.
+    They may if they are of different deliveries, their requests commute, and neither makes the other impossible or another
+    one: the start of a delivery may use up the concurrency, a fault may use up the faults, and what a delivery has settled
+    of an event no longer comes with the next one. A delivery that ends without a request has decided by what the handler
+    keeps in memory, and any other step may change that, so it is never independent.
     """
     if one.step.delivery == other.step.delivery or one.request is None or other.request is None:
         return False
-    if not (progress.after(one).allows(other.step) and progress.after(other).allows(one.step)):
+    if not (_leaves_possible(progress, one, other.step) and _leaves_possible(progress, other, one.step)):
         return False
-    one_is_not_sent = Fault.CRASH_BEFORE in (one.step.fault, other.step.fault)
-    return one_is_not_sent or commute(one.request, other.request)
+    one_is_kept_back = one.step.fault.keeps_back or other.step.fault.keeps_back
+    return one_is_kept_back or commute(one.request, other.request)
+
+
+def _leaves_possible(progress: Progress, one: TakenStep, other: Step) -> bool:
+    """Is the other step still possible after this one, and does it bring the same?"""
+    after = progress.after(one)
+    message = other.delivery.message
+    return after.allows(other) and (other.delivery in progress.open or after.brings(message) == progress.brings(message))
 
 
 def check_count(name: str, value: object, least: int) -> None:

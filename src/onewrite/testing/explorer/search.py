@@ -27,9 +27,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.recall import comparable
-from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, faults_for, independent
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, independent
 from onewrite.testing.explorer.trial import Trial
 
 
@@ -47,7 +47,7 @@ class _Node:
     def add_faults(self, taken: TakenStep) -> None:
         """Follow the faults that may befall the request of a step, now that it is known what the step sends."""
         if not taken.step.fault:
-            faulty = [Step(taken.step.delivery, fault) for fault in faults_for(taken.request)]
+            faulty = [Step(taken.step.delivery, fault) for fault in taken.faults]
             self.todo += [step for step in reversed(faulty) if self.progress.allows(step)]
 
     def asleep_after(self, taken: TakenStep) -> dict[Step, TakenStep]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule, in_words
-from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep, faults_for
+from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.remarks import in_words
+from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep
 from onewrite.testing.explorer.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
@@ -119,8 +120,8 @@ class _Shortening:
             for delivery in progress.able():
                 tried = self._try((*decided, Step(delivery)))
                 yield tried
-                request = None if tried.last is None else tried.last.request
-                for step in (Step(delivery, fault) for fault in faults_for(request)):
+                faults = () if tried.last is None else tried.last.faults
+                for step in (Step(delivery, fault) for fault in faults):
                     if progress.allows(step):
                         yield self._try((*decided, step))
 

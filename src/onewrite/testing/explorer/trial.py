@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
@@ -12,17 +11,28 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
-from onewrite.testing.explorer.recall import Call, Recall, RecordedCall, comparable
+from onewrite.testing.explorer.comparable import comparable
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, outcomes_of
+from onewrite.testing.explorer.invocation import Handler, Invocation
+from onewrite.testing.explorer.recall import Call, Recall, RecordedCall
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
-from onewrite.testing.model.machine import Machine, World
-from onewrite.testing.taps.failures import answer_lost
+from onewrite.testing.model.machine import Machine, Position, World
+from onewrite.testing.model.transition import State
+from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
+from onewrite.testing.taps.partial_batches import naming, without_last
+from onewrite.testing.taps.staleness import may_be_stale
 from onewrite.testing.taps.tap import is_async
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
-Handler: TypeAlias = Callable[[Any], Any]
 Stores: TypeAlias = Any
 
-_ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
+_FAILURES: Mapping[Fault, Callable[[Any, Request], Exception]] = {
+    Fault.LOST: answer_lost,
+    Fault.THROTTLED: throttled,
+    Fault.CONFLICT: transaction_cancelled,
+    Fault.UNREACHABLE: unreachable,
+}
+ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,7 @@ class TrialStep:
     end: Answer | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what the delivery returned, and what guarded stores returned to it
+    again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
 
 
 class Subject:
@@ -47,15 +58,17 @@ class Subject:
         bounds: Bounds,
         timeout: float,
     ) -> None:
-        self.messages = tuple(messages)
-        self.names = names_of(self.messages)
+        self.deliverables = deliverables_of(messages)
+        self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
-        self.start = Progress.at_start(bounds, _sources(self.messages, bounds))
+        self.start = _start(self.deliverables, bounds)
         self.threads = CallThreads(timeout, time.time())
         self.always_anew = False  # make a new world for every trial
+        self.reads_may_be_stale = False  # such a read has been seen
         self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
-        self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
+        self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
+        self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._world = world
         self._build = build
         self._ident = threading.get_ident()
@@ -67,7 +80,7 @@ class Subject:
         self.threads.close()
         self._loop.close()
 
-    def begin(self) -> Handler:
+    def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
         if self.always_anew:
             self._renew()
@@ -75,19 +88,22 @@ class Subject:
         handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
-        return handler
+        return Invocation(handler)
 
-    def call(self, handler: Handler, delivery: Delivery, known: Sequence[Answer] = ()) -> HandlerCall:
-        """Begin a call of the handler whose first requests get these answers."""
-        message = copy.deepcopy(self.messages[delivery.message])
-        return self.threads.begin(handler, message, name_of(self.names, delivery), known)
+    def call(
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[Answer] = ()
+    ) -> HandlerCall:
+        """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
+        deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
+        message = deliverable.copy_of(tuple(part - first for part in parts))
+        return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), known)
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
         return self._keys.key(request) or object()
 
-    def perform(self, request: Request, key: Hashable) -> Answer:
-        """Send the request to the store."""
+    def perform(self, request: Request, key: Hashable = None) -> Answer:
+        """Send the request to the store. Who has made the key of the request already may give it."""
         at = self.machine.state, key
         try:
             answer = Answer(self.complete(self._send(request, key if isinstance(key, int) else None)))
@@ -95,15 +111,50 @@ class Subject:
             raise
         except Exception as error:
             answer = Answer(error=error)
-        if self.recall is None:
+        if self.recall is None or key is None:
             return answer
         if at not in self._forms:
             self._forms[at] = comparable(answer)
         return answer._replace(form=self._forms[at])
 
-    def lost_answer(self, request: Request) -> Exception:
-        """What the driver raises when the answer to this request is lost."""
-        return answer_lost(self._store_of(request), request)
+    def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Answer:
+        """Send as much of the request to the store as the fault lets through."""
+        if fault is Fault.STALE:
+            return self._stale_answer(request) or self.perform(request, key)
+        if fault is not Fault.UNPROCESSED:
+            return self.perform(request, key)
+        rest, left = without_last(request)
+        answer = Answer() if rest is None else self.perform(rest)
+        return answer if answer.error is not None else Answer(naming(request, answer.value, left))
+
+    def failure(self, fault: Fault, request: Request) -> Exception:
+        """What the driver raises when this fault befalls the request."""
+        return _FAILURES[fault](self._store_of(request), request)
+
+    def faults_for(self, request: Request) -> tuple[Fault, ...]:
+        """The faults that make a difference to this request because of what has happened before it."""
+        found: tuple[Fault, ...] = ()
+        if is_transaction(request):
+            self._in_transactions.update(request.tables)
+        elif is_single_write(request) and self._in_transactions.intersection(request.tables):
+            found = (Fault.CONFLICT,)
+        if may_be_stale(self._store_of(request), request):
+            self.reads_may_be_stale = True
+            found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
+        return found
+
+    def _stale_answer(self, request: Request) -> Answer | None:
+        """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
+        present = self._answer_at(self.machine.state, request)
+        for state in reversed(self.machine.earlier):
+            answer = self._answer_at(state, request)
+            if answer.error is None and comparable(answer) != comparable(present):
+                return answer
+        return None
+
+    def _answer_at(self, state: State, request: Request) -> Answer:
+        with self.machine.at(state):
+            return self.perform(request)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
@@ -141,44 +192,60 @@ class Subject:
 
 
 class Trial:
-    """One run of a schedule. `progress` says how far it has come, `steps` what has happened, and `state` what the store holds."""
+    """One run of a schedule. `progress` says how far it has come, and `steps` what has happened.
+
+    `position` is where the machine stands.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self.progress = subject.start
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, Call] = {}
+        self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
         self._start()
-        self.state: Hashable = subject.machine.state
+        self.position = subject.machine.position
 
     def take(self, step: Step) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
-        done, self.state = self._done(step)
+        done, self.position = self._done(step)
         self.steps.append(done)
         self.progress = self.progress.after(done.taken)
+        if done.taken.ended:
+            del self._brought[step.delivery]
         return done.taken
 
-    def _done(self, step: Step) -> tuple[TrialStep, Hashable]:
-        """What comes of the step, and the state to which it leads."""
+    def _done(self, step: Step) -> tuple[TrialStep, Position]:
+        """What comes of the step, and where it leaves the machine."""
         self.go_here()
-        call = self._calls.get(step.delivery) or self._begin(step.delivery)
+        if step.delivery not in self._calls:
+            self._begin(step.delivery, self.progress.brings(step.delivery.message))
+        call = self._calls[step.delivery]
         request = call.request
-        if step.fault not in faults_for(request):
+        faults = () if request is None else self._faults(request)
+        if step.fault not in faults:
             step = Step(step.delivery)  # the fault would make no difference to this request
         key = None if request is None else call.key or self._subject.key(request)
         answers = () if request is None else self._perform(call, request, key, step.fault)
-        taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
+        settled, again = self._sorted_out(step.delivery, call)
+        taken = TakenStep(step, request, key, call.ended, settled, faults)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
+        end = call.result if call.ended else None
         if call.ended:
             self._release(self._calls.pop(step.delivery))
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        done = TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes)
-        return done, self._subject.machine.state
+        return TrialStep(taken, answers, end, outcomes=outcomes, again=again), self._subject.machine.position
 
     def go_here(self) -> None:
-        """Let the store be in the state to which this trial has come."""
-        self._subject.machine.go_to(self.state)
+        """Let the store be as it is where this trial stands."""
+        self._subject.machine.go_to(self.position)
+
+    @property
+    def state(self) -> Hashable:
+        """What the store holds; and what it held before, where a stale read may still show that."""
+        shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.crashes
+        return self.position if shows else self.position[0]
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
@@ -191,22 +258,24 @@ class Trial:
             yield self.take(Step(min(self.progress.open)))
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
-        """Deliver the unsettled messages in this order, one at a time, until all are settled.
+        """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
 
-        The result is None, or what the handler failed with last if some message is never settled.
+        Parts of one event that follow each other come with one delivery. The result is None, or what the handler failed with
+        last if some part is never settled.
         """
         failure: BaseException = TimeoutError("the handler never says that it is done")
-        for _ in range(_ROUNDS):
-            missing = [message for message in order if message not in self.progress.settled]
+        for _ in range(ROUNDS):
+            missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
-            for message in missing:
-                failure = self.deliver(message).error or failure
+            for message, parts in self._together(missing):
+                failure = self.deliver(message, parts).error or failure
         return failure
 
-    def deliver(self, message: int) -> Answer:
-        """Deliver the message once more, from start to end, whatever the bounds say."""
+    def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
+        """Deliver these parts of the message once more, from start to end, whatever the bounds say."""
         delivery = Delivery(message, self.progress.started[message])
+        self._begin(delivery, parts)
         while True:
             ended = self.take(Step(delivery)).ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
@@ -220,25 +289,55 @@ class Trial:
             self._release(call)
         self._calls.clear()
 
-    def _start(self) -> None:
-        self._handler = self._subject.begin()
+    def _together(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The messages that these parts belong to, each with those of its parts that follow each other."""
+        owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
+        first = 0
+        for place in range(1, len(parts) + 1):
+            before = parts[place - 1]
+            if place == len(parts) or owners[parts[place]] != owners[before] or parts[place] < before:
+                yield owners[before], tuple(parts[first:place])
+                first = place
 
-    def _begin(self, delivery: Delivery) -> Call:
-        made = self._subject.call(self._handler, delivery)
-        recall = self._subject.recall
-        call: Call = made if recall is None else RecordedCall(made, recall, recall.root(*delivery))
-        self._calls[delivery] = call
-        return call
+    def _start(self) -> None:
+        self._invocation = self._subject.begin()
+
+    def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        made, recall = self._subject.call(self._invocation, delivery, parts), self._subject.recall
+        self._calls[delivery] = made if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
+        self._brought[delivery] = parts
 
     def _release(self, call: Call) -> None:
         self._subject.threads.release(call.call if isinstance(call, RecordedCall) else cast("HandlerCall", call))
 
+    def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
+
+    def _sorted_out(self, delivery: Delivery, call: Call) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The parts that the end of this call settles, and the ids of the records that its answer names as failed."""
+        if not call.ended or call.died or call.result.error is not None:
+            return (), ()
+        deliverable, brought = self._subject.deliverables[delivery.message], self._brought[delivery]
+        places = self._places(delivery, brought)
+        failed = deliverable.failed(call.result.value, places)
+        settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
+        return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
+
+    def _faults(self, request: Request) -> tuple[Fault, ...]:
+        """What may befall the request here."""
+        if self.progress.faults == self._subject.bounds.crashes:
+            return ()
+        return *faults_for(request), *self._subject.faults_for(request)
+
     def _perform(self, call: Call, request: Request, key: Hashable, fault: Fault) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
-        if fault is Fault.CRASH_BEFORE:
-            call.die()
+        if fault.keeps_back:
+            if fault.kills:
+                call.die()
+            else:
+                call.resume(Answer(error=self._subject.failure(fault, request)))
             return ()
-        answer = self._subject.perform(request, key)
+        answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             again = _retried(self._subject.perform(request, key))
             call.resume(again)
@@ -246,39 +345,13 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            call.resume(Answer(error=self._subject.lost_answer(request)) if fault is Fault.LOST else answer)
+            call.resume(Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer)
         return (answer,)
-
-
-def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
-    """What a report calls the messages: their ids, or their numbers if they have no ids."""
-    if not messages:
-        raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
-    names = tuple(str(getattr(message, "id", f"#{number}")) for number, message in enumerate(messages, 1))
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(f"Two messages have the id {name!r}: the explorer itself delivers each more than once.")
-    return names
 
 
 def name_of(names: Sequence[str], delivery: Delivery) -> str:
     """What a report calls a delivery."""
     return f"{names[delivery.message]}, delivery {delivery.number + 1}"
-
-
-def settles(call: Call) -> bool:
-    """Does the end of this call settle its message?"""
-    return not call.died and call.result.error is None and is_settled(call.result.value)
-
-
-def is_settled(value: object) -> bool:
-    """Would the broker be told that the message is done? Not if one of the outcomes that were returned is unsettled."""
-    return all(getattr(outcome, "settled", True) is not False for outcome in outcomes_of(value))
-
-
-def outcomes_of(value: object) -> Sequence[object]:
-    """The outcomes that a handler has returned, which may be one or several."""
-    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else [value]
 
 
 def _retried(answer: Answer) -> Answer:
@@ -290,14 +363,11 @@ def _retried(answer: Answer) -> Answer:
     return answer._replace(form=None)
 
 
-def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:
-    """The source of each message. Only `reorder="within_source"` asks for it."""
-    if bounds.reorder != "within_source":
-        return [None] * len(messages)
-    for message in messages:
-        if not hasattr(message, "source"):
-            raise ConfigurationError(f'reorder="within_source" asks each message for its source, and {message!r} has none.')
-    return [message.source for message in messages]
+def _start(deliverables: Sequence[Deliverable], bounds: Bounds) -> Progress:
+    """Only `reorder="within_source"` asks for the sources: other messages may have none."""
+    asked = bounds.reorder == "within_source"
+    sources = [deliverable.sources() if asked else frozenset[Hashable]() for deliverable in deliverables]
+    return Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in deliverables])
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

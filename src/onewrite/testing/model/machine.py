@@ -13,7 +13,8 @@ performed again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -33,6 +34,7 @@ from onewrite.testing.model.transition import (
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
 
+Position: TypeAlias = tuple[State, tuple[State, ...]]
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
 _MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it does not grow with the exploration
@@ -54,6 +56,7 @@ class Machine:
         self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
         self._structure_changes = False  # some request has changed more than contents
+        self._earlier: tuple[State, ...] = ()
         self._writes: list[Request] = []  # since the last reset
         self._keys: dict[Hashable, int] = {}
         self._keys_of_pickles: dict[bytes, int | None] = {}
@@ -61,7 +64,7 @@ class Machine:
             make_calls(self._begin())
 
     @property
-    def state(self) -> Hashable:
+    def state(self) -> State:
         """The present state: the same object whenever the stores hold the same."""
         return self._state
 
@@ -69,13 +72,33 @@ class Machine:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate)
 
-    def go_to(self, state: Hashable) -> None:
-        """Go to a state in which the stores have been since the last `reset`."""
-        self._state = cast("State", state)
+    @property
+    def earlier(self) -> tuple[State, ...]:
+        """The states since the last reset that are no longer present, as far as the stores can be brought back to them."""
+        return self._earlier if self.why_slow is None else ()
+
+    @property
+    def position(self) -> Position:
+        """The present state, and the earlier ones."""
+        return self._state, self._earlier
+
+    def go_to(self, position: Position) -> None:
+        """Go to where the stores have been since the last `reset`."""
+        self._state, self._earlier = position
+
+    @contextmanager
+    def at(self, state: State) -> Generator[None]:
+        """Answer reads as the store does at another state."""
+        present, self._state = self._state, state
+        try:
+            yield
+        finally:
+            self._state = present
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self._state = self._start
+        self._earlier = ()
         self._writes = []
         if self.why_slow is not None:
             self._real = None
@@ -99,11 +122,11 @@ class Machine:
         transition = self._known(key)
         return await amake_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
 
-    def is_lasting(self, request: Request, state: Hashable) -> bool:
+    def is_lasting(self, request: Request, state: State) -> bool:
         """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
         if not reads_structure(request) or self._structure_changes:
             return False
-        contents = cast("State", state).contents
+        contents = state.contents
         return all((found := contents.get((request.store, table))) and found.entities for table in request.tables)
 
     def _known(self, key: int | None) -> Transition | None:
@@ -112,7 +135,7 @@ class Machine:
     def _follow(self, request: Request, transition: Transition) -> Any:
         """Answer the request from memory."""
         self.known += 1
-        self._state = transition.state
+        self._go_on_to(transition.state)
         if request.writes:
             self._writes.append(transition.request)
         answer = transition.answer()
@@ -131,7 +154,8 @@ class Machine:
             answer = yield partial(send, self._stores, request)
         except Exception as error:
             answer = error
-        self._real = self._state = yield from self._state_after(before, kept, answer)
+        self._real = after = yield from self._state_after(before, kept, answer)
+        self._go_on_to(after)
         if request.writes:
             self._writes.append(kept)
         again = repeated(answer)
@@ -140,6 +164,11 @@ class Machine:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _go_on_to(self, state: State) -> None:
+        if state is not self._state:
+            self._earlier = (*self._earlier, self._state)
+            self._state = state
 
     # ------------------------------------------------------------ what the stores hold
 

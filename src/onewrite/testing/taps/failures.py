@@ -11,10 +11,8 @@ from typing import Any, TypeAlias
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.dynamodb import client_of, copy_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
-_SINGLE_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
-_TRANSACTIONS = frozenset({"TransactWriteItems", "TransactGetItems"})
 _RETRYABLE_WRITES = frozenset(
     {
         "insert_one",
@@ -50,6 +48,17 @@ def timed_out(store: Store, _request: Request) -> Exception:
     return ReadTimeoutError(endpoint_url=_url_of(store))
 
 
+def unreachable(store: Store, _request: Request) -> Exception:
+    """No server takes the connection, and the request is not sent."""
+    if kind_of(store) == "collection":
+        from pymongo.errors import ServerSelectionTimeoutError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        return ServerSelectionTimeoutError("connection refused")
+    from botocore.exceptions import EndpointConnectionError  # noqa: PLC0415  # a test on MongoDB may run without boto3
+
+    return EndpointConnectionError(endpoint_url=_url_of(store), error="connection refused")
+
+
 def throttled(store: Store, request: Request) -> Exception:
     """The server refuses requests because it has too many, and the driver has given up."""
     if kind_of(store) == "collection":
@@ -65,17 +74,23 @@ def transaction_cancelled(store: Store, request: Request) -> Exception:
     """Another transaction is changing the entity."""
     if kind_of(store) == "collection":
         return _server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
-    if request.method in _TRANSACTIONS:
+    if is_transaction(request):
         others = len(request.arguments["TransactItems"]) - 1
         conflict = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
         reasons = [conflict, *[{"Code": "None"}] * others]
         codes = ", ".join(reason["Code"] for reason in reasons)
         text = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
         return _client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
-    if request.method in _SINGLE_WRITES:
+    if is_single_write(request):
         return _client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
     raise ConfigurationError(
         f"A transaction never cancels {request.method}: plan cancel_transaction for a single write or for a transaction."
+    )
+
+
+def left_nothing(_store: Store, request: Request) -> Exception:
+    raise ConfigurationError(
+        f"{request.method} is done whole or not at all: plan leave_unprocessed for BatchWriteItem or BatchGetItem."
     )
 
 

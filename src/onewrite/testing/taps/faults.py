@@ -22,12 +22,13 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
+from onewrite.testing.taps.partial_batches import is_batch, naming, without_last
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request
 
 Where: TypeAlias = int | Callable[[Request], bool]
-Sent: TypeAlias = Literal["never", "once", "until answered"]
+Sent: TypeAlias = Literal["never", "once", "until answered", "in part"]
 
 
 class Crash(BaseException):
@@ -112,6 +113,14 @@ class Faults:
         """Another transaction is changing the entity. Nothing is written: a transaction is cancelled, and a single write refused."""
         self._plan(_Plan("cancel_transaction", where, "never", failures.transaction_cancelled, optional))
 
+    def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
+        """The driver finds no server that takes the connection, and raises. The request was not sent."""
+        self._plan(_Plan("refuse_connection", where, "never", failures.unreachable, optional))
+
+    def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
+        """A BatchWriteItem or BatchGetItem leaves its last write or key, and names it in UnprocessedItems or UnprocessedKeys."""
+        self._plan(_Plan("leave_unprocessed", where, "in part", failures.left_nothing, optional))
+
     def assert_all_used(self) -> None:
         """Fail if there is a fault that no request has met. A test that plans such a fault proves nothing."""
         unused = [str(plan) for plan in self._plans if plan.struck < plan.times and not plan.optional]
@@ -149,6 +158,8 @@ class Faults:
             return (yield partial(send, store, request))
         if plan.sent == "until answered" and failures.driver_retries(store, request):
             return (yield partial(send, failures.with_second_try(store), request))
+        if plan.sent == "in part" and is_batch(request):
+            return (yield from _in_part(store, request))
         failure = plan.failure(store, request)
         if plan.sent != "never":
             try:
@@ -157,6 +168,14 @@ class Faults:
                 if not failures.is_answer(error):
                     raise  # the driver did not send it
         raise failure
+
+
+def _in_part(store: Store, request: Request) -> StoreCalls[Any]:
+    rest, left = without_last(request)
+    answer = None
+    if rest is not None:
+        answer = yield partial(send, store, rest)
+    return naming(request, answer, left)
 
 
 def _crash(_store: Store, request: Request) -> BaseException:

@@ -11,6 +11,8 @@ Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity
 _SHOWN_KEYS = 3
 _ABSENT = object()
 _OURS = ("#ow_", ":ow_")  # how the ledger's placeholders begin
+_SINGLE_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
+_TRANSACTIONS = frozenset({"TransactWriteItems", "TransactGetItems"})
 _REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem", "DuplicateKeyError"})
 
 
@@ -55,6 +57,15 @@ def commute(a: Request, b: Request) -> bool:
     if () in (a.keys, b.keys):  # one of them touches no entity
         return True
     return a.keys is not None and b.keys is not None and not set(a.keys) & set(b.keys)
+
+
+def is_transaction(request: Request) -> bool:
+    """Is it a transaction of DynamoDB, which is a single request?"""
+    return request.method in _TRANSACTIONS
+
+
+def is_single_write(request: Request) -> bool:
+    return request.method in _SINGLE_WRITES
 
 
 def describe(request: Request, answer: object) -> str:

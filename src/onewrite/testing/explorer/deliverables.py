@@ -1,0 +1,175 @@
+"""What is delivered: a message, or a Lambda event, whose records are settled one by one.
+
+The parts of a deliverable are what a handler may settle alone: the records of an event, or the one message itself. They are
+named by their places, from 0. What was not settled is delivered again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
+from onewrite.batch.source import Source, field_at
+from onewrite.errors import ConfigurationError
+from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
+from onewrite.identity.record import Record
+
+Places: TypeAlias = tuple[int, ...]
+
+_FAILURES = "batchItemFailures"
+# SQS deletes every message that the answer does not name. Of a stream and of a partition, Lambda keeps one position, so what
+# comes after the first failure is delivered again with it.
+_KEEPS_ONE_POSITION = (KINESIS, DYNAMODB, KAFKA)
+_IDENTITIES = {KINESIS.name: kinesis_position(), DYNAMODB.name: dynamodb_stream_position()}
+
+
+class MalformedAnswer(Exception):
+    """Lambda cannot read the answer, and takes the whole batch for failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneMessage:
+    """A message of any kind. A handler settles it by returning, except if it returns an outcome that is not settled."""
+
+    message: Any
+    name: str
+    lanes: tuple[Hashable | None, ...] = (None,)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def sources(self) -> frozenset[Hashable]:
+        if not hasattr(self.message, "source"):
+            raise ConfigurationError(
+                f'reorder="within_source" asks each message for its source, and {self.message!r} has none.'
+            )
+        return frozenset([self.message.source])
+
+    def copy_of(self, places: Places) -> Any:  # noqa: ARG002  # it has one part
+        return copy.deepcopy(self.message)
+
+    def failed(self, answer: object, brought: Places) -> Places:
+        """Which of the parts that were brought must come again, now that the handler has answered this."""
+        return () if is_settled(answer) else brought
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaEvent:
+    """An event of a source that onewrite knows. A handler settles the records that its answer does not name as failed."""
+
+    event: Mapping[str, Any]
+    source: Source
+    records: tuple[Record, ...]
+    lanes: tuple[Hashable | None, ...]
+    name: str
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(record_id(record) for record in self.records)
+
+    def sources(self) -> frozenset[Hashable]:
+        """What keeps the order of the records. A standard queue keeps none."""
+        places = range(len(self.records))
+        return frozenset(source for place in places if (source := self._source(place)) is not None)
+
+    def copy_of(self, places: Places) -> Any:
+        """The event as it comes again, with the records at these places only."""
+        if isinstance(self.event.get("records"), Mapping):
+            kept: dict[Any, list[Any]] = {}
+            for place in places:
+                kept.setdefault(self.lanes[place], []).append(self.records[place])
+            return copy.deepcopy({**self.event, "records": kept})
+        return copy.deepcopy({**self.event, "Records": [self.records[place] for place in places]})
+
+    def failed(self, answer: object, brought: Places) -> Places:
+        """Which of the records that were brought Lambda delivers again, now that the handler has answered this."""
+        try:
+            named = self._named(answer, brought)
+        except MalformedAnswer:
+            return brought
+        if self.source not in _KEEPS_ONE_POSITION:
+            return named
+        first = {self.lanes[place]: place for place in reversed(named)}
+        return tuple(place for place in brought if place >= first.get(self.lanes[place], place + 1))
+
+    def _named(self, answer: object, brought: Places) -> Places:
+        """The places of the records that the answer names as failed."""
+        failures = cast("Mapping[str, Any]", answer).get(_FAILURES) if isinstance(answer, Mapping) else None
+        if not failures:
+            return ()
+        if not isinstance(failures, list):
+            raise MalformedAnswer
+        identifiers = [field_at(failure, "itemIdentifier") for failure in cast("list[object]", failures)]
+        known = [self._identifier(place) for place in brought]
+        if any(not identifier or identifier not in known for identifier in identifiers):
+            raise MalformedAnswer
+        return tuple(place for place, identifier in zip(brought, known, strict=True) if identifier in identifiers)
+
+    def _identifier(self, place: int) -> Any:
+        """What names this record in an answer."""
+        return self.source.response([self.records[place]])[_FAILURES][0]["itemIdentifier"]
+
+    def _source(self, place: int) -> Hashable | None:
+        record, lane = self.records[place], self.lanes[place]
+        if lane is None:
+            return None
+        identity = _IDENTITIES.get(self.source.name)
+        return (field_at(record, "eventSourceARN"), lane) if identity is None else identity(record).source
+
+
+Deliverable: TypeAlias = OneMessage | LambdaEvent
+
+
+def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
+    """Each message as what can be delivered. A report calls it by its id, or by its number if it has no id."""
+    if not messages:
+        raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
+    found = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
+    ids = [name for one in found for name in dict.fromkeys(one.ids)]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise ConfigurationError(f"Two messages have the id {name!r}: the explorer itself delivers each more than once.")
+    return found
+
+
+def names_of(messages: Sequence[Any]) -> tuple[str, ...]:
+    """What a report calls the messages."""
+    return tuple(deliverable.name for deliverable in deliverables_of(messages))
+
+
+def is_settled(answer: object) -> bool:
+    """Would the broker be told that the message is done?
+
+    Not if one of the outcomes that were returned is unsettled, or if the answer of a Lambda handler names a failure.
+    """
+    if isinstance(answer, Mapping):
+        return not cast("Mapping[str, Any]", answer).get(_FAILURES)
+    return all(getattr(outcome, "settled", True) is not False for outcome in outcomes_of(answer))
+
+
+def outcomes_of(answer: object) -> Sequence[object]:
+    """The outcomes that a handler has returned, which may be one or several."""
+    return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
+
+
+def _deliverable(message: Any, number: str) -> Deliverable:
+    for source in (SQS, KINESIS, DYNAMODB, KAFKA):
+        if isinstance(message, Mapping) and (event := _event(cast("Mapping[str, Any]", message), source)) is not None:
+            return event
+    return OneMessage(message, str(getattr(cast("Any", message), "id", number)))
+
+
+def _event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:
+    """The message as an event of this source, or None if it is none."""
+    try:
+        records, lanes = source.open(message)
+    except ConfigurationError:
+        return None
+    if not any(map(source.identifier, records)):
+        return None
+    others = f" and {len(records) - 1} more" * (len(records) > 1)
+    return LambdaEvent(message, source, tuple(records), tuple(lanes), f"{record_id(records[0])}{others}")

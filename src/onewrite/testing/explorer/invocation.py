@@ -1,0 +1,71 @@
+"""Calls a handler as it is called where it runs: with a message, or as Lambda does, with an event and a context."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any, TypeAlias, cast
+
+from onewrite.testing.context import lambda_context
+from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent
+
+Handler: TypeAlias = Callable[..., Any]
+
+_A_MESSAGE, _A_CONTEXT = object(), object()
+
+
+class Invocation:
+    """Calls one handler. Whether it takes a context is decided by its signature."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
+        self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
+
+    def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
+        """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""
+        is_event = isinstance(deliverable, LambdaEvent)
+        # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
+        with_context = self._takes_context if is_event else self._needs_context
+
+        def call(message: Any) -> Any:
+            returned = self._handler(message, lambda_context()) if with_context else self._handler(message)
+            return _checked(returned) if is_event else returned
+
+        return call
+
+
+def _takes(handler: Handler, *arguments: object) -> bool:
+    try:
+        # What a decorator has made of a function shows the function's signature. An object that is called has its own.
+        signature = inspect.signature(handler, follow_wrapped=inspect.isroutine(handler))
+        signature.bind(*arguments)
+    except (TypeError, ValueError):  # ValueError: some functions written in C have no signature
+        return False
+    return True
+
+
+def _checked(returned: Any) -> Any:
+    """The answer, of which Lambda makes JSON."""
+    if inspect.isawaitable(returned):
+        return _checked_when_it_has_come(returned)
+    try:
+        json.dumps(returned, default=_number)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
+        ) from error
+    return returned
+
+
+async def _checked_when_it_has_come(returned: Awaitable[Any]) -> Any:
+    return _checked(await returned)
+
+
+def _number(value: object) -> float:
+    """Lambda's runtime knows Decimals, and nothing else that JSON does not know."""
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"{type(cast('Any', value)).__name__} is not JSON serializable")

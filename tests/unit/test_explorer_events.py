@@ -1,0 +1,509 @@
+"""Lambda handlers under the explorer: which records an answer settles, and what is delivered again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+
+from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
+from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
+from onewrite.testing.explorer.deliverables import deliverables_of
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.judge import Judge
+from onewrite.testing.explorer.places import PlaceSearch
+from onewrite.testing.explorer.replay_code import encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
+from onewrite.testing.explorer.search import Search
+from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.standins.stores import new_collection
+from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
+
+Build = Callable[[Any], Callable[..., Any]]
+
+
+def customers() -> Any:
+    return new_collection("customers")
+
+
+def credit(collection: Any) -> Any:
+    return (collection.find_one({"_id": "c1"}) or {}).get("credit", 0)
+
+
+def explored(build: Build, messages: list[Any], **options: Any) -> Exploration:
+    return explore(build, **{"messages": messages, "world": customers, "observe": credit, **options})
+
+
+def words(report: Exploration) -> list[str]:
+    assert report.counterexample is not None
+    return [str(step) for step in report.counterexample.steps]
+
+
+C1 = {"_id": "c1"}
+ADD = {name: {"$inc": {"credit": amount}} for name, amount in {"a": 1, "b": 10, "c": 100}.items()}
+
+
+def guarded_by(ledger: Any) -> Callable[[Any], Callable[[Message], Any]]:
+    def build(collection: Any) -> Callable[[Message], Any]:
+        guarded = GuardedCollection(collection, ledger)
+        return lambda message: guarded.update_one(message, C1, ADD[message.id], upsert=True)
+
+    return build
+
+
+def once(collection: Any) -> Callable[[Message], Any]:
+    return guarded_by(SeenIds())(collection)
+
+
+# --- a lost message, through each decorator -----------------------------------------------------------------------------
+
+
+def at_its_place(record: Any) -> Message:
+    message = by_name(record)
+    return Message(message.id, "source", ord(message.id), body=message.body)
+
+
+SOURCES: dict[str, tuple[Any, Callable[[str], Any]]] = {
+    "sqs": (sqs_handler, sqs_event),
+    "kinesis": (kinesis_handler, lambda name: kinesis_event(name, sequence=ord(name))),
+    "dynamodb stream": (
+        dynamodb_stream_handler,
+        lambda name: dynamodb_stream_event((None, {"name": name}), key="name", sequence=ord(name)),
+    ),
+    "kafka": (kafka_handler, lambda name: kafka_event(name, offset=ord(name))),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_message_that_a_high_water_mark_loses_is_found_behind_a_decorator(source: str) -> None:
+    decorator, event = SOURCES[source]
+    guard = guarded_by(HighWaterMark())
+    report = explored(lambda collection: decorator(at_its_place)(guard(collection)), [event("a"), event("b")])
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == ((11,), 10)
+    assert len(words(report)) <= 2
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_message_that_is_lost_is_found_behind_the_decorator_of_a_coroutine_function(source: str) -> None:
+    decorator, event = SOURCES[source]
+
+    def build(collection: Any) -> Any:
+        guarded = AsyncGuardedCollection(collection, HighWaterMark())
+
+        async def each(message: Message) -> Any:
+            return await guarded.update_one(message, C1, ADD[message.id], upsert=True)
+
+        return decorator(at_its_place, max_workers=4)(each)
+
+    async def awaited_credit(collection: Any) -> Any:
+        return (await collection.find_one(C1) or {}).get("credit", 0)
+
+    options = {"world": lambda: new_collection("customers", asynchronous=True), "observe": awaited_credit}
+    report = explored(build, [event("a"), event("b")], **options)
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == ((11,), 10)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_it_is_none_where_the_source_keeps_the_order(source: str) -> None:
+    decorator, event = SOURCES[source]
+    guard = guarded_by(HighWaterMark())
+    report = explored(lambda collection: decorator(at_its_place)(guard(collection)), [event("a"), event("b")], reorder=False)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+# --- what an answer settles ---------------------------------------------------------------------------------------------
+
+
+def named(*identifiers: Any) -> dict[str, Any]:
+    return {"batchItemFailures": [{"itemIdentifier": identifier} for identifier in identifiers]}
+
+
+def at(offset: Any, partition: str = "orders-0") -> dict[str, Any]:
+    return {"partition": partition, "offset": offset}
+
+
+@pytest.mark.parametrize(
+    ("event", "answer", "failed"),
+    [
+        (sqs("abc"), None, ""),
+        (sqs("abc"), {}, ""),
+        (sqs("abc"), "done", ""),
+        (sqs("abc"), {"statusCode": 200}, ""),
+        (sqs("abc"), {"batchItemFailures": []}, ""),
+        (sqs("abc"), {"batchItemFailures": None}, ""),
+        (sqs("abc"), named("id-b"), "1"),
+        (sqs("abc"), named("id-c", "id-a"), "02"),
+        (fifo("a1", "a2", "b1"), named("id-a1"), "0"),
+        (sqs("abc"), named("id-x"), "012"),
+        (sqs("abc"), named("id-a", ""), "012"),
+        (sqs("abc"), named(None), "012"),
+        (sqs("abc"), named(["id-a"]), "012"),
+        (sqs("abc"), {"batchItemFailures": [{"messageId": "id-a"}]}, "012"),
+        (sqs("abc"), {"batchItemFailures": ["id-a"]}, "012"),
+        (sqs("abc"), {"batchItemFailures": "id-a"}, "012"),
+        (kinesis("abc"), named("2"), "12"),
+        (kinesis("abc"), named("3", "2"), "12"),
+        (dynamodb("abc"), named("3"), "2"),
+        (dynamodb("abc"), named("e3"), "012"),
+        (kafka(p0="abc", p1="xy"), named(at(1)), "12"),
+        (kafka(p0="abc", p1="xy"), named(at(0, "orders-1"), at(2)), "234"),
+        (kafka(p0="abc", p1="xy"), named("orders-0@1"), "01234"),
+        (kafka(p0="abc", p1="xy"), named(at("1")), "01234"),
+    ],
+    ids=repr,
+)
+def test_lambda_delivers_again_what_the_answer_leaves_unsettled(event: Any, answer: Any, failed: str) -> None:
+    (deliverable,) = deliverables_of([event])
+    every = tuple(range(len(deliverable.lanes)))
+    assert "".join(map(str, deliverable.failed(answer, every))) == failed
+
+
+def test_a_record_that_was_not_brought_is_unknown() -> None:
+    (deliverable,) = deliverables_of([sqs("abc")])
+    assert deliverable.failed(named("id-a"), (1, 2)) == (1, 2)
+    assert deliverable.failed(named("id-b"), (1, 2)) == (1,)
+
+
+def test_a_record_without_an_id_can_only_fail_with_the_whole_batch() -> None:
+    (deliverable,) = deliverables_of([{"Records": [sqs_record("a"), "broken"]}])
+    assert deliverable.failed(named("id-a"), (0, 1)) == (0,)
+    assert deliverable.failed(named(""), (0, 1)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [sqs("abc"), kinesis("abc"), dynamodb("abc"), kafka(p0="ab", p1="c")],
+    ids=["sqs", "kinesis", "dynamodb", "kafka"],
+)
+def test_an_event_comes_again_as_it_was_but_for_what_is_settled(event: Any) -> None:
+    (deliverable,) = deliverables_of([event])
+    again = deliverable.copy_of((1, 2))
+    assert [by_name(record).id for record in records(again)] == ["b", "c"]
+    assert deliverable.copy_of((0, 1, 2)) == event
+    records(again)[0].clear()
+    assert [by_name(record).id for record in records(event)] == ["a", "b", "c"]
+
+
+def records(event: Any) -> list[Any]:
+    return event["Records"] if "Records" in event else [one for found in event["records"].values() for one in found]
+
+
+FIRST_ANSWER_LOST = encode((Step(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
+
+
+# --- events under the explorer ------------------------------------------------------------------------------------------
+
+
+def test_only_the_records_that_failed_are_delivered_again() -> None:
+    seen: list[list[str]] = []
+
+    def build(collection: Any) -> Any:
+        seen.append(["built"])
+        handler = sqs_handler(by_name)(once(collection))
+
+        def handle(event: Any, context: Any) -> Any:
+            seen.append([record["body"] for record in event["Records"]])
+            return handler(event, context)
+
+        return handle
+
+    report = explored(build, [sqs("ab")], deliveries=3)
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert {tuple(bodies) for bodies in seen} == {("built",), ("a", "b"), ("a",), ("b",)}
+    explore.random(build, [sqs("ab")], customers, credit, schedules=200).assert_effectively_once()
+    after_failure = [other for one, other in pairwise(seen) if one == ["a"]]
+    assert ["a", "b"] in after_failure  # a duplicate, once everything is settled, has all the records
+
+
+def naming_failures(each: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """A Lambda handler as people write it."""
+
+    def handle(event: Any, context: Any) -> Any:
+        assert context.get_remaining_time_in_millis() > 0
+        failures = []
+        for record in event["Records"]:
+            try:
+                each(record)
+            except Exception:
+                failures.append({"itemIdentifier": record["messageId"]})
+        return {"batchItemFailures": failures}
+
+    return handle
+
+
+def add(collection: Any) -> Callable[[Any], Any]:
+    return lambda record: collection.update_one(C1, ADD[record["body"]], upsert=True)
+
+
+def test_a_plain_lambda_handler_is_explored_with_its_events_and_a_context() -> None:
+    explored(
+        lambda collection: naming_failures(lambda record: once(collection)(by_name(record))), [sqs("ab")]
+    ).assert_effectively_once()
+    report = explored(lambda collection: naming_failures(add(collection)), [sqs("ab")], replay=FIRST_ANSWER_LOST)
+    assert words(report) == [
+        "id-a and 1 more, delivery 1: update_one customers c1: applied, but the answer is lost",
+        "id-a and 1 more, delivery 1: update_one customers c1: applied, fails id-a",
+    ]
+
+
+def test_a_failure_that_is_named_by_the_wrong_id_comes_with_the_whole_batch_again() -> None:
+    def build(collection: Any) -> Any:
+        def handle(event: Any, _: Any) -> Any:
+            failures = []
+            for record in event["Records"]:
+                try:
+                    add(collection)(record) if record["body"] == "a" else once(collection)(by_name(record))
+                except Exception:
+                    failures.append({"itemIdentifier": record["receiptHandle"]})
+            return {"batchItemFailures": failures}
+
+        return handle
+
+    report = explored(build, [sqs("ab")], replay=FIRST_ANSWER_LOST)
+    assert "fails id-a, id-b" in str(report)
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 12
+
+
+def with_powertools(each: Callable[[Any], Any], kind: EventType = EventType.SQS) -> Callable[[Any, Any], Any]:
+    processor = BatchProcessor(event_type=kind)
+
+    def handle(event: Any, context: Any) -> Any:
+        return process_partial_response(
+            event=event, record_handler=lambda record: each(record.raw_event), processor=processor, context=context
+        )
+
+    return handle
+
+
+def test_powertools_batches_are_read_as_lambda_reads_them() -> None:
+    right = explored(lambda collection: with_powertools(lambda record: once(collection)(by_name(record))), [sqs("ab")])
+    right.assert_effectively_once()
+    assert right.exhausted
+    wrong = explored(lambda collection: with_powertools(add(collection)), [sqs("ab")], replay=FIRST_ANSWER_LOST)
+    assert "id-a and 1 more, delivery 2: update_one customers c1: applied" in str(wrong)
+    assert wrong.counterexample is not None
+    assert wrong.counterexample.observed == 12
+
+
+def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right() -> None:
+    """What failed comes after the others, so the last write is another one. Each of both was made once."""
+
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def each(message: Message) -> Any:
+            return guarded.update_one(message, C1, {"$set": {"credit": message.id}}, upsert=True)
+
+        return sqs_handler(by_name)(each)
+
+    report = explored(build, [sqs("ab")])
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_a_stream_handler_that_goes_on_after_a_failure_loses_what_a_high_water_mark_then_refuses() -> None:
+    guard = guarded_by(HighWaterMark())
+
+    def build(collection: Any) -> Any:
+        each = guard(collection)
+
+        def handle(event: Any, _: Any) -> Any:
+            failures = []
+            for record in event["Records"]:
+                try:
+                    each(at_its_place(record))
+                except Exception:
+                    failures.append({"itemIdentifier": record["kinesis"]["sequenceNumber"]})
+            return {"batchItemFailures": failures}
+
+        return handle
+
+    report = explored(build, [kinesis("ab")])
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 10
+    ours = explored(lambda collection: kinesis_handler(at_its_place)(guard(collection)), [kinesis("ab")])
+    ours.assert_effectively_once()
+
+
+def test_records_of_one_group_must_not() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+        return naming_failures(
+            lambda record: guarded.update_one(by_name(record), C1, {"$set": {"credit": record["body"]}}, upsert=True)
+        )
+
+    report = explored(build, [fifo("a1", "a2")])
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == (("a2",), "a1")
+
+
+def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context() -> None:
+    contexts: list[Any] = []
+
+    def build(collection: Any) -> Any:
+        def handle(event: Any, context: Any) -> Any:
+            contexts.append(context.aws_request_id)
+            return once(collection)(Message(event["id"]))
+
+        return handle
+
+    explored(build, [{"id": "a", "source": "shop", "detail": {}}]).assert_effectively_once()
+    assert contexts
+
+
+def test_a_second_parameter_with_a_default_is_a_context_for_an_event_only() -> None:
+    given: list[Any] = []
+
+    def build(collection: Any) -> Any:
+        def handle(message: Any, second: Any = None) -> Any:
+            given.append((type(message).__name__, type(second).__name__))
+            return None if isinstance(message, dict) else once(collection)(message)
+
+        return handle
+
+    explored(build, [Message("a"), sqs("b")], deliveries=1, crashes=0)
+    assert set(given) == {("Message", "NoneType"), ("dict", "LambdaContext")}
+
+
+def test_a_handler_without_a_signature_is_called_with_the_message_alone() -> None:
+    given: list[Any] = []
+    explored(lambda _: given.append, [sqs("a")], deliveries=1, crashes=0)
+    assert records(given[0])[0]["body"] == "a"
+
+
+def test_an_answer_of_which_lambda_makes_no_json_fails_the_batch() -> None:
+    async def later(collection: Any, event: Any) -> Any:
+        return once(collection)(by_name(event["Records"][0]))
+
+    builds: list[Build] = [
+        lambda collection: lambda event, _: once(collection)(by_name(event["Records"][0])),
+        lambda collection: lambda event, _: later(collection, event),
+    ]
+    for build in builds:
+        with pytest.raises(
+            ConfigurationError, match=r"id-a never settled: TypeError: Lambda makes JSON of what .*: Duplicate"
+        ):
+            explored(build, [sqs("a")])
+
+
+def test_an_answer_may_hold_decimals() -> None:
+    def build(collection: Any) -> Any:
+        def handle(event: Any, _: Any) -> Any:
+            once(collection)(by_name(event["Records"][0]))
+            return {"total": Decimal("1.5")}
+
+        return handle
+
+    explored(build, [sqs("a")]).assert_effectively_once()
+
+
+def test_failures_in_the_answer_to_a_message_that_is_no_event_leave_it_unsettled() -> None:
+    def build(collection: Any) -> Any:
+        def handle(message: Message) -> Any:
+            collection.update_one(C1, {"$inc": {"tries": 1}}, upsert=True)
+            first = collection.find_one(C1)["tries"] == 1
+            return {"batchItemFailures": [message.id] if first else []}
+
+        return handle
+
+    report = explored(build, [Message("a")], observe=lambda c: c.find_one(C1)["tries"], deliveries=1, crashes=0)
+    report.assert_effectively_once()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "in_order"),
+    [
+        (sqs("a"), sqs("b"), False),
+        (fifo("a1"), fifo("a2"), True),
+        (fifo("a1", "b1"), fifo("c1", "b2"), True),
+        (fifo("a1"), fifo("b1"), False),
+        (kinesis_event("a", shard=1), kinesis_event("b", shard=1, sequence=2), True),
+        (kinesis_event("a", shard=1), kinesis_event("b", shard=2, sequence=2), False),
+        (kafka(p0="a"), {**kafka(p0="ab"), "records": {"orders-0": kafka(p0="ab")["records"]["orders-0"][1:]}}, True),
+        (kafka(p0="a"), kafka(p1="b"), False),
+    ],
+)
+def test_within_source_keeps_the_order_that_the_source_of_the_records_keeps(one: Any, other: Any, *, in_order: bool) -> None:
+    sources = [deliverable.sources() for deliverable in deliverables_of([one, other])]
+    assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,) if in_order else ())
+
+
+def test_the_changes_of_one_item_are_in_order() -> None:
+    changes = [(None, {"id": "a"}), ({"id": "a"}, None), (None, {"id": "b"})]
+    events = [dynamodb_stream_event(change, key="id", sequence=n) for n, change in enumerate(changes)]
+    sources = [deliverable.sources() for deliverable in deliverables_of(events)]
+    assert Bounds(reorder="within_source").predecessors(sources) == ((), (0,), ())
+
+
+def test_within_source_explores_events_in_their_order() -> None:
+    guard = guarded_by(HighWaterMark())
+    events = [kinesis_event("a"), kinesis_event("b", sequence=2)]
+    report = explored(lambda collection: kinesis_handler(at_its_place)(guard(collection)), events, reorder="within_source")
+    report.assert_effectively_once()
+
+
+def test_two_events_with_one_record_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Two messages have the id 'id-b'"):
+        deliverables_of([sqs("ab"), sqs("bc")])
+
+
+def test_a_message_that_came_twice_in_one_event_has_one_name() -> None:
+    (deliverable,) = deliverables_of([sqs("aa")])
+    assert deliverable.name == "id-a and 1 more"
+    assert deliverable.failed(named("id-a"), (0, 1)) == (0, 1)
+
+
+# --- nothing is left out -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "identifier"), [(sqs, "messageId"), (kinesis, "sequenceNumber")], ids=["sqs", "kinesis"])
+@pytest.mark.parametrize("bounds", [Bounds(deliveries=3, concurrency=1), Bounds(deliveries=2)], ids=["one", "two at once"])
+def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
+    make: Any, identifier: str, bounds: Bounds
+) -> None:
+    def build(collection: Any) -> Any:
+        def each(record: Any) -> None:
+            collection.update_one({"_id": by_name(record).id}, {"$inc": {"credit": 1}}, upsert=True)
+
+        def handle(event: Any) -> Any:
+            failures = []
+            for record in event["Records"]:
+                try:
+                    each(record)
+                except Exception:
+                    failures.append({"itemIdentifier": {**record, **record.get("kinesis", {})}[identifier]})
+            return {"batchItemFailures": failures}
+
+        return handle
+
+    def ends_of(search: Callable[[Judge], Iterable[object]]) -> set[str]:
+        ends: set[str] = set()
+
+        def observe(collection: Any) -> None:
+            ends.add(repr(list(collection.find({}).sort("_id", 1))))
+
+        with closing(Subject(build, [make("ab")], customers, bounds, 30)) as subject:
+            judge = Judge(subject, observe)
+            judge.prepare()
+            list(search(judge))
+        return ends
+
+    def recalled(judge: Judge) -> Iterable[object]:
+        judge.recall()
+        return PlaceSearch(judge)
+
+    every = ends_of(lambda judge: Search(judge, prune=False))
+    assert ends_of(Search) == ends_of(recalled) == every
+    assert len(every) > 3

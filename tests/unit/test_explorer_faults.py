@@ -1,0 +1,474 @@
+"""Faults that leave a request undone, wholly or in part, and reads that are answered too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError
+from pymongo import ReadPreference
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+from pymongo.read_concern import ReadConcern
+
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.taps.staleness import may_be_stale
+from onewrite.testing.taps.traffic import Request
+
+Handler = Callable[[Message], Any]
+Build = Callable[[Any], Handler]
+
+M1 = Message("m1", body=10)
+C1 = {"id": "c1"}
+BY_MESSAGE: dict[str, Any] = {
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "by_message",
+            "KeySchema": [{"AttributeName": "message", "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ]
+}
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    with moto_tables() as make:
+        yield make
+
+
+@pytest.fixture
+def customers(make: Any) -> Callable[[], Any]:
+    return lambda: make("customers", key="id")
+
+
+def balance(table: Any) -> Any:
+    return int(table.get_item(Key=C1, ConsistentRead=True).get("Item", {}).get("balance", 0))
+
+
+def count(table: Any) -> int:
+    return int(table.scan(ConsistentRead=True)["Count"])
+
+
+def explored(
+    build: Build, world: Any, observe: Any = balance, messages: tuple[Message, ...] = (M1,), **options: Any
+) -> Exploration:
+    return explore(build, messages=messages, world=world, observe=observe, **options)
+
+
+def words(report: Exploration) -> list[str]:
+    assert report.counterexample is not None
+    return [step.words for step in report.counterexample.steps]
+
+
+def deposit(table: Any) -> Handler:
+    guarded = GuardedTable(table, SeenIds())
+    return lambda message: guarded.update_item(
+        message, Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues={":n": message.body}
+    )
+
+
+def swallowing(*errors: type[Exception]) -> Build:
+    """Takes whatever goes wrong for a duplicate, and says that the message is done."""
+
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> None:
+            with suppress(*errors):
+                inner(message)
+
+        return handle
+
+    return build
+
+
+# --- refused, or not sent -----------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_server_that_is_swallowed_is_found(customers: Any) -> None:
+    assert words(explored(swallowing(ClientError), customers)) == ["UpdateItem customers c1: throttled"]
+
+
+def test_an_error_of_the_driver_that_is_swallowed_is_found(customers: Any) -> None:
+    report = explored(swallowing(BotoCoreError), customers)
+    assert words(report) == ["UpdateItem customers c1: not sent, because no server is reached"]
+
+
+def test_a_handler_that_lets_errors_out_or_tries_again_is_right(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> Any:
+            try:
+                return inner(message)
+            except (ClientError, EndpointConnectionError):
+                return inner(message)
+
+        return handle
+
+    for right in (deposit, build):
+        report = explored(right, customers, messages=(M1, Message("m2", body=5)))
+        report.assert_effectively_once()
+        assert report.exhausted
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(OperationFailure, "throttled"), (ServerSelectionTimeoutError, "not sent, because no server is reached")],
+)
+def test_the_errors_of_mongodb_that_are_swallowed_are_found(error: type[Exception], told: str) -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with suppress(error):
+                collection.update_one({"_id": "c1", "m1": None}, {"$inc": {"n": 1}, "$set": {"m1": 1}}, upsert=True)
+
+        return handle
+
+    report = explored(build, lambda: new_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1)
+    assert words(report) == [f"update_one customers c1: {told}"]
+
+
+def transfer(table: Any) -> Handler:
+    client, name = table.meta.client, table.name
+
+    def handle(message: Message) -> None:
+        mark = {"TableName": name, "Item": {"id": message.id}, "ConditionExpression": "attribute_not_exists(id)"}
+        add = {
+            "TableName": name,
+            "Key": C1,
+            "UpdateExpression": "ADD balance :n",
+            "ExpressionAttributeValues": {":n": message.body},
+        }
+        client.transact_write_items(TransactItems=[{"Put": mark}, {"Update": add}])
+
+    return handle
+
+
+def catching(inner_of: Build, passes: Callable[[ClientError], bool]) -> Build:
+    def build(table: Any) -> Handler:
+        inner = inner_of(table)
+
+        def handle(message: Message) -> None:
+            try:
+                inner(message)
+            except ClientError as error:
+                if not passes(error):
+                    raise
+
+        return handle
+
+    return build
+
+
+def test_a_cancelled_transaction_that_is_taken_for_a_duplicate_is_found(customers: Any) -> None:
+    def is_cancelled(error: ClientError) -> bool:
+        return error.response["Error"]["Code"] == "TransactionCanceledException"
+
+    def is_duplicate(error: ClientError) -> bool:
+        reasons: Any = error.response.get("CancellationReasons", [{}])
+        return bool(reasons[0].get("Code") == "ConditionalCheckFailed")
+
+    found = words(explored(catching(transfer, is_cancelled), customers))
+    assert found == ["TransactWriteItems customers m1 c1: refused because of a transaction on the same entity"]
+    explored(catching(transfer, is_duplicate), customers).assert_effectively_once()
+
+
+def test_a_single_write_conflicts_where_there_are_transactions_on_its_table(customers: Any) -> None:
+    """Without a transaction there is nothing that it could be in conflict with."""
+
+    def is_conflict(error: ClientError) -> bool:
+        return error.response["Error"]["Code"] == "TransactionConflictException"
+
+    def marked(table: Any) -> Handler:
+        return lambda message: table.put_item(Item={**C1, "id": message.id, "balance": message.body})
+
+    def beside_transactions(table: Any) -> Handler:
+        single, transaction = catching(marked, is_conflict)(table), transfer(table)
+        already = catching(lambda _: transaction, lambda error: "ConditionalCheckFailed" in str(error))(table)
+        return lambda message: single(message) if message.id == "m1" else already(message)
+
+    explored(catching(marked, is_conflict), customers, count).assert_effectively_once()
+    report = explored(beside_transactions, customers, count, messages=(M1, Message("m2", body=5)))
+    assert words(report) == ["PutItem customers m1: refused because of a transaction on the same entity"]
+
+
+# --- batches that are carried out in part ---------------------------------------------------------------------------------
+
+
+def puts(*names: str) -> dict[str, Any]:
+    return {"customers": [{"PutRequest": {"Item": {"id": name}}} for name in names]}
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("a",)], ids=["several", "one"])
+def test_unprocessed_items_that_nobody_looks_at_are_found(customers: Any, names: tuple[str, ...]) -> None:
+    def build(table: Any) -> Handler:
+        return lambda _: table.meta.client.batch_write_item(RequestItems=puts(*names))
+
+    report = explored(build, customers, count)
+    assert report.counterexample is not None
+    assert report.counterexample.observed == len(names) - 1
+    assert words(report)[0].endswith(": applied, but the last part is left, which the answer says")
+
+
+def test_unprocessed_items_that_are_sent_again_are_right(customers: Any) -> None:
+    def with_a_loop(table: Any) -> Handler:
+        def handle(_: Message) -> None:
+            left = puts("a", "b")
+            while left:
+                left = table.meta.client.batch_write_item(RequestItems=left)["UnprocessedItems"]
+
+        return handle
+
+    def with_the_writer_of_boto3(table: Any) -> Handler:
+        def handle(_: Message) -> None:
+            with table.batch_writer() as batch:
+                batch.put_item(Item={"id": "a"})
+                batch.put_item(Item={"id": "b"})
+
+        return handle
+
+    for build in (with_a_loop, with_the_writer_of_boto3):
+        report = explored(build, customers, count)
+        report.assert_effectively_once()
+        assert report.exhausted
+
+
+def test_unprocessed_keys_that_nobody_looks_at_are_found(make: Any) -> None:
+    def world() -> Any:
+        tables = {name: make(name, key="id") for name in ("customers", "limits")}
+        for name, table in tables.items():
+            table.put_item(Item={"id": "c1", "limit": 1, "name": name})
+        return tables
+
+    def build(tables: Any) -> Handler:
+        def handle(_: Message) -> None:
+            wanted = {name: {"Keys": [C1], "ConsistentRead": True} for name in tables}
+            found = tables["customers"].meta.client.batch_get_item(RequestItems=wanted)["Responses"]
+            limits = [item["limit"] for items in found.values() for item in items]
+            tables["customers"].put_item(Item={**C1, "balance": sum(limits)})
+
+        return handle
+
+    report = explored(build, world, lambda tables: balance(tables["customers"]))
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == ((2,), 1)
+
+
+# --- stale reads ----------------------------------------------------------------------------------------------------------
+
+
+def reading(**options: Any) -> Build:
+    """Looks for the mark before it writes both."""
+
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            item = table.get_item(Key=C1, **options).get("Item", {"balance": 0, "seen": []})
+            if message.id not in item["seen"]:
+                seen = [*item["seen"], message.id]
+                table.put_item(Item={**C1, "balance": item["balance"] + message.body, "seen": seen})
+
+        return handle
+
+    return build
+
+
+TWO = (M1, Message("m2", body=5))
+
+
+def test_a_read_that_may_be_stale_is_found_though_deliveries_come_one_at_a_time(customers: Any) -> None:
+    report = explored(reading(), customers, messages=TWO, concurrency=1)
+    assert "GetItem customers c1: read, nothing there, stale: an earlier write is missing" in words(report)
+    assert len(words(report)) <= 4
+    explored(reading(ConsistentRead=True), customers, messages=TWO, concurrency=1).assert_effectively_once()
+
+
+def test_an_index_is_always_behind(make: Any) -> None:
+    def world() -> Any:
+        return make("customers", key="id", types={"message": "S"}, **BY_MESSAGE)
+
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            asked = {"KeyConditionExpression": "message = :m", "ExpressionAttributeValues": {":m": message.id}}
+            if not table.query(IndexName="by_message", **asked)["Items"]:
+                table.put_item(Item={"id": f"deposit of {message.id} number {count(table)}", "message": message.id})
+
+        return handle
+
+    report = explored(build, world, count, messages=TWO, concurrency=1)
+    assert len(words(report)) <= 6
+    assert any("Query customers: read" in step and "stale" in step for step in words(report))
+
+
+def test_a_stale_read_before_a_conditional_write_is_right(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            item = table.get_item(Key=C1).get("Item", {"balance": 0, "seen": [], "version": 0})
+            if message.id in item["seen"]:
+                return
+            table.put_item(
+                Item={
+                    **C1,
+                    "balance": item["balance"] + message.body,
+                    "seen": [*item["seen"], message.id],
+                    "version": item["version"] + 1,
+                },
+                ConditionExpression="attribute_not_exists(id) OR version = :v",
+                ExpressionAttributeValues={":v": item["version"]},
+            )
+
+        return handle
+
+    report = explored(build, customers, messages=TWO)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_a_read_is_not_stale_where_no_earlier_write_makes_a_difference(customers: Any) -> None:
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> Any:
+            table.get_item(Key={"id": "nobody"})
+            return inner(message)
+
+        return handle
+
+    assert explored(build, customers).schedules == explored(with_consistent_read, customers).schedules
+
+
+def with_consistent_read(table: Any) -> Handler:
+    inner = deposit(table)
+
+    def handle(message: Message) -> Any:
+        table.get_item(Key={"id": "nobody"}, ConsistentRead=True)
+        return inner(message)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "stale"),
+    [
+        ("GetItem", {}, True),
+        ("GetItem", {"ConsistentRead": True}, False),
+        ("GetItem", {"ConsistentRead": False}, True),
+        ("Query", {"IndexName": "by_message"}, True),
+        ("Scan", {"ConsistentRead": True}, False),
+        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}}}, True),
+        ("BatchGetItem", {"RequestItems": {"a": {"Keys": [], "ConsistentRead": True}}}, False),
+        ("BatchGetItem", {"RequestItems": {"a": {"Keys": []}, "b": {"Keys": [], "ConsistentRead": True}}}, False),
+        ("TransactGetItems", {}, False),
+        ("ExecuteStatement", {}, True),
+        ("DescribeTable", {}, False),
+    ],
+)
+def test_dynamodb_reads_what_was_written_only_where_it_is_told_to(
+    customers: Any, method: str, arguments: dict[str, Any], *, stale: bool
+) -> None:
+    assert may_be_stale(customers(), Request("customers", method, arguments, None, writes=False)) is stale
+
+
+def test_a_write_is_never_stale(customers: Any) -> None:
+    assert not may_be_stale(customers(), Request("customers", "ExecuteStatement", {}, None, writes=True))
+
+
+SECONDARY = ReadPreference.SECONDARY_PREFERRED
+
+
+@pytest.mark.parametrize(
+    ("collection", "request_", "stale"),
+    [
+        ({}, {}, False),
+        ({"read_preference": ReadPreference.PRIMARY_PREFERRED}, {}, False),
+        ({"read_concern": ReadConcern("majority")}, {}, False),
+        ({"read_preference": SECONDARY}, {}, True),
+        ({"read_preference": SECONDARY, "read_concern": ReadConcern("majority")}, {}, True),
+        ({"read_preference": ReadPreference.NEAREST}, {}, True),
+        ({}, {"options": {"read_preference": ReadPreference.SECONDARY}}, True),
+        ({"read_preference": SECONDARY}, {"options": {"read_preference": ReadPreference.PRIMARY}}, False),
+        ({"read_preference": SECONDARY}, {"tables": ("customers.archive",)}, True),
+        ({"read_preference": SECONDARY}, {"tables": ("orders",)}, False),
+        ({"read_preference": SECONDARY}, {"arguments": {"session": object()}}, False),
+        ({"read_preference": SECONDARY}, {"method": "index_information"}, False),
+        ({"read_preference": SECONDARY}, {"writes": True}, False),
+    ],
+)
+def test_mongodb_reads_what_was_written_unless_it_reads_from_a_secondary(
+    collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
+) -> None:
+    store = new_collection("customers").with_options(**collection)
+    given = {"method": "find_one", "arguments": {}, "keys": None, "writes": False, "tables": ("customers",), **request_}
+    assert may_be_stale(store, Request("customers", **given)) is stale
+
+
+def test_a_read_from_a_secondary_is_found() -> None:
+    def build(preference: Any) -> Build:
+        def of_collection(collection: Any) -> Handler:
+            def handle(message: Message) -> None:
+                found = collection.with_options(read_preference=preference).find_one({"_id": "c1"}) or {"seen": []}
+                if message.id not in found["seen"]:
+                    change = {"$inc": {"n": message.body}, "$push": {"seen": message.id}}
+                    collection.update_one({"_id": "c1"}, change, upsert=True)
+
+            return handle
+
+        return of_collection
+
+    def n(collection: Any) -> Any:
+        return (collection.find_one({"_id": "c1"}) or {}).get("n")
+
+    def world() -> Any:
+        return new_collection("customers")
+
+    report = explored(build(ReadPreference.SECONDARY), world, n, concurrency=1)
+    assert any("stale" in step for step in words(report))
+    explored(build(ReadPreference.PRIMARY), world, n, concurrency=1).assert_effectively_once()
+
+
+def test_a_machine_answers_at_an_earlier_state_and_stays_where_it_is(customers: Any) -> None:
+    machine = Machine(customers)
+
+    def put(n: int) -> Request:
+        return Request("customers", "PutItem", {"TableName": "customers", "Item": {**C1, "n": n}}, None, writes=True)
+
+    get = Request("customers", "GetItem", {"TableName": "customers", "Key": C1}, None, writes=False)
+    for n in (1, 2, 2):  # the third changes nothing
+        machine.perform(put(n))
+    present = machine.state
+    assert len(machine.earlier) == 2
+    seen: list[Any] = []
+    for state in machine.earlier:
+        with machine.at(state):
+            seen.append(machine.perform(get).get("Item"))
+    assert seen == [None, {**C1, "n": 1}]
+    assert machine.state is present
+    assert int(machine.perform(get)["Item"]["n"]) == 2
+    machine.reset()
+    assert not machine.earlier
+
+
+def test_an_error_that_is_not_swallowed_raises_out_of_the_handler_and_is_told(customers: Any) -> None:
+    raised: list[str] = []
+
+    def build(table: Any) -> Handler:
+        inner = deposit(table)
+
+        def handle(message: Message) -> Any:
+            try:
+                return inner(message)
+            except Exception as error:
+                raised.append(str(error))
+                raise
+
+        return handle
+
+    explored(build, customers).assert_effectively_once()
+    assert any("Could not connect to the endpoint URL" in text for text in raised)
+    assert any("provisioned throughput" in text for text in raised)

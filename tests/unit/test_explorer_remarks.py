@@ -1,0 +1,174 @@
+"""Remarks on what is probably not meant, though it is no failure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.errors import DuplicateKeyError
+
+from onewrite import HighWaterMark, InSequence, Message, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.standins.stores import new_collection
+from tests.support.batches import by_name, sqs
+
+Handler = Callable[[Message], Any]
+C1 = {"_id": "c1"}
+TWO = (Message("m1", "s", 1, {"order": "o-1", "amount": 10}), Message("m2", "s", 2, {"order": "o-1", "amount": 10}))
+
+
+def balance(collection: Any) -> Any:
+    return (collection.find_one(C1) or {}).get("balance", 0)
+
+
+def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: Any) -> Exploration:
+    given: dict[str, Any] = {"world": lambda: new_collection("customers"), "observe": balance, **options}
+    return explore(build, messages=messages, **given)
+
+
+def add(collection: Any, message: Message) -> None:
+    collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+
+
+def deduplicated_by(name_of: Callable[[Message], str]) -> Callable[[Any], Handler]:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            change = {"$inc": {"balance": message.body["amount"]}}
+            return guarded.update_one(Message(name_of(message)), C1, change, upsert=True)
+
+        return handle
+
+    return build
+
+
+def digest(message: Message) -> str:
+    return hashlib.sha256(repr(message.body).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "name_of", [digest, lambda message: message.body["order"], lambda _: "id"], ids=["digest", "order", "constant"]
+)
+def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable[[Message], str]) -> None:
+    report = explored(deduplicated_by(name_of))
+    assert report.remarks == (
+        (
+            "m2 changes nothing when it is processed undisturbed after m1, because the guarded store takes it for a duplicate. If it "
+            "should, check by what the handler tells messages apart: an order id or a digest of the payload may be the same in two "
+            "messages."
+        ),
+    )
+    assert report.ok
+
+
+def test_a_message_whose_mark_another_one_has_left_is_named_without_a_guard_too() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            change = {"$inc": {"balance": message.body["amount"]}, "$push": {"seen": digest(message)}}
+            try:
+                collection.update_one({**C1, "seen": {"$ne": digest(message)}}, change, upsert=True)
+            except DuplicateKeyError:
+                return
+
+        return handle
+
+    (remark,) = explored(build).remarks
+    assert remark.startswith("m2 changes nothing when it is processed undisturbed after m1. If it should, check by what")
+
+
+def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> None:
+    def build(collection: Any) -> Handler:
+        return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
+
+    remarks = explored(build, TWO[:1]).remarks
+    assert (
+        "m1 changes nothing when it is processed undisturbed. If it should, check the condition of its write, and what "
+        "world() puts into the store." in remarks
+    )
+
+
+def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+        return sqs_handler(by_name)(
+            lambda message: guarded.update_one(Message(message.id[0]), C1, {"$inc": {"balance": 1}}, upsert=True)
+        )
+
+    (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
+    assert remark.startswith("id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store")
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)
+def test_messages_that_each_do_their_work_get_no_remark(ledger: Any) -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, ledger)
+        return lambda message: guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+
+    assert explored(build, reorder=False).remarks == ()
+    assert explored(build, TWO[::-1], schedules=1).remarks == ()  # one is deferred or stale, and says so
+
+
+def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        return lambda message: guarded.update_one(
+            message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -message.body["amount"]}}
+        )
+
+    def world() -> Any:
+        collection = new_collection("customers")
+        collection.insert_one({**C1, "balance": 10})
+        return collection
+
+    assert explored(build, world=world).remarks == ()
+
+
+def test_an_effect_that_only_observe_sees_is_one() -> None:
+    sent: list[str] = []
+
+    def build(_: Any) -> Handler:
+        sent.clear()
+        return lambda message: None if message.id in sent else sent.append(message.id)
+
+    assert explored(build, observe=lambda _: sorted(sent)).remarks == ()
+
+
+def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_raises() -> None:
+    def build(collection: Any) -> Handler:
+        inner = deduplicated_by(lambda message: message.id)(collection)
+
+        def handle(message: Message) -> Any:
+            if message.id == "m2" and collection.find_one({"_id": "m2"}) is None:
+                collection.insert_one({"_id": "m2"})
+                raise ValueError("not prepared")
+            return inner(message)
+
+        return handle
+
+    assert explored(build).remarks == (
+        (
+            "m2 raises ValueError: not prepared although nothing disturbs it, and is done only when it is delivered again. If that is "
+            "not meant, mend it: a queue gives up a message after some failures."
+        ),
+    )
+
+
+def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        inner = deduplicated_by(lambda message: message.id)(collection)
+
+        def handle(message: Message) -> Any:
+            if message.id == "m2" and collection.find_one(C1) is None:
+                raise LookupError("m1 has not come yet")
+            return inner(message)
+
+        return handle
+
+    assert explored(build, TWO[::-1]).remarks == ()
+    assert "m2 raises LookupError" in str(explored(build, TWO[::-1], reorder=False))
