@@ -9,7 +9,7 @@ else, so that what it does does not follow from the answers alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from onewrite.testing.explorer.calls import Answer, HandlerCall
 from onewrite.testing.explorer.comparable import comparable
@@ -198,10 +198,13 @@ class RecalledCall:
 
 def _end(result: Answer) -> Hashable:
     """Equal for calls that end in the same way."""
-    value: Any = result.value
-    several = isinstance(value, list | tuple)
-    kinds: Any = tuple([cast("Any", type(outcome)) for outcome in cast("list[object]", value)]) if several else type(value)
-    return "ends", type(result.error), kinds, repr(value) if kinds is dict else None
+    returned = repr(cast("object", result.value)) if isinstance(result.value, dict) else _kinds(result.value)
+    return "ends", type(result.error), returned
+
+
+def _kinds(returned: object) -> str:
+    outcomes = cast("Sequence[object]", returned) if isinstance(returned, list | tuple) else [returned]
+    return ", ".join([type(outcome).__name__ for outcome in outcomes])
 
 
 def _check_known(history: History) -> None:
