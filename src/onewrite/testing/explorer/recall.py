@@ -198,7 +198,8 @@ class RecalledCall:
 
 def _end(result: Answer) -> Hashable:
     """Equal for calls that end in the same way."""
-    returned = repr(cast("object", result.value)) if isinstance(result.value, dict) else _kinds(result.value)
+    value: object = result.value
+    returned = repr(cast("object", value)) if isinstance(value, dict) else _kinds(value)
     return "ends", type(result.error), returned
 
 
