@@ -349,17 +349,28 @@ def test_records_of_one_group_must_not() -> None:
     assert (report.counterexample.expected, report.counterexample.observed) == (("a2",), "a1")
 
 
-def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context() -> None:
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"source": "shop", "detail-type": "paid", "detail": {}},
+        {"Records": [{"EventSource": "aws:sns", "Sns": {"MessageId": "a"}}]},
+        {"Records": [{"eventSource": "aws:s3", "s3": {}}]},
+        {"Records": [{"unknown": "record"}]},
+        {"Records": []},
+    ],
+    ids=["eventbridge", "sns", "s3", "unknown", "empty"],
+)
+def test_an_event_of_another_kind_is_a_message_that_comes_with_a_context(event: dict[str, Any]) -> None:
     contexts: list[Any] = []
 
     def build(collection: Any) -> Any:
         def handle(event: Any, context: Any) -> Any:
             contexts.append(context.aws_request_id)
-            return once(collection)(Message(event["id"]))
+            return once(collection)(Message("a"))
 
         return handle
 
-    explored(build, [{"id": "a", "source": "shop", "detail": {}}]).assert_effectively_once()
+    explored(build, [event]).assert_effectively_once()
     assert contexts
 
 
@@ -452,6 +463,30 @@ def test_within_source_explores_events_in_their_order() -> None:
     events = [kinesis_event("a"), kinesis_event("b", sequence=2)]
     report = explored(lambda collection: kinesis_handler(at_its_place)(guard(collection)), events, reorder="within_source")
     report.assert_effectively_once()
+
+
+def test_records_that_a_decorator_processes_in_threads_are_refused() -> None:
+    build = guarded_by(SeenIds())
+    with pytest.raises(ConfigurationError, match="was sent by a thread that the handler has started"):
+        explored(lambda collection: sqs_handler(by_name, max_workers=2)(build(collection)), [sqs("abc")])
+
+
+def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
+    def build(collection: Any) -> Any:
+        guarded = AsyncGuardedCollection(collection, SeenIds())
+
+        async def each(message: Message) -> Any:
+            return await guarded.update_one(message, C1, ADD[message.id], upsert=True)
+
+        return sqs_handler(by_name, max_workers=2)(each)
+
+    async def awaited_credit(collection: Any) -> Any:
+        return (await collection.find_one(C1) or {}).get("credit", 0)
+
+    options = {"world": lambda: new_collection("customers", asynchronous=True), "observe": awaited_credit}
+    report = explored(build, [sqs("ab")], deliveries=1, **options)
+    report.assert_effectively_once()
+    assert report.exhausted
 
 
 def test_two_events_with_one_record_are_refused() -> None:

@@ -472,3 +472,36 @@ def test_an_error_that_is_not_swallowed_raises_out_of_the_handler_and_is_told(cu
     explored(build, customers).assert_effectively_once()
     assert any("Could not connect to the endpoint URL" in text for text in raised)
     assert any("provisioned throughput" in text for text in raised)
+
+
+def test_two_ways_to_one_state_are_both_followed_where_a_stale_read_tells_them_apart() -> None:
+    """Both deposits end in the same balance, whichever comes first. Only a stale read sees which it was."""
+    seen: set[Any] = set()
+
+    def world() -> Any:
+        collection = new_collection("customers")
+        collection.insert_one({"_id": "c1", "n": 0})  # so that both deposits have the same answer
+        return collection
+
+    def build(collection: Any) -> Handler:
+        late = collection.with_options(read_preference=ReadPreference.SECONDARY)
+
+        def handle(message: Message) -> None:
+            if message.body is not None:
+                collection.update_one({"_id": "c1"}, {"$inc": {"n": message.body}}, upsert=True)
+            elif collection.find_one({"_id": "c1"}) == {"_id": "c1", "n": 15}:
+                seen.add(late.find_one({"_id": "c1"})["n"])
+
+        return handle
+
+    messages = (M1, Message("m2", body=5), Message("m3"))
+    report = explored(
+        build,
+        world,
+        lambda _: "no end is wrong here",
+        messages,
+        deliveries=1,
+        concurrency=1,
+    )
+    assert report.exhausted
+    assert seen == {15, 10, 5}
