@@ -521,12 +521,14 @@ def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
 
         return handle
 
-    ends: dict[bool, set[str]] = {True: set(), False: set()}
-    for prune, seen in ends.items():
+    def ends(*, prune: bool) -> set[str]:
+        found: set[str] = set()
         subject = Subject(build, [make("ab")], customers, bounds, 30)
         with closing(subject):
-            judge = Judge(subject, lambda collection, seen=seen: seen.add(repr(list(collection.find({}).sort("_id", 1)))))
+            judge = Judge(subject, lambda collection: found.add(repr(list(collection.find({}).sort("_id", 1)))))
             judge.prepare()
             list(Search(judge, prune=prune))
-    assert ends[True] == ends[False]
-    assert len(ends[True]) > 3
+        return found
+
+    assert ends(prune=True) == ends(prune=False)
+    assert len(ends(prune=True)) > 3
