@@ -66,7 +66,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
-# `client` is handed out untapped: what is sent through it passes no gate.
+# `client` is handed out untapped, except where sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
 DATABASE_REFUSED: Mapping[str, str] = {
