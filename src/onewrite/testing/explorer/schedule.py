@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.traffic import Request, commute
+from onewrite.testing.taps.traffic import Request, commute, is_dynamodb
+from onewrite.testing.taps.transactions import ABORT
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
@@ -88,6 +89,7 @@ class TakenStep(NamedTuple):
     key: Hashable  # equal for requests that are the same
     ended: bool
     settled: bool
+    reaches_others: bool = False  # it did more than its request says: it ended a transaction, or tokens were forgotten after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +155,18 @@ class Progress:
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
     """The faults that make a difference to this request.
 
-    A process that dies after a read, or after a write that touches no entity, leaves the same behind as one that dies
-    before it. The handler sees a second answer only where the driver sends the request again without telling the server
+    A process that dies after a read, after a write that touches no entity, or before the commit of what it has written,
+    leaves the same behind as one that dies before it. The handler sees a second answer only where the driver sends the request again without telling the server
     that it is the same request. botocore does that; the retryable writes of pymongo do not.
     """
     if request is None:
         return ()
-    if not request.writes or request.keys == ():
+    if request.method == ABORT:
+        return (Fault.CRASH_BEFORE,)  # pymongo hides what comes of it, and the server aborts what a dead process has left open
+    if not request.writes or request.keys == () or request.is_uncommitted:
         return (Fault.CRASH_BEFORE, Fault.LOST)
     every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)
     return (*every, Fault.RETRIED) if is_dynamodb(request) else every
-
-
-def is_dynamodb(request: Request) -> bool:
-    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
 
 
 def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
@@ -177,6 +177,8 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     decided by what the handler keeps in memory, and any other step may change that, so it is never independent.
     """
     if one.step.delivery == other.step.delivery or one.request is None or other.request is None:
+        return False
+    if one.reaches_others or other.reaches_others:
         return False
     if not (progress.after(one).allows(other.step) and progress.after(other).allows(one.step)):
         return False

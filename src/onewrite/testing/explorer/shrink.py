@@ -43,7 +43,7 @@ def _try(judge: Judge, steps: Steps) -> _Tried:
         last: TakenStep | None = None
         finding: Finding | None = None
         for step in steps:
-            if finding is None and trial.progress.allows(step):
+            if finding is None and trial.allows(step):
                 last = trial.take(step)
                 finding = judge.check(trial)
         progress = trial.progress

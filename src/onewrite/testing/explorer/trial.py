@@ -12,7 +12,9 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
+from onewrite.testing.explorer.waiting import must_wait
 from onewrite.testing.model.machine import Machine, World
+from onewrite.testing.model.tokens import TAKES_TOKEN
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
@@ -75,7 +77,8 @@ class Subject:
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
-        return self._keys.key(request) or object()
+        key = self._keys.key(request)
+        return object() if key is None else (key, request.transaction)
 
     def perform(self, request: Request) -> Answer:
         """Send the request to the store."""
@@ -85,6 +88,12 @@ class Subject:
             raise
         except Exception as error:
             return Answer(error=error)
+
+    def blockers(self, request: Request) -> frozenset[str]:
+        """The names of the deliveries whose transactions must end before this request is answered."""
+        if not self.machine.has_transactions:
+            return frozenset()
+        return self.complete(self.machine.blockers(request))  # type: ignore[no-any-return]  # `complete` returns what it is given
 
     def lost_answer(self, request: Request) -> Exception:
         """What the driver raises when the answer to this request is lost."""
@@ -135,22 +144,52 @@ class Trial:
 
     def take(self, step: Step) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
-        call = self._calls.get(step.delivery) or self._begin(step.delivery)
+        call = self._calls.get(step.delivery)
+        if call is None:
+            call = self._begin(step.delivery)
+            if self._waits(step.delivery):
+                return self._took(call, TakenStep(Step(step.delivery), None, None, ended=False, settled=False), ())
         request = call.request
         if step.fault not in faults_for(request):
             step = Step(step.delivery)  # the fault would make no difference to this request
         key = None if request is None else self._subject.key(request)
+        expires = request is not None and bool(self._subject.blockers(request))
         answers = () if request is None else self._perform(call, request, step.fault)
-        taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
+        return self._took(call, TakenStep(step, request, key, call.ended, call.ended and settles(call), expires), answers)
+
+    def _took(self, call: HandlerCall, taken: TakenStep, answers: tuple[Answer, ...]) -> TakenStep:
+        """Remember what a step has done, and do what its end brings about."""
+        self.progress = self.progress.after(taken)
+        machine = self._subject.machine
+        had_open = call.ended and machine.end_transactions_of(call.name)
+        had_tokens = not self.progress.open and machine.forget_tokens()
+        if had_open or had_tokens:
+            taken = taken._replace(reaches_others=True)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
         self.steps.append(TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes))
-        self.progress = self.progress.after(taken)
         if call.ended:
-            del self._calls[step.delivery]
+            del self._calls[taken.step.delivery]
             self._subject.threads.release(call)
         if self._subject.misuse is not None:
             raise self._subject.misuse
         return taken
+
+    def able(self) -> list[Delivery]:
+        """The deliveries that may take the next step, sorted by message."""
+        return [delivery for delivery in self.progress.able() if not self._waits(delivery)]
+
+    def allows(self, step: Step) -> bool:
+        return self.progress.allows(step) and not self._waits(step.delivery)
+
+    def _waits(self, delivery: Delivery) -> bool:
+        """Does its request wait for a transaction of another delivery?"""
+        if delivery not in self._calls or not self._subject.machine.has_transactions:
+            return False
+        waited_for = {
+            call.name: frozenset[str]() if call.request is None else self._subject.blockers(call.request)
+            for call in self._calls.values()
+        }
+        return must_wait(self._calls[delivery].name, waited_for)
 
     @property
     def state(self) -> Hashable:
@@ -165,7 +204,7 @@ class Trial:
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
         while self.progress.open:
-            yield self.take(Step(min(self.progress.open)))
+            yield self.take(Step(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
         """Deliver the unsettled messages in this order, one at a time, until all are settled.
@@ -210,7 +249,8 @@ class Trial:
             return ()
         answer = self._subject.perform(request)
         if fault is Fault.RETRIED:
-            again = _retried(self._subject.perform(request))
+            is_known = request.method in TAKES_TOKEN and answer.error is None
+            again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request))
             call.resume(again)
             return answer, again
         if fault is Fault.CRASH_AFTER:

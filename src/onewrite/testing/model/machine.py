@@ -5,8 +5,8 @@ the data and the request. The machine remembers both. A request that is new at t
 store. If the real store holds something else than the present state, it is first brought there: the entities that differ
 are put back.
 
-A state consists of what the tables hold and of the requests that have changed more than that, such as the creation of an
-index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
+A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed more than
+that, such as the creation of an index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
 performed again.
 """
 
@@ -20,7 +20,19 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
-from onewrite.testing.model.transition import Place, State, Transition, changes_structure, copied, fill_in_ids, repeated
+from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
+from onewrite.testing.model.transactions import Answered, Transactions
+from onewrite.testing.model.transition import (
+    Place,
+    State,
+    Tokens,
+    Transition,
+    changes_structure,
+    copied,
+    fill_in_ids,
+    ids_in,
+    repeated,
+)
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
 
@@ -45,6 +57,7 @@ class Machine:
         self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
         self._writes: list[Request] = []  # since the last reset
+        self._transactions = Transactions(self)
         self._keys: dict[Hashable, int] = {}
         self._keys_of_pickles: dict[bytes, int | None] = {}
         if not self.is_async:
@@ -52,33 +65,121 @@ class Machine:
 
     @property
     def state(self) -> Hashable:
-        """The present state: the same object whenever the stores hold the same."""
-        return self._state
+        """The present state with the open transactions: equal whenever the stores hold the same."""
+        transactions = self._transactions.form
+        return self._state if transactions is None else (self._state, transactions)
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
-        return tap(self._given, gate)
+        return tap(self._given, gate, with_sessions=True)
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
         self._state = self._start
+        self._transactions.clear()
         self._writes = []
         if self.why_slow is not None:
             self._real = None
 
     def perform(self, request: Request) -> Any:
         """Answer the request, or raise, as the store does at the present state, and go on to the state that follows."""
-        key = self.key(request)
+        key = self._key_of_plain(request)
         transition = self._known(key)
-        return make_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        return make_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
     async def aperform(self, request: Request) -> Any:
         """`perform` for asynchronous stores."""
         if not self._initial:
             await amake_calls(self._begin())
+        key = self._key_of_plain(request)
+        transition = self._known(key)
+        return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
+
+    def blockers(self, request: Request) -> Any:
+        """The owners of the transactions that must end before this request is answered. The result is awaited if the stores are."""
+        return (amake_calls if self.is_async else make_calls)(self._blockers(request))
+
+    def _blockers(self, request: Request) -> StoreCalls[frozenset[str]]:
+        names = yield from self._transactions.blockers(request)
+        return frozenset(owner for owner, _ in names)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Is a transaction open?"""
+        return self._transactions.form is not None
+
+    def end_transactions_of(self, owner: str) -> bool:
+        """Abort what this delivery, which has ended, has left open. Was there any?"""
+        return self._transactions.end_all_of(owner)
+
+    def forget_tokens(self) -> bool:
+        """Forget the tokens of DynamoDB's transactions, as time passes. Were there any?"""
+        had_tokens = bool(self._state.tokens)
+        if had_tokens:
+            self._state = self._state_of(self._state.contents, self._state.structure)
+        return had_tokens
+
+    def _key_of_plain(self, request: Request) -> int | None:
+        """The key of a request whose answer depends on nothing but the present state and itself."""
+        is_special = request.transaction is not None or TOKEN in request.arguments
+        return None if is_special or (request.writes and self.has_transactions) else self.key(request)
+
+    def _answer(self, request: Request) -> StoreCalls[Any]:
+        """Answer the request, with regard to tokens and transactions."""
+        _check_session(request)
+        if request.transaction is not None:
+            return (yield from self._transactions.answer(request, request.transaction))
+        if TOKEN in request.arguments:
+            return (yield from self._answer_once(request))
+        # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
+        self._transactions.expire((yield from self._transactions.blockers(request)))
+        return (yield from self._answer_plain(request))
+
+    def _answer_once(self, request: Request) -> StoreCalls[Any]:
+        """Answer a request with a token. A transaction that was cancelled is not remembered."""
+        known = answer_if_known(self._stores[request.store], request, self._state, self.key)
+        if known is not None:
+            return known
+        answer = yield from self._answer_plain(without_token(request))
+        state = self._state
+        self._state = self._state_of(state.contents, state.structure, state.tokens | {token_of(request, self.key)})
+        return answer
+
+    def _answer_plain(self, request: Request) -> StoreCalls[Any]:
         key = self.key(request)
         transition = self._known(key)
-        return await amake_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        if transition is not None:
+            return self._follow(request, transition)
+        return (yield from self._perform(request, key))
+
+    # ------------------------------------------------------------ what the transactions need
+
+    @property
+    def present(self) -> State:
+        return self._state
+
+    @present.setter
+    def present(self, state: State) -> None:
+        self._state = state
+
+    def at(self, state: State, request: Request) -> StoreCalls[Answered]:
+        """What a plain request does at another state than the present one, which stays as it is."""
+        present, self._state = self._state, state
+        try:
+            answer = yield from self._answer_plain(request)
+            return Answered(self._state, answer)
+        except Exception as error:
+            return Answered(self._state, error=error)
+        finally:
+            self._state = present
+
+    def held(self, state: State, place: Place) -> Contents:
+        return state.contents.get(place, self._initial[place])
+
+    def state_of(self, contents: Mapping[Place, Contents], like: State) -> State:
+        return self._state_of(contents, like.structure, like.tokens)
+
+    # ------------------------------------------------------------ what was done before
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)
@@ -89,13 +190,11 @@ class Machine:
         self._state = transition.state
         if request.writes:
             self._writes.append(transition.request)
-        answer = transition.answer()
-        fill_in_ids(request.arguments, answer)
-        return answer
+        fill_in_ids(request.arguments, transition.ids)
+        return transition.answer()
 
     def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
         """Let the real store answer the request, and remember what came of it."""
-        _check_session(request)
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
         before, kept = self._state, copied(request)
@@ -110,7 +209,7 @@ class Machine:
             self._writes.append(kept)
         again = repeated(answer)
         if key is not None and again is not None:
-            before.known[key] = Transition(kept, self._state, again)
+            before.known[key] = Transition(kept, self._state, again, ids_in(request.arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -144,7 +243,7 @@ class Machine:
         contents = dict(before.contents)
         for place in touched:
             contents[place] = yield from self._read(place, () if structure else self._initial[place].key)
-        return self._state_of(contents, structure)
+        return self._state_of(contents, structure, before.tokens)
 
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
         name, table = place
@@ -156,11 +255,13 @@ class Machine:
             contents[place] = yield from self._read(place, ())
         return self._state_of(contents, structure)
 
-    def _state_of(self, contents: Mapping[Place, Contents], structure: tuple[Request, ...]) -> State:
-        """The one `State` object for these contents and this structure."""
+    def _state_of(
+        self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
+    ) -> State:
+        """The one `State` object for these contents, this structure and these tokens."""
         held = tuple(sorted((place, found.digest) for place, found in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
-        return self._states.setdefault((held, changes), State(dict(contents), structure))
+        return self._states.setdefault((held, changes, tokens), State(dict(contents), structure, tokens))
 
     # ------------------------------------------------------------ the way back to a state
 
@@ -285,5 +386,6 @@ def _in_words(contents: Contents) -> str:
 def _check_session(request: Request) -> None:
     if getattr(request.arguments.get("session"), "in_transaction", False):
         raise ConfigurationError(
-            "A MongoDB transaction is committed where no request is seen: explore the handler without it."
+            "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
+            "handler, as collection.database.client.start_session(), with the collection that build() is given."
         )

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.sessions import AsyncSession, Session, start_session
 from onewrite.testing.taps.traffic import Gate
 
-_SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "write_concern"})
-_DATABASES = frozenset({"get_database", "get_default_database"})
+# `topology_description` is what pymongo knows of its servers.
+_SILENT = frozenset(
+    {"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"}
+)
 
 
 class Client:
-    """`database` makes the tapped form of the database with this name."""
+    """The client of `raw_database`, whose tapped form is `database`."""
 
-    def __init__(self, raw: Any, gate: Gate, store: str, database: Callable[[str], Any], *, awaited: bool) -> None:
-        self._raw = raw
+    def __init__(self, raw_database: Any, database: Any, gate: Gate, store: str, *, awaited: bool) -> None:
+        self._raw = raw_database.client
+        self._name = raw_database.name
+        self._database = database
         self._gate = gate
         self._store = store
-        self._database = database
         self._awaited = awaited
 
     @property  # type: ignore[misc]  # `isinstance` reads this; unittest.mock does the same
@@ -31,10 +33,17 @@ class Client:
         return start_session(self, self._gate, self._store, *args, awaited=self._awaited, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
-        return self._database(name)
+        if name != self._name:
+            raise ConfigurationError(
+                f"The database {name!r} cannot be reached through a tapped collection of {self._name!r}: give its collection as "
+                "a store of its own."
+            )
+        return self._database
 
-    def get_database(self, name: str, *_: Any, **__: Any) -> Any:
-        return self._database(name)
+    def get_database(self, name: str | None = None, *_: Any, **__: Any) -> Any:
+        return self[self._name if name is None else name]
+
+    get_default_database = get_database
 
     def __getattr__(self, name: str) -> Any:
         if name in _SILENT or name.startswith("_"):
@@ -43,7 +52,7 @@ class Client:
             raise ConfigurationError(
                 f"{name} of a client cannot be tapped: a tap would not see what it sends. Leave it out of what is tested."
             )
-        return self._database(name)
+        return self[name]
 
     def __eq__(self, other: object) -> bool:
         return bool(self._raw == (other._raw if type(other) is Client else other))

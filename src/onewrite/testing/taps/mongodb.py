@@ -130,16 +130,7 @@ class _Tap:
         """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
         if not self._with_sessions:
             return database.client
-
-        def tapped_database(name: str) -> _Database:
-            if name != database.name:
-                raise ConfigurationError(
-                    f"The database {name!r} cannot be reached through a collection of {database.name!r} that is tapped: give its "
-                    "collection as a store of its own."
-                )
-            return _Database(database, self)
-
-        return Client(database.client, self._gate, self._store, tapped_database, awaited=self.awaited)
+        return Client(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
 
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound(method, args, kwargs))

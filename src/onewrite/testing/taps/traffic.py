@@ -94,6 +94,10 @@ def describe(request: Request, answer: object) -> str:
     return f"guarded, {words}" if words in ("applied", "refused") and is_guarded(request) else words
 
 
+def is_dynamodb(request: Request) -> bool:
+    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
+
+
 def is_guarded(request: Request) -> bool:
     """Does the request leave out an entity that it has already changed?
 
