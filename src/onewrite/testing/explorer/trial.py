@@ -14,7 +14,7 @@ from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, cu
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
 from onewrite.testing.explorer.waiting import must_wait
 from onewrite.testing.model.machine import Machine, World
-from onewrite.testing.model.tokens import TAKES_TOKEN
+from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
@@ -141,38 +141,53 @@ class Trial:
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, HandlerCall] = {}
+        self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
 
     def take(self, step: Step) -> TakenStep:
         """Let a delivery send its next request. If it has not started, start it."""
-        call = self._calls.get(step.delivery)
-        if call is None:
-            call = self._begin(step.delivery)
-            if self._waits(step.delivery):
-                return self._took(call, TakenStep(Step(step.delivery), None, None, ended=False, settled=False), ())
-        request = call.request
+        starts = step.delivery not in self._calls
+        reaches_others = starts and self._forget_tokens_of(step.delivery.message)
+        call = self._calls.get(step.delivery) or self._begin(step.delivery)
+        request = None if starts and self._waits(step.delivery) else call.request
         if step.fault not in faults_for(request):
             step = Step(step.delivery)  # the fault would make no difference to this request
-        key = None if request is None else self._subject.key(request)
-        expires = request is not None and bool(self._subject.blockers(request))
-        answers = () if request is None else self._perform(call, request, step.fault)
-        return self._took(call, TakenStep(step, request, key, call.ended, call.ended and settles(call), expires), answers)
-
-    def _took(self, call: HandlerCall, taken: TakenStep, answers: tuple[Answer, ...]) -> TakenStep:
-        """Remember what a step has done, and do what its end brings about."""
+        key, answers = None, ()
+        if request is not None:
+            key = self._subject.key(request)
+            reaches_others = reaches_others or bool(self._subject.blockers(request))  # it will end what it waits for
+            answers = self._perform(call, request, step.fault)
+        taken = TakenStep(step, request, key, call.ended, call.ended and settles(call))
         self.progress = self.progress.after(taken)
-        machine = self._subject.machine
-        had_open = call.ended and machine.end_transactions_of(call.name)
-        had_tokens = not self.progress.open and machine.forget_tokens()
-        if had_open or had_tokens:
+        if self._ends_more(call, taken) or reaches_others:
             taken = taken._replace(reaches_others=True)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
         self.steps.append(TrialStep(taken, answers, call.result if call.ended else None, outcomes=outcomes))
         if call.ended:
-            del self._calls[taken.step.delivery]
+            del self._calls[step.delivery]
             self._subject.threads.release(call)
         if self._subject.misuse is not None:
             raise self._subject.misuse
         return taken
+
+    def _forget_tokens_of(self, message: int) -> bool:
+        """Let the tokens of a message be forgotten that comes again when none of its deliveries is under way. Were there any?
+
+        DynamoDB remembers a token for ten minutes, and a message may come again later than that.
+        """
+        if any(delivery.message == message for delivery in self.progress.open):
+            return False
+        return self._subject.machine.forget_tokens(self._tokens.pop(message, set()))
+
+    def _ends_more(self, call: HandlerCall, taken: TakenStep) -> bool:
+        """Has the end of this call ended a transaction too, or may the tokens of its message be forgotten from now on?"""
+        message = taken.step.delivery.message
+        if taken.request is not None and TOKEN in taken.request.arguments:
+            self._tokens.setdefault(message, set()).add(str(taken.request.arguments[TOKEN]))
+        if not call.ended:
+            return False
+        had_written = self._subject.machine.end_transactions_of(call.name)
+        still_open = any(delivery.message == message for delivery in self.progress.open)
+        return had_written or (message in self._tokens and not still_open)
 
     def able(self) -> list[Delivery]:
         """The deliveries that may take the next step, sorted by message."""
@@ -221,7 +236,8 @@ class Trial:
         return failure
 
     def deliver(self, message: int) -> Answer:
-        """Deliver the message once more, from start to end, whatever the bounds say."""
+        """Deliver the message once more, from start to end, whatever the bounds say and however much later."""
+        self._subject.machine.forget_tokens()
         delivery = Delivery(message, self.progress.started[message])
         while True:
             ended = self.take(Step(delivery)).ended

@@ -13,7 +13,7 @@ performed again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -109,15 +109,16 @@ class Machine:
         return self._transactions.form is not None
 
     def end_transactions_of(self, owner: str) -> bool:
-        """Abort what this delivery, which has ended, has left open. Was there any?"""
+        """Abort what this delivery, which has ended, has left open. Had that written anything?"""
         return self._transactions.end_all_of(owner)
 
-    def forget_tokens(self) -> bool:
-        """Forget the tokens of DynamoDB's transactions, as time passes. Were there any?"""
-        had_tokens = bool(self._state.tokens)
-        if had_tokens:
-            self._state = self._state_of(self._state.contents, self._state.structure)
-        return had_tokens
+    def forget_tokens(self, forgotten: Collection[str] | None = None) -> bool:
+        """Forget these tokens of DynamoDB's transactions, or all, as time passes. Were there any of them?"""
+        before = self._state.tokens
+        left = frozenset(known for known in before if forgotten is not None and known[0] not in forgotten)
+        if left != before:
+            self._state = self._state_of(self._state.contents, self._state.structure, left)
+        return left != before
 
     def _key_of_plain(self, request: Request) -> int | None:
         """The key of a request whose answer depends on nothing but the present state and itself."""

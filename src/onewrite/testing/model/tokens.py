@@ -1,8 +1,7 @@
 """The tokens by which DynamoDB knows a transaction that it has already done. They are part of a state, as the items are.
 
-The store itself is sent no token of the handler's, since it would remember tokens where a state is left and come back to. DynamoDB
-forgets a token after ten minutes, and a message may come again later than that. So the explorer lets them be forgotten when
-nothing is under way.
+The store itself is sent no token of the handler's, since it would remember tokens where a state is left and come back to. When a token
+is forgotten is for the explorer to say.
 """
 
 from __future__ import annotations

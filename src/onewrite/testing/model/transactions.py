@@ -10,6 +10,10 @@ the present state. Who is first to write a document keeps the others from it unt
 
 What a request writes is seen by what it changes, as on the server: an update that sets what is there already writes nothing. A value
 in a unique index is written too, by the document that gets it or loses it.
+
+What differs from a server: A write of several documents is one step, so that it waits before it has written any of them. An update
+that would violate a unique index is refused for that, also where a server finds first that the document is another
+transaction's.
 """
 
 from __future__ import annotations
@@ -103,11 +107,12 @@ class Transactions:
         return frozenset((name, one.snapshot, one.view, one.written) for name, one in self._open.items()), waiting
 
     def end_all_of(self, owner: str) -> bool:
-        """The owner has ended. The server aborts what it has left open. Was there any?"""
+        """The owner has ended. The server aborts what it has left open. Had that written anything?"""
         self._waited_for.pop(owner, None)
-        left = [name for name in self._open if name[0] == owner]
-        self.expire(frozenset(left))
-        return bool(left)
+        left = frozenset(name for name in self._open if name[0] == owner)
+        had_written = any(self._open[name].written for name in left)
+        self.expire(left)
+        return had_written
 
     def blockers(self, request: Request) -> StoreCalls[frozenset[Name]]:
         """The transactions that must end before this request, made now, would be answered.
