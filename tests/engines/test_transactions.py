@@ -50,8 +50,11 @@ def acts(draw: Random) -> Iterator[tuple[str, Do]]:
     yield "insert", lambda things, **session: things.insert_one({"_id": one, "n": value}, **session).inserted_id
     yield "insert unique", lambda things, **session: things.insert_one({"_id": one, "u": value}, **session).inserted_id
     yield "modify", lambda things, **session: things.find_one_and_update({"_id": one}, {"$inc": {"n": 1}}, **session)
-    yield "bulk", lambda things, **session: written(
-        things.bulk_write([InsertOne({"_id": one}), UpdateOne({"_id": "a"}, {"$inc": {"n": 1}})], **session)
+    yield (
+        "bulk",
+        lambda things, **session: written(
+            things.bulk_write([InsertOne({"_id": one}), UpdateOne({"_id": "a"}, {"$inc": {"n": 1}})], **session)
+        ),
     )
 
 

@@ -144,7 +144,10 @@ def cases(draw: st.DrawFn) -> tuple[Program, Bounds]:
 
 
 # The second transaction begins before the first commits, or after it.
-SNAPSHOTS: Program = {"x": [("committed", [("add", "a")])], "y": [("committed", [("read", "b"), ("read", "a"), ("put", "b")])]}
+SNAPSHOTS: Program = {
+    "x": [("committed", [("add", "a")])],
+    "y": [("committed", [("read", "b"), ("read", "a"), ("put", "b")])],
+}
 # Each waits for the other's transaction, with a plain write inside its own.
 CIRCLE: Program = {
     "x": [("committed", [("add", "a"), ("add_outside", "b")])],

@@ -64,12 +64,12 @@ def is_duplicate(error: ClientError) -> bool:
     return bool(reasons[0].get("Code") == "ConditionalCheckFailed")
 
 
-def sends(**token: Callable[[Message], str]) -> Build:
+def sends(token: Callable[[Message], str] | None = None) -> Build:
     """An inbox in one transaction, with this `ClientRequestToken` of a message, or without any."""
 
     def build(client: Any) -> Handler:
         def handle(message: Message) -> None:
-            given = {"ClientRequestToken": make(message) for make in token.values()}
+            given = {} if token is None else {"ClientRequestToken": token(message)}
             try:
                 client.transact_write_items(TransactItems=[note(message), deposit(message)], **given)
             except ClientError as error:
@@ -257,7 +257,9 @@ def test_requests_with_one_token_do_not_commute() -> None:
 def test_a_step_after_which_tokens_were_forgotten_is_independent_of_none() -> None:
     def taken(message: int, *, reaches_others: bool) -> TakenStep:
         request = Request("s", "GetItem", {}, (("t", message),), writes=False, tables=("t",))
-        return TakenStep(Step(Delivery(message, 0)), request, message, ended=True, settled=True, reaches_others=reaches_others)
+        return TakenStep(
+            Step(Delivery(message, 0)), request, message, ended=True, settled=True, reaches_others=reaches_others
+        )
 
     start = Progress.at_start(Bounds(), [None, None])
     assert independent(start, taken(0, reaches_others=False), taken(1, reaches_others=False))

@@ -89,7 +89,9 @@ class TakenStep(NamedTuple):
     key: Hashable  # equal for requests that are the same
     ended: bool
     settled: bool
-    reaches_others: bool = False  # it did more than its request says: it ended a transaction, or tokens were forgotten after it
+    reaches_others: bool = (
+        False  # it did more than its request says: it ended a transaction, or tokens were forgotten after it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,9 @@ def faults_for(request: Request | None) -> tuple[Fault, ...]:
     if request is None:
         return ()
     if request.method == ABORT:
-        return (Fault.CRASH_BEFORE,)  # pymongo hides what comes of it, and the server aborts what a dead process has left open
+        return (
+            Fault.CRASH_BEFORE,
+        )  # pymongo hides what comes of it, and the server aborts what a dead process has left open
     if not request.writes or request.keys == () or request.is_uncommitted:
         return (Fault.CRASH_BEFORE, Fault.LOST)
     every = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST)

@@ -151,7 +151,8 @@ class Trial:
         request = None if starts and self._waits(step.delivery) else call.request
         if step.fault not in faults_for(request):
             step = Step(step.delivery)  # the fault would make no difference to this request
-        key, answers = None, ()
+        key: Hashable = None
+        answers: tuple[Answer, ...] = ()
         if request is not None:
             key = self._subject.key(request)
             reaches_others = reaches_others or bool(self._subject.blockers(request))  # it will end what it waits for

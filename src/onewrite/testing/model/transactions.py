@@ -48,7 +48,7 @@ class Mark(NamedTuple):
 
     place: Place
     key: Hashable
-    index: str | None = None
+    index_name: str | None = None
 
 
 Marks: TypeAlias = frozenset[Mark]
@@ -76,8 +76,11 @@ class Stores(Protocol):
     """What the transactions need of the machine."""
 
     why_slow: str | None
-    present: State  # what everybody sees
 
+    @property
+    def present(self) -> State: ...  # what everybody sees
+    @present.setter
+    def present(self, state: State) -> None: ...
     def at(self, state: State, request: Request) -> StoreCalls[Answered]: ...
     def held(self, state: State, place: Place) -> Contents: ...
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
@@ -123,13 +126,17 @@ class Transactions:
         if not self._open or is_dynamodb(request) or not (request.writes or request.starts):
             return frozenset()
         if request.transaction is not None:
-            waited_for = self._waited_for.get(request.transaction.owner, frozenset()) if request.starts else frozenset[Name]()
+            waited_for = (
+                self._waited_for.get(request.transaction.owner, frozenset()) if request.starts else frozenset[Name]()
+            )
             return waited_for.intersection(self._open)
         if changes_structure(request):
             places = {(request.store, table) for table in request.tables}
             return frozenset(name for name, one in self._open.items() if one.places & places)
         before = self._stores.present
-        after = yield from self._stores.at(before, copied(request))  # it is not sent yet, so the handler's documents get no ids
+        after = yield from self._stores.at(
+            before, copied(request)
+        )  # it is not sent yet, so the handler's documents get no ids
         marks = yield from self._marks(before, after.state, after.state.contents)
         return self._writers(marks)
 
@@ -196,7 +203,7 @@ class Transactions:
         stores, present = self._stores, self._stores.present
         contents = dict(present.contents)
         for place in {mark.place for mark in ending.written}:
-            keys = [mark.key for mark in ending.written if mark.place == place and mark.index is None]
+            keys = [mark.key for mark in ending.written if mark.place == place and mark.index_name is None]
             contents[place] = merged(stores.held(present, place), stores.held(ending.view, place), keys)
         stores.present = stores.state_of(contents, present)
 

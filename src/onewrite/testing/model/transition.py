@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias
 
 from onewrite.testing.model.contents import Contents
 from onewrite.testing.taps.traffic import Request

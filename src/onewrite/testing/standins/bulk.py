@@ -15,7 +15,7 @@ _INSERT, _UPDATE, _DELETE = range(3)  # the order in which pymongo sends an unor
 
 class _Operation(NamedTuple):
     kind: int
-    index: int
+    place: int
     sent: Mapping[str, Any]  # what an error shows of it
     perform: Callable[[], Any]
 
@@ -40,7 +40,7 @@ def bulk_write(collection: Any, requests: Sequence[Any], *, ordered: bool = True
             _count(found, operation, operation.perform())
         except WriteError as error:
             details = {"code": error.code, "errmsg": str(error), **(error.details or {})}
-            found["writeErrors"].append({**details, "index": operation.index, "op": operation.sent})
+            found["writeErrors"].append({**details, "index": operation.place, "op": operation.sent})
             if ordered:
                 break
     if found["writeErrors"]:
@@ -88,7 +88,7 @@ def _count(found: dict[str, Any], operation: _Operation, result: Any) -> None:
         found["nRemoved"] += result.deleted_count
     elif result.upserted_id is not None:
         found["nUpserted"] += 1
-        found["upserted"].append({"index": operation.index, "_id": result.upserted_id})
+        found["upserted"].append({"index": operation.place, "_id": result.upserted_id})
     else:
         found["nMatched"] += result.matched_count
         found["nModified"] += result.modified_count

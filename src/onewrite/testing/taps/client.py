@@ -9,9 +9,7 @@ from onewrite.testing.taps.sessions import AsyncSession, Session, start_session
 from onewrite.testing.taps.traffic import Gate
 
 # `topology_description` is what pymongo knows of its servers.
-_SILENT = frozenset(
-    {"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"}
-)
+_SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"})
 
 
 class Client:
@@ -48,7 +46,7 @@ class Client:
     def __getattr__(self, name: str) -> Any:
         if name in _SILENT or name.startswith("_"):
             return getattr(self._raw, name)
-        if hasattr(type(self._raw), name):
+        if hasattr(cast("type[Any]", type(self._raw)), name):
             raise ConfigurationError(
                 f"{name} of a client cannot be tapped: a tap would not see what it sends. Leave it out of what is tested."
             )

@@ -6,7 +6,7 @@ A second try by botocore is not imitated: botocore itself makes it, after its fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.dynamodb import client_of, copy_of
@@ -34,10 +34,10 @@ def answer_lost(store: Store, request: Request) -> Exception:
     if kind_of(store) == "collection":
         from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-        error = AutoReconnect("connection closed")
+        error: Any = AutoReconnect("connection closed")
         if request.is_uncommitted:
             error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
-        return error
+        return cast("Exception", error)
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return ConnectionClosedError(endpoint_url=_url_of(store))

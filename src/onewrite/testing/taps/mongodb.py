@@ -61,7 +61,7 @@ _CHAINED = frozenset(
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. Where pymongo returns a cursor, this returns a list."""
     target = _target(collection, request)
-    method = getattr(target, request.method)
+    method: Any = getattr(target, request.method)
     if request.method == "bulk_write" and type(target).__module__.startswith("mongomock."):
         from onewrite.testing.standins.bulk import bulk_write  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 

@@ -9,12 +9,12 @@ names its transaction. What becomes of the data is decided behind the gate.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Any, ClassVar, NoReturn, Self, TypeAlias
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
@@ -218,7 +218,7 @@ class Session(AnySession):
         return self._committing()
 
     @contextmanager
-    def _committing(self) -> Iterator[Self]:
+    def _committing(self) -> Generator[Self]:
         try:
             yield self
         except BaseException:
@@ -264,7 +264,7 @@ class AsyncSession(AnySession):
         return self._committing()
 
     @asynccontextmanager
-    async def _committing(self) -> AsyncIterator[Self]:
+    async def _committing(self) -> AsyncGenerator[Self]:
         try:
             yield self
         except BaseException:
@@ -304,13 +304,13 @@ def start_session(
     snapshot: bool | None = False,
 ) -> Session | AsyncSession:
     """What `client.start_session()` returns. `store` is the name under which its commits pass the gate."""
-    from pymongo.client_session import SessionOptions  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+    from pymongo import client_session  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
     if snapshot:
         raise ConfigurationError(
             "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
         )
-    options = SessionOptions(causal_consistency, default_transaction_options, snapshot)
+    options = cast("Any", client_session).SessionOptions(causal_consistency, default_transaction_options, snapshot)
     return (AsyncSession if awaited else Session)(client, gate, store, options)
 
 
@@ -344,6 +344,6 @@ def _give_up(error: Any) -> NoReturn:
     """Raise what pymongo's `with_transaction` raises after two minutes."""
     from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # the same
 
-    timeout = NetworkTimeout(str(error))
+    timeout: Any = NetworkTimeout(str(error))
     timeout._error_labels = set(error._error_labels)  # noqa: SLF001  # the same
-    raise timeout from error
+    raise cast("Exception", timeout) from error
