@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import Any, TypeAlias
 
@@ -12,8 +12,10 @@ import pymongo
 import pytest
 from pymongo import InsertOne, MongoClient, UpdateOne
 from pymongo.collection import Collection
-from pymongo.errors import PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
+from onewrite import Message
+from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import new_collection
 from onewrite.testing.taps.transactions import Owner, current_owner
@@ -152,3 +154,34 @@ def test_a_program_of_transactions_has_the_same_answers_and_the_same_end(
     program = Program(seed)
     modelled = on_a_model(program)
     assert modelled == on_a_server(program, collection)
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_an_inbox_on_a_server_is_explored_as_one_on_a_stand_in(
+    in_transaction: bool, mongo: MongoClient[dict[str, Any]], collection: Documents
+) -> None:
+    inbox = f"{collection.name}-inbox"
+
+    def world() -> Documents:
+        collection.drop()
+        mongo.test[inbox].drop()
+        collection.insert_one({"_id": "ann", "balance": 0})
+        return collection
+
+    def build(accounts: Documents) -> Callable[[Message], None]:
+        def handle(message: Message) -> None:
+            def body(session: Any) -> None:
+                given = {"session": session} if in_transaction else {}
+                accounts.database[inbox].insert_one({"_id": message.id}, **given)
+                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}}, **given)
+
+            with accounts.database.client.start_session() as session, suppress(DuplicateKeyError):
+                session.with_transaction(body)
+
+        return handle
+
+    def balance(accounts: Documents) -> int:
+        return int((accounts.find_one({"_id": "ann"}) or {})["balance"])
+
+    report = explore(build, [Message("m1", body=10)], world, balance)
+    assert report.ok is report.exhausted is in_transaction

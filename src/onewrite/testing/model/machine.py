@@ -128,12 +128,12 @@ class Machine:
     def _answer(self, request: Request) -> StoreCalls[Any]:
         """Answer the request, with regard to tokens and transactions."""
         _check_session(request)
+        # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
+        self._transactions.expire((yield from self._transactions.blockers(request)))
         if request.transaction is not None:
             return (yield from self._transactions.answer(request, request.transaction))
         if TOKEN in request.arguments:
             return (yield from self._answer_once(request))
-        # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
-        self._transactions.expire((yield from self._transactions.blockers(request)))
         return (yield from self._answer_plain(request))
 
     def _answer_once(self, request: Request) -> StoreCalls[Any]:

@@ -4,7 +4,7 @@ A session here looks like pymongo's, and needs no server that has sessions. It g
 and raises what pymongo's raises. Each operation in a transaction, each commit and each abort passes the gate as a request that
 names its transaction. What becomes of the data is decided behind the gate.
 
-`with_transaction` does not wait before it tries again, and does not look at a clock: see `_MOST_REFUSALS`.
+`with_transaction` does not wait before it tries again, and does not look at a clock: see `_MOST_ATTEMPTS`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -23,10 +24,11 @@ from onewrite.testing.taps.transactions import ABORT, COMMIT, Transaction, curre
 
 Callback: TypeAlias = Callable[[Any], Any]
 
-_NO_SUCH_TRANSACTION = 251
-# How often `with_transaction` begins again because the server had already aborted the transaction, for instance because the
-# callback swallowed an error. Nothing changes by that, and pymongo gives up after two minutes.
-_MOST_REFUSALS = 3
+# How often `with_transaction` begins. Each conflict takes another delivery that commits, so that more are rare. What comes up every
+# time, for instance because the callback swallows an error or is in its own way, comes up on a server until pymongo gives up after two
+# minutes.
+_MOST_ATTEMPTS = 5
+_BUSY = "SystemOverloadedError"
 _UNKNOWN, _TRANSIENT = "UnknownTransactionCommitResult", "TransientTransactionError"
 
 
@@ -107,8 +109,11 @@ class AnySession:
         return replace(request, transaction=self._transaction, starts=starts)
 
     def met(self, error: Exception) -> None:
-        """An operation has failed. Every error of the server's ends the transaction that it came up in."""
-        self._is_lost = self._is_lost or (self.in_transaction and hasattr(error, "code"))
+        """An operation has failed. An error of the server's ends the transaction, unless the server was too busy to look at it."""
+        from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        is_answer = isinstance(error, OperationFailure) and not error.has_error_label(_BUSY)
+        self._is_lost = self._is_lost or (self.in_transaction and is_answer)
 
     # ------------------------------------------------------------ what pymongo's methods do, as generators of calls
 
@@ -120,7 +125,7 @@ class AnySession:
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
-        from pymongo.errors import ConnectionFailure, PyMongoError  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+        from pymongo.errors import ConnectionFailure, PyMongoError  # noqa: PLC0415  # the same
 
         self._check_open()
         if self._state is _State.NONE:
@@ -149,7 +154,9 @@ class AnySession:
         if not self.in_transaction:
             _misuse(_WHY_NO_ABORT[self._state])
         was_sent, self._state = self._state is _State.IN_PROGRESS, _State.ABORTED
-        if was_sent and not self._is_lost:
+        if self._is_lost:
+            self._unsure = self._transaction  # it is gone, unless the error was a made one
+        elif was_sent:
             try:
                 yield partial(self._gate, self._ending(ABORT))
             except (OperationFailure, ConnectionFailure):
@@ -164,8 +171,7 @@ class AnySession:
     def _with_transaction(self, callback: Callback) -> StoreCalls[Any]:
         from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
 
-        refusals = 0
-        while True:
+        for attempt in count(1):
             self._begin()
             try:
                 result = yield partial(callback, self)
@@ -176,8 +182,7 @@ class AnySession:
                     yield from self._abort()
                 if not (isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)):
                     raise
-                refusals += getattr(error, "code", None) == _NO_SUCH_TRANSACTION
-                if refusals == _MOST_REFUSALS:
+                if attempt == _MOST_ATTEMPTS:
                     _give_up(error)
             else:
                 return result
@@ -345,5 +350,5 @@ def _give_up(error: Any) -> NoReturn:
     from pymongo.errors import NetworkTimeout  # noqa: PLC0415  # the same
 
     timeout: Any = NetworkTimeout(str(error))
-    timeout._error_labels = set(error._error_labels)  # noqa: SLF001  # the same
+    timeout._add_error_label(_TRANSIENT)  # noqa: SLF001  # the error that was met last has it too
     raise cast("Exception", timeout) from error
