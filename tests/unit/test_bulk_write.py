@@ -113,6 +113,17 @@ def test_a_refused_insert_gives_its_document_an_id_too() -> None:
     assert ids[0] == ids[1]
 
 
+def test_a_document_that_was_never_sent_is_given_no_id() -> None:
+    machine = Machine(new_collection)
+    orders = machine.stores(machine.perform)
+    for _ in range(2):
+        documents: list[dict[str, Any]] = [{"_id": 1}, {"_id": 1}, {"n": 1}]
+        with pytest.raises(BulkWriteError):
+            orders.insert_many(documents)
+        assert documents[2].get("_id") is None
+        machine.reset()
+
+
 @pytest.mark.parametrize(
     ("requests", "words"),
     [

@@ -307,6 +307,19 @@ def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool
             things.insert_one({"_id": 5, "lines": [{"sku": "b"}]} if sparse else {"_id": 5}, session=other)
 
 
+def test_a_store_that_changes_by_itself_has_no_transactions_that_can_be_explored() -> None:
+    raw = new_collection()
+    machine = Machine(lambda: raw)
+    things = machine.stores(machine.perform)
+    things.insert_one({"_id": 1})
+    machine.reset()
+    machine.why_slow = "It changes by itself."
+    with things.database.client.start_session() as session:
+        session.start_transaction()
+        with pytest.raises(ConfigurationError, match=r"^A transaction cannot be explored here: It changes by itself\."):
+            things.find_one({}, session=session)
+
+
 def test_a_lost_answer_has_the_label_that_pymongo_gives_it(server: Server, session: Any) -> None:
     session.start_transaction()
     insert(server, session)
@@ -457,15 +470,16 @@ def test_an_asynchronous_session_does_the_same() -> None:
 # ---------------------------------------------------------------- the client
 
 
-def test_the_client_hands_out_the_tapped_database(server: Server) -> None:
-    client, raw = server.client, tap(server.things, print).database.client
+def test_the_client_hands_out_the_tapped_database() -> None:
+    orders, sent = new_collection(), list[Request]()
+    client, raw = tap(orders, sent.append, with_sessions=True).database.client, orders.database.client
     assert isinstance(client, type(raw))
-    assert client == raw
+    assert client == raw == client
     assert hash(client) == hash(raw)
     assert repr(client) == repr(raw)
     for database in (client.test, client["test"], client.get_database(), client.get_database("test")):
-        database.orders.insert_one({"_id": len(server.sent)})
-    assert len(server.sent) == 4
+        database.orders.insert_one({"_id": 1})
+    assert len(sent) == 4
     assert client.write_concern == raw.write_concern
 
 

@@ -388,8 +388,7 @@ def whole_again_when_unsure(accounts: Any) -> Handler:
     def handle(message: Message) -> None:
         with accounts.database.client.start_session() as session:
             while True:
-                with suppress(PyMongoError):
-                    session.start_transaction()
+                with suppress(PyMongoError), session.start_transaction():
                     deposit(accounts, message, session=session)
                     return session.commit_transaction()
 

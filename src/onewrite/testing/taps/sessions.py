@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from itertools import count
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -171,7 +170,9 @@ class AnySession:
     def _with_transaction(self, callback: Callback) -> StoreCalls[Any]:
         from pymongo.errors import PyMongoError  # noqa: PLC0415  # the same
 
-        for attempt in count(1):
+        attempts = 0
+        while True:
+            attempts += 1
             self._begin()
             try:
                 result = yield partial(callback, self)
@@ -182,7 +183,7 @@ class AnySession:
                     yield from self._abort()
                 if not (isinstance(error, PyMongoError) and error.has_error_label(_TRANSIENT)):
                     raise
-                if attempt == _MOST_ATTEMPTS:
+                if attempts == _MOST_ATTEMPTS:
                     _give_up(error)
             else:
                 return result
