@@ -38,9 +38,9 @@ def mark(collection: Any, message: Message, key: str, _: dict[str, int], **sessi
     collection.insert_one({"_id": f"{key}/{message.id}"}, **session)
 
 
-def claim(collection: Any, _: Message, key: str, memory: dict[str, int], **session: Any) -> None:
-    """Two messages claim the same."""
-    collection.update_one({"_id": key, "owner": None}, {"$set": {"owner": memory.get(key, 0)}}, **session)
+def copy(collection: Any, _: Message, key: str, memory: dict[str, int], **session: Any) -> None:
+    """Writes into one entity what was seen of all."""
+    collection.update_one({"_id": key, "seen": None}, {"$set": {"seen": sum(memory.values())}}, **session)
 
 
 def add_outside(collection: Any, message: Message, key: str, _: dict[str, int], **__: Any) -> None:
@@ -48,7 +48,7 @@ def add_outside(collection: Any, message: Message, key: str, _: dict[str, int], 
     collection.update_one({"_id": key}, {"$inc": {"n": message.body}})
 
 
-ACTS: dict[str, Callable[..., None]] = {act.__name__: act for act in (add, add_outside, read, put, mark, claim)}
+ACTS: dict[str, Callable[..., None]] = {act.__name__: act for act in (add, add_outside, read, put, mark, copy)}
 
 
 def handler_of(program: Program) -> Callable[[Any], Callable[[Message], None]]:
@@ -146,7 +146,7 @@ def cases(draw: st.DrawFn) -> tuple[Program, Bounds]:
 # The second transaction begins before the first commits, or after it.
 SNAPSHOTS: Program = {
     "x": [("committed", [("add", "a")])],
-    "y": [("committed", [("read", "b"), ("read", "a"), ("put", "b")])],
+    "y": [("committed", [("read", "b"), ("read", "a"), ("copy", "b")])],
 }
 # Each waits for the other's transaction, with a plain write inside its own.
 CIRCLE: Program = {
