@@ -13,16 +13,18 @@ performed again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
+from onewrite.testing.model.databases import Databases
 from onewrite.testing.model.transition import Place, State, Transition, changes_structure, copied, fill_in_ids, repeated
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
-from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
+from onewrite.testing.taps.tap import Gate, Request, Store, check_store, is_async, kind_of, send, tap
 
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
 
@@ -30,19 +32,24 @@ _MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it d
 
 
 class Machine:
-    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
+    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back.
 
-    def __init__(self, world: World) -> None:
+    `before` is a machine of the same world whose place this one takes. It knows what that one has adopted and kept.
+    """
+
+    def __init__(self, world: World, before: Machine | None = None) -> None:
         self.known = 0  # how many requests were answered from memory
         self.performed = 0  # how many requests were performed by the store
         self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._given = world()
-        self._stores = _named(self._given)
-        self.is_async = _are_async(self._stores.values())
+        stores = _named(self._given)
+        self._databases = Databases(stores) if before is None else before._databases.renewed(stores)
+        self._kept: tuple[Request, ...] = () if before is None else before._kept  # structural requests with which each trial begins
+        self.is_async = _are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, State] = {}
-        self._start = self._state = State({}, ())  # until `_begin` has read the stores
+        self._fresh = self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
         self._writes: list[Request] = []  # since the last reset
         self._keys: dict[Hashable, int] = {}
@@ -51,13 +58,43 @@ class Machine:
             make_calls(self._begin())
 
     @property
-    def state(self) -> Hashable:
+    def state(self) -> State:
         """The present state: the same object whenever the stores hold the same."""
         return self._state
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
         return tap(self._given, gate)
+
+    def store(self, name: str) -> Store:
+        """The store itself: of the world, or adopted."""
+        return self._databases.stores[name]
+
+    def adopt_client(self, client: Any) -> str:
+        """The name of the store that performs what this client sends."""
+        return self._databases.adopt_client(client)
+
+    def adopt_collection(self, collection: Any, database: str) -> str:
+        """The name of the store that performs what this collection sends, which is in the database of this name."""
+        return self._databases.adopt_collection(collection, database)
+
+    def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
+        """The attributes that are the key of each table in a store's database, as far as tables were read."""
+        database = self._databases.name(store)
+        return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
+
+    def begin_with(self, structure: tuple[Request, ...]) -> Any:
+        """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
+        return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
+
+    @contextmanager
+    def unchanged(self) -> Generator[None, None, None]:
+        """Come back to the present state at the end of the block."""
+        state, writes = self._state, list(self._writes)
+        try:
+            yield
+        finally:
+            self._state, self._writes = state, writes
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
@@ -102,7 +139,7 @@ class Machine:
         self.performed += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
-            answer = yield partial(send, self._stores, request)
+            answer = yield partial(send, self._databases.stores, request)
         except Exception as error:
             answer = error
         self._real = self._state = yield from self._state_after(before, kept, answer)
@@ -120,18 +157,29 @@ class Machine:
     def _begin(self) -> StoreCalls[None]:
         """Read what the stores hold in the beginning."""
         found: dict[Place, Contents] = {}
-        for name, store in self._stores.items():
+        for name, store in self._databases.of_world.items():
             for table in (yield from tables_of(store)):
-                found[name, table] = yield from read(store, table)
+                place = self._databases.name(name) or name, table
+                if place not in found:
+                    found[place] = yield from self._read(place, ())
         self._initial = found
-        self._start = self._real = self._state = self._state_of(self._initial, ())
+        self._fresh = self._start = self._real = self._state = self._state_of(self._initial, ())
+        if self._kept:
+            yield from self._begin_with(self._kept)
+
+    def _begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
+        yield from self._renew(structure)
+        assert self._real is not None  # noqa: S101  # `_renew` has seen to that
+        self._kept = structure
+        self._start = self._state = self._real
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still hold what they held in the beginning."""
-        for table in request.tables:
-            place = (request.store, table)
+        database = self._databases.name(request.store)
+        for table in () if database is None else request.tables:
+            place = (cast("str", database), table)
             if place not in self._initial:
-                self._initial[place] = yield from read(self._stores[request.store], table)
+                self._initial[place] = yield from self._read(place, ())
 
     def _state_after(self, before: State, request: Request, answer: object) -> StoreCalls[State]:
         """The state to which a request has led that the real store has just performed."""
@@ -140,15 +188,19 @@ class Machine:
         structure = before.structure
         if changes_structure(request) and not isinstance(answer, Exception):
             structure = (*structure, request)
-        touched = [place for place in self._initial if not request.tables or place[1] in request.tables]
         contents = dict(before.contents)
-        for place in touched:
-            contents[place] = yield from self._read(place, () if structure else self._initial[place].key)
+        for place, initial in self._initial.items() if self._touches_tables(request) else ():
+            if not request.tables or place[1] in request.tables:
+                changed = any(map(self._touches_tables, structure))
+                contents[place] = yield from self._read(place, () if changed else initial.key)
         return self._state_of(contents, structure)
 
+    def _touches_tables(self, request: Request) -> bool:
+        return self._databases.name(request.store) is not None
+
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
-        name, table = place
-        return (yield from read(self._stores[name], table, key))
+        database, table = place
+        return (yield from read(self._databases.keeper(database), table, key))
 
     def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[State]:
         contents: dict[Place, Contents] = {}
@@ -188,7 +240,7 @@ class Machine:
             present = self._real.contents.get(place, initial)
             wanted = self._state.contents.get(place, initial)
             if present.digest != wanted.digest:
-                yield from restore(self._stores[place[0]], place[1], present, wanted)
+                yield from restore(self._databases.keeper(place[0]), place[1], present, wanted)
                 found = yield from self._read(place, wanted.key)
                 if found.digest != wanted.digest:
                     return place
@@ -197,24 +249,23 @@ class Machine:
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
         given = _named(self._world())
-        if _names(given) != _names(self._stores):
-            raise ConfigurationError(
-                f"world() made {_names(self._stores)}, and then {_names(given)}: use the same names each time."
-            )
-        self._stores = given
+        names = _names(self._databases.of_world)
+        if _names(given) != names:
+            raise ConfigurationError(f"world() made {names}, and then {_names(given)}: use the same names each time.")
+        self._databases.renewed(given)
         fresh = yield from self._read_all(())
         self._check_same(fresh)
         structure: tuple[Request, ...] = ()
         for request in requests:
             try:
-                yield partial(send, self._stores, request)
+                yield partial(send, self._databases.stores, request)
             except Exception:  # noqa: S112  # it failed the first time too
                 continue
             structure = (*structure, request) if changes_structure(request) else structure
         self._real = yield from self._read_all(structure)
 
     def _check_same(self, fresh: State) -> None:
-        for place, before in self._start.contents.items():
+        for place, before in self._fresh.contents.items():
             if fresh.contents[place].digest != before.digest:
                 raise ConfigurationError(
                     f"world() must make the same each time: {place[1]!r} began with {_in_words(before)}, and then with "
@@ -240,7 +291,7 @@ class Machine:
         return self._keys_of_pickles[pickled]
 
     def _key_of_form(self, request: Request) -> int | None:
-        ordered = kind_of(self._stores[request.store]) == "collection"
+        ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
             form = (request.store, request.method, tuple(sorted(arguments)), canonical(request.options, ordered=False))
@@ -257,7 +308,7 @@ def _named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
             "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
         )
     for store in stores.values():
-        kind_of(store)
+        check_store(store)
     return stores
 
 
