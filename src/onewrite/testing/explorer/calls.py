@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Meter, meter
+from onewrite.testing.taps.everywhere import Listener, listener
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
@@ -138,8 +139,9 @@ def _counted_or_random(size: int) -> str:
 class CallThreads:
     """The threads in which calls run. A thread is used again when its call has ended."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, hears: Listener | None = None) -> None:
         self._timeout = timeout
+        self._hears = hears  # what handlers send by clients that the explorer did not give them
         self._idle: list[_CallThread] = []
 
     def begin(self, handler: Callable[[Any], Any], message: Any, name: str) -> HandlerCall:
@@ -147,6 +149,7 @@ class CallThreads:
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
         call = HandlerCall(thread, name)
         context = contextvars.copy_context()  # so that the handler sees the context variables of the test
+        context.run(listener.set, self._hears)
         thread.job = lambda: context.run(call.run, handler, message)
         call.resume(Answer())
         return call
@@ -234,3 +237,11 @@ async def _without_tasks_left(awaitable: Awaitable[Any]) -> Any:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+def in_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

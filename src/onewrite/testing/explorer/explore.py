@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import shlex
 import sys
@@ -11,7 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
+from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
+from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
@@ -19,6 +20,7 @@ from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.shrink import shortest
 from onewrite.testing.explorer.trial import Subject
 from onewrite.testing.model.machine import World
+from onewrite.testing.taps.everywhere import listener, taps
 
 T = TypeVar("T")
 
@@ -82,10 +84,18 @@ class Explore:
 
 def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
-    return _outside_event_loops(lambda: _run(arguments, nodeid))
+    return _outside_event_loops(lambda: contextvars.copy_context().run(_tapped, arguments, nodeid))
 
 
 explore = Explore(run)
+
+
+def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
+    # A handler that is explored may itself explore another one.
+    listener.set(None)
+    current_call.set(None)
+    with taps.on():
+        return _run(arguments, nodeid)
 
 
 def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
@@ -98,6 +108,8 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
         found, schedules, exhausted = _first_finding(plan, arguments.schedules, lines)
         if found is not None and plan.shrinks:
             found = shortest(judge, found)
+        if found is None and judge.nondeterministic is None:
+            subject.check()
         return Exploration(
             schedules,
             plan.pruned,
@@ -154,15 +166,7 @@ class _ProgressLines:
 
 def _outside_event_loops(function: Callable[[], T]) -> T:
     """Call the function, which runs event loops of its own, in another thread if a loop runs in this one."""
-    if not _in_an_event_loop():
+    if not in_an_event_loop():
         return function()
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(contextvars.copy_context().run, function).result()
-
-
-def _in_an_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.initialisation import initialisation
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
 
@@ -84,10 +85,16 @@ class Judge:
         """What the reader of the report should know."""
         if self._sees_nothing:
             yield "No message changes what observe() sees: does it look at the right entity?"
+        if self._looks_elsewhere:
+            yield "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it."
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
+
+    @property
+    def _looks_elsewhere(self) -> bool:
+        return self._subject.wrote and not self._subject.looked
 
     def run(self, body: Callable[[Trial], T]) -> T:
         """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
@@ -108,6 +115,8 @@ class Judge:
         try:
             observed = self._observed()
         except Exception as error:
+            if self._subject.misuse is not None:
+                raise
             return Finding(f"observe failed with {_in_words(error)}", self.expected, _in_words(error))
         if observed not in self.expected:
             if not self._all_tried or trial.progress.settled not in self._tried:
@@ -147,7 +156,7 @@ class Judge:
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
-        one, other = self._reference(order), self._reference(order)
+        one, other = self._two_alike(order)
         pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
@@ -164,6 +173,16 @@ class Judge:
             # `observe` looks at something beside the store, and it may be `world` that empties it.
             self._subject.always_anew = True
             self._run_twice(order)
+
+    def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
+        """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
+        one, other = self._reference(order), self._reference(order)
+        only_first = initialisation(one.taken, other.taken)
+        if only_first:
+            self._subject.begin_with(tuple(request for request in only_first if request.writes))
+        if only_first or self._subject.tapped_late:
+            one, other = other, self._reference(order)
+        return one, other
 
     def _try_more(self, order: tuple[int, ...]) -> None:
         """Try this order for what is expected. If it has been tried, try all orders."""
@@ -211,7 +230,7 @@ class Judge:
         return f"{', '.join(left)} never settled"
 
     def _observed(self) -> Any:
-        return copy.deepcopy(self._subject.complete(self._observe(self._subject.stores)))
+        return copy.deepcopy(self._subject.look(self._observe))
 
     def _observed_or_words(self) -> Any:
         try:
@@ -224,7 +243,7 @@ class Judge:
         if self._invariant is None:
             return None
         try:
-            held = self._subject.complete(self._invariant(self._subject.stores))
+            held = self._subject.look(self._invariant)
         except Exception as error:
             return f"the invariant is broken: {_in_words(error)}"
         return None if held is None or held else "the invariant is broken"

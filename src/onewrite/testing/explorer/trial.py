@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call, in_an_event_loop
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
+from onewrite.testing.explorer.senders import Senders
 from onewrite.testing.model.machine import Machine, World
+from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
@@ -37,6 +41,13 @@ class TrialStep:
 class Subject:
     """What is explored: the handler, its messages and its world. All trials of an exploration share it."""
 
+    always_anew = False  # make a new world for every trial
+    misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
+    wrote = False  # has a call of the handler sent a write?
+    looked = False  # has `observe` or the invariant sent a request?
+    tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
+    _asked = False  # has a request been sent that is no step?
+
     def __init__(
         self,
         build: Callable[[Stores], Handler],
@@ -49,29 +60,44 @@ class Subject:
         self.names = names_of(self.messages)
         self.bounds = bounds
         self.start = Progress.at_start(bounds, _sources(self.messages, bounds))
-        self.threads = CallThreads(timeout)
-        self.always_anew = False  # make a new world for every trial
-        self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
-        self._world = world
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
-        self._renew()
+        self.machine = Machine(world)
+        self.stores: Stores = self.machine.stores(self._gate)
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
+        self._world = world
+        taps.extend()  # `world` may have imported a driver
+        self._senders = Senders(self.machine, self._answer, self._refuse)
+        self.threads = CallThreads(timeout, self._senders)
 
     def close(self) -> None:
+        self._senders.closed = True
         self.threads.close()
         self._loop.close()
 
     def begin(self) -> Handler:
         """Go back to the beginning of the world, and build a handler."""
-        if self.always_anew:
-            self._renew()
+        self.tapped_late = taps.extend()
+        if self.tapped_late or self.always_anew:
+            self.renew()
         self.machine.reset()
-        handler = self._build(self.stores)
+        with heard_by(self._senders):
+            handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
         return handler
+
+    def check(self) -> None:
+        """Raise if the exploration could see nothing that was wrong."""
+        if self.misuse is not None:
+            raise self.misuse
+        if not self.wrote:
+            raise ConfigurationError(
+                "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
+                "explorer sees are requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, which the "
+                "handler sends itself: not in a process or a thread that was there before, and not by another driver."
+            )
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
@@ -88,15 +114,32 @@ class Subject:
 
     def lost_answer(self, request: Request) -> Exception:
         """What the driver raises when the answer to this request is lost."""
-        return answer_lost(self._store_of(request), request)
+        return answer_lost(self.machine.store(request.store), request)
+
+    def look(self, function: Callable[[Stores], Any]) -> Any:
+        """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
+        self._asked = False
+        try:
+            with self.machine.unchanged(), heard_by(self._senders):
+                return self.complete(function(self.stores))
+        finally:
+            self.looked = self.looked or self._asked
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
-        return self._loop.run(_awaited(cast("Awaitable[Any]", value))) if isinstance(value, Awaitable) else value
+        if not isinstance(value, Awaitable):
+            return value
+        return self._loop.run(_awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
-    def _renew(self) -> None:
-        self.machine = Machine(self._world)
-        self.stores: Stores = self.machine.stores(self._gate)
+    def begin_with(self, structure: tuple[Request, ...]) -> None:
+        """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
+        if structure:
+            self.complete(self.machine.begin_with(structure))
+
+    def renew(self) -> None:
+        """Make a new world, and forget what the requests have answered."""
+        self.machine = self._senders.machine = Machine(self._world, self.machine)
+        self.stores = self.machine.stores(self._gate)
 
     def _send(self, request: Request) -> Any:
         return self.machine.aperform(request) if self.machine.is_async else self.machine.perform(request)
@@ -109,18 +152,35 @@ class Subject:
         return cast("Mapping[str, Any]", stores)[request.store] if isinstance(stores, Mapping) else stores
 
     def _gate(self, request: Request) -> Any:
+        """The requests of the world's stores pass here."""
+        return self._answer(request, awaited=self._is_awaited(request))
+
+    def _answer(self, request: Request, *, awaited: bool) -> Any:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
-            return self._send(request) if self._is_awaited(request) else self.complete(self._send(request))
+            self._asked = True
+            return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
-            self.misuse = self.misuse or ConfigurationError(
-                f"{request} was sent by a thread that the handler has started, or after the handler had returned: the "
-                "explorer cannot tell when it would come. Let the handler send its requests itself while it is explored."
-            )
-            raise self.misuse
+            self._refuse(_from_another_thread(request))
         answer = call.ask(request)
-        return _ready(answer) if self._is_awaited(request) else answer
+        return _ready(answer) if awaited else answer
+
+    def _send_now(self, request: Request) -> Any:
+        with unheard():
+            if self.machine.is_async and in_an_event_loop():
+                self._refuse(_in_a_coroutine(request))
+            return self.complete(self._send(request))
+
+    async def _send_awaited(self, request: Request) -> Any:
+        with unheard():
+            answer = self._send(request)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+    def _refuse(self, error: ConfigurationError) -> NoReturn:
+        """Raise it, and remember it: the handler may catch it."""
+        self.misuse = self.misuse or error
+        raise self.misuse
 
 
 class Trial:
@@ -208,6 +268,7 @@ class Trial:
         if fault is Fault.CRASH_BEFORE:
             call.die()
             return ()
+        self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform(request)
         if fault is Fault.RETRIED:
             again = _retried(self._subject.perform(request))
@@ -268,6 +329,21 @@ def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:
         if not hasattr(message, "source"):
             raise ConfigurationError(f'reorder="within_source" asks each message for its source, and {message!r} has none.')
     return [message.source for message in messages]
+
+
+def _from_another_thread(request: Request) -> ConfigurationError:
+    motor = " Motor sends from threads of its own: use pymongo's AsyncMongoClient." if "motor" in sys.modules else ""
+    return ConfigurationError(
+        f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
+        f"tell when it would come. Let the handler send its requests itself while it is explored.{motor}"
+    )
+
+
+def _in_a_coroutine(request: Request) -> ConfigurationError:
+    return ConfigurationError(
+        f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, observe "
+        "and the invariant use the stores that they are given."
+    )
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -72,7 +72,8 @@ class Databases:
         """The name of the store that performs what this client sends."""
         if not is_dynamodb(client):
             return self._adopt_service(client)
-        home = self._home_of(client, f"a client of DynamoDB at {_server_of(client)}")
+        server = _server_of(client)
+        home = self._home_of(server, f"DynamoDB at {server}")
         plain = takes_plain_values(client)
         for name, store in self.stores.items():
             if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
@@ -80,18 +81,18 @@ class Databases:
         name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
         return self._add(name, self._names[home], partial(self._twin_of_home, home, plain))
 
-    def adopt_collection(self, collection: Any, database: str) -> str:
-        """The name of the store that performs what a collection sends that is in the database of this name."""
-        home = self._home_of(collection, f"{database!r} of MongoDB at {_server_of(collection)}")
-        label = f"{self._names[home].rpartition('/')[0]}/{database}"
+    def adopt_database(self, database: Any) -> str:
+        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
+        server = _server_of_database(database) or Server(memory=database)
+        home = self._home_of(server, f"the database {database.name!r} of MongoDB at {server}")
+        label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
         for name, known in self._names.items():
             if known == label:
                 return name
-        return self._add(self._unused(database), label, partial(self._other_database, home, database))
+        return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
 
-    def _home_of(self, sender: Any, what: str) -> str:
-        """The store of the world that reaches the sender's server."""
-        server = _server_of(sender)
+    def _home_of(self, server: Server, what: str) -> str:
+        """The store of the world that reaches the server."""
         for name, known in self._servers.items():
             if server.is_same(known):
                 return name
@@ -144,12 +145,16 @@ def _server_of(store: Any) -> Server:
         if getattr(meta, "endpoint_url", None) is None:
             return Server(memory=store)
         return Server(frozenset({_address(meta.endpoint_url)}), meta.region_name)
-    client = getattr(getattr(store, "database", None), "client", None)
+    return _server_of_database(getattr(store, "database", None)) or Server(memory=store)
+
+
+def _server_of_database(database: Any) -> Server | None:
+    client = getattr(database, "client", None)
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
         return Server(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
     memory = getattr(client, "_store", None)  # mongomock's; clients that are made with the same one share it
-    return Server(memory=store if memory is None else memory)
+    return None if memory is None else Server(memory=memory)
 
 
 def _address(url: str) -> str:

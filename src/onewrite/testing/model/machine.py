@@ -74,9 +74,9 @@ class Machine:
         """The name of the store that performs what this client sends."""
         return self._databases.adopt_client(client)
 
-    def adopt_collection(self, collection: Any, database: str) -> str:
-        """The name of the store that performs what this collection sends, which is in the database of this name."""
-        return self._databases.adopt_collection(collection, database)
+    def adopt_database(self, database: Any) -> str:
+        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
+        return self._databases.adopt_database(database)
 
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""

@@ -92,6 +92,8 @@ class _Taps:
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
         missing = [module for module in (_THREADS, *_CLASSES) if module in sys.modules and module not in self._tapped]
+        if not self._users:
+            return False  # nobody would take them off
         if missing:
             with self._lock:
                 for module in missing:

@@ -16,6 +16,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
+from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
@@ -75,11 +76,22 @@ async def _documents(cursor: Any) -> list[Any]:
 def _target(collection: Any, request: Request) -> Any:
     if request.method in DATABASE_READS:
         return collection.database
-    name = request.tables[0]
-    if name != collection.name:
-        inner = name.removeprefix(f"{collection.name}.")
-        collection = collection[inner] if inner != name else collection.database[name]
-    return collection.with_options(**request.options) if request.options else collection
+    target = named(collection, request.tables[0])
+    return target.with_options(**request.options) if request.options else target
+
+
+def named(collection: Any, name: str) -> Any:
+    """The collection of this name in the same database."""
+    if name == collection.name:
+        return collection
+    inner = name.removeprefix(f"{collection.name}.")
+    return collection[inner] if inner != name else collection.database[name]
+
+
+def options_beside(collection: Any, other: Any) -> Options:
+    """The options of a collection or database that differ from those of the other one."""
+    given = {name: getattr(collection, name) for name in signature_of("with_options").names}
+    return {name: value for name, value in given.items() if value != getattr(other, name)}
 
 
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
@@ -93,15 +105,19 @@ def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> A
     with needed_by("A tap on a collection", "mongodb"):
         check(PYMONGO)
     kind = cast("type[Any]", type(collection))
-    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind)
+    tap = (AsyncTap if awaited else Tap)(gate, name or collection.name, kind)
     return _Collection(collection, tap, {})
 
 
-class _Tap:
-    """What the proxies of one tapped collection share."""
+class Tap:
+    """What the proxies of one tapped collection share.
 
-    def __init__(self, gate: Gate, store: str, kind: type) -> None:
+    `keeper` gives the collection of a name that is asked for its indexes, where that is not the tapped collection itself.
+    """
+
+    def __init__(self, gate: Gate, store: str, kind: type, keeper: Callable[[str], Any] | None = None) -> None:
         self._gate = gate
+        self._keeper = keeper
         self._store = store
         self._kind = kind
         self._independent: dict[str, bool] = {}  # by collection: do documents with different `_id` never conflict?
@@ -109,6 +125,10 @@ class _Tap:
     def wrap(self, value: Any, options: Options) -> Any:
         """The proxy of a collection. Any other value is returned as it is."""
         return _Collection(value, self, options) if type(value) is self._kind else value
+
+    def proxy(self, raw: Any, options: Options) -> Any:
+        """The proxy of a collection or of a database."""
+        return _Collection(raw, self, options) if hasattr(type(raw), "update_one") else _Database(raw, self)
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
         """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
@@ -124,7 +144,8 @@ class _Tap:
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
         if self._must_look(request):
             try:
-                self._learn(request, _untapped(collection).index_information())
+                with unheard():
+                    self._learn(request, self._keeper_of(collection).index_information())
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = self._gate(self._checked(request))
@@ -141,6 +162,9 @@ class _Tap:
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
         return _Cursor(fetch)
+
+    def _keeper_of(self, collection: Any) -> Any:
+        return _untapped(collection) if self._keeper is None else self._keeper(collection.name)
 
     def _must_look(self, request: Request) -> bool:
         if request.method in INDEXING:
@@ -171,12 +195,14 @@ def _leaves_independent(index: Mapping[str, Any]) -> bool:
     return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
 
 
-class _AsyncTap(_Tap):
+class AsyncTap(Tap):
     async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
         if self._must_look(request):
             try:
-                self._learn(request, await _untapped(collection).index_information())
+                with unheard():
+                    indexes = self._keeper_of(collection).index_information()
+                    self._learn(request, await indexes if inspect.isawaitable(indexes) else indexes)
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = await self._gate(self._checked(request))
@@ -196,7 +222,7 @@ def _ready(answer: Any) -> Callable[[Chained], Any]:
 class _Collection:
     """A proxy that `isinstance`, too, takes for the collection."""
 
-    def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
+    def __init__(self, raw: Any, tap: Tap, options: Options) -> None:
         self._raw = raw
         self._tap = tap
         self._options = options
@@ -237,7 +263,7 @@ class _Collection:
 class _Database:
     """A proxy of the database. Its collections are behind the same gate."""
 
-    def __init__(self, raw: Any, tap: _Tap) -> None:
+    def __init__(self, raw: Any, tap: Tap) -> None:
         self._raw = raw
         self._tap = tap
 
