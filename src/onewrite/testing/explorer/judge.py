@@ -14,6 +14,7 @@ from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.initialisation import initialisation
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
+from onewrite.testing.model.transition import changes_structure
 
 T = TypeVar("T")
 
@@ -163,6 +164,7 @@ class Judge:
                 self.differs((before or cast("TakenStep", after)).step.delivery, before, after)
                 return
         if one.observed == other.observed:
+            self._check_new_world(order, other)
             return
         if self._subject.always_anew:
             self.nondeterministic = (
@@ -183,6 +185,22 @@ class Judge:
         if only_first or self._subject.tapped_late:
             one, other = other, self._reference(order)
         return one, other
+
+    def _check_new_world(self, order: tuple[int, ...], known: Reference) -> None:
+        """What cannot be put back, such as a message in a queue, must not be found in a new world."""
+        if not any(taken.request is not None and changes_structure(taken.request) for taken in known.taken):
+            return
+        self._subject.renew()
+        trial = Trial(self._subject)
+        trial.settle(order)  # and nobody looks, because one who looks may take messages from a queue
+        trial.abandon()
+        self._subject.renew()
+        again = self._reference(order)
+        if again.observed != known.observed:
+            raise ConfigurationError(
+                f"world() must make the same each time: after undisturbed processing, observe() saw {known.observed!r}, and after the "
+                f"same in a new world {again.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
+            )
 
     def _try_more(self, order: tuple[int, ...]) -> None:
         """Try this order for what is expected. If it has been tried, try all orders."""

@@ -29,7 +29,7 @@ class Senders:
         self.closed = False
         self.machine = machine
         self._answer = answer
-        self._refuse = refuse
+        self.refuse = refuse
         self._taps: dict[tuple[str, bool], mongodb.Tap] = {}
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -40,7 +40,7 @@ class Senders:
                 called = getattr(self._proxy(owner), method)
             return called(*args, **kwargs)
         except ConfigurationError as error:
-            return self._refuse(error)
+            return self.refuse(error)
 
     def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
         awaited = is_async(client)

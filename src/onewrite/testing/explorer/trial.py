@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -332,10 +331,9 @@ def _sources(messages: Sequence[Any], bounds: Bounds) -> list[object]:
 
 
 def _from_another_thread(request: Request) -> ConfigurationError:
-    motor = " Motor sends from threads of its own: use pymongo's AsyncMongoClient." if "motor" in sys.modules else ""
     return ConfigurationError(
         f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
-        f"tell when it would come. Let the handler send its requests itself while it is explored.{motor}"
+        f"tell when it would come. Let the handler send its requests itself while it is explored."
     )
 
 

@@ -36,7 +36,7 @@ class Server(NamedTuple):
 
     def __str__(self) -> str:
         if self.memory is not None:
-            return f"another {type(self.memory).__name__} in memory"
+            return "a server of its own in memory"
         return ", ".join(sorted(self.addresses)) + (f" in {self.region}" if self.region else "")
 
 
@@ -100,7 +100,7 @@ class Databases:
         raise ConfigurationError(
             f"A request was sent to {what}, and no store that world() made is there (world() made stores at {known}). The explorer "
             "deletes and puts back what tables hold, so it works on no database that the test has not given it: let world() "
-            "make that store too, or let the handler use the stores of the world."
+            "make a store there too, or let the handler use the stores of the world."
         )
 
     def _adopt_service(self, client: Any) -> str:

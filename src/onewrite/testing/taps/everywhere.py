@@ -17,10 +17,11 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Protocol, TypeAlias, cast
 
+from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
-Patch: TypeAlias = tuple[type, str, Callable[[Function], Function]]  # a class, the name of a method, and what wraps it
+Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, the name of a function in it, and what wraps it
 
 # The classes of each module, with the names of the methods that send nothing. All requests of a client go through one method.
 _CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
@@ -35,6 +36,7 @@ _CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
     "onewrite.testing.standins.collection": {"StandInCollection": SILENT, "StandInDatabase": DATABASE_SILENT},
 }
 _THREADS = "threading"  # of Python itself
+_MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 
 class Listener(Protocol):
@@ -43,6 +45,8 @@ class Listener(Protocol):
     closed: bool
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def refuse(self, error: ConfigurationError) -> Any: ...
 
 
 listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
@@ -74,7 +78,7 @@ class _Taps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._tapped: dict[str, list[tuple[type, str, Any]]] = {}  # what a module's classes had before
+        self._tapped: dict[str, list[tuple[Any, str, Any]]] = {}  # what a module's classes had before
 
     @contextmanager
     def on(self) -> Generator[None, None, None]:
@@ -91,7 +95,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        missing = [module for module in (_THREADS, *_CLASSES) if module in sys.modules and module not in self._tapped]
+        missing = [module for module in (_THREADS, _MOTOR, *_CLASSES) if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
         if missing:
@@ -110,7 +114,7 @@ class _Taps:
 taps = _Taps()
 
 
-def _put_on(patch: Patch) -> tuple[type, str, Any]:
+def _put_on(patch: Patch) -> tuple[Any, str, Any]:
     owner, name, wrapper = patch
     original = vars(owner)[name]
     setattr(owner, name, wrapper(original))
@@ -121,8 +125,9 @@ def _patches(module: str) -> Iterator[Patch]:
     if module == _THREADS:
         yield threading.Thread, "start", _starting
         yield ThreadPoolExecutor, "submit", _submitting
-        return
-    for name, silent in _CLASSES[module].items():
+    if module == _MOTOR:
+        yield sys.modules[module], "run_on_executor", _refusing
+    for name, silent in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
         for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):
             yield owner, method, partial(_heard, method)
@@ -166,6 +171,25 @@ def _submitting(original: Function) -> Function:
         return original(pool, partial(_run_heard, _present(), function), *args, **kwargs)
 
     return submit
+
+
+def _refusing(original: Function) -> Function:
+    """Motor calls pymongo's own methods, which it has looked up when it was imported, in threads of its own."""
+
+    @wraps(original)
+    def run_on_executor(loop: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
+        who = _present()
+        if who is None:
+            return original(loop, function, *args, **kwargs)
+        name = getattr(function, "__name__", "A request")
+        return who.refuse(
+            ConfigurationError(
+                f"{name} was sent by Motor, which sends from threads of its own: the explorer cannot tell when it would come. Let "
+                "the handler use pymongo's AsyncMongoClient, or a collection of it that build(store) is given."
+            )
+        )
+
+    return run_on_executor
 
 
 def _run_heard(who: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:

@@ -27,6 +27,7 @@ from onewrite.testing.taps.mongodb_methods import (
     REFUSED,
     SILENT,
     WRITES,
+    is_about_server,
     request_of,
 )
 from onewrite.testing.taps.traffic import Gate, Request
@@ -272,9 +273,16 @@ class _Database:
         return cast("Any", type(self._raw))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "command":
+            return self._command
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, {}, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)
+
+    def _command(self, *args: Any, **kwargs: Any) -> Any:
+        if not is_about_server(bound("command", args, kwargs)["command"]):
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSED)
+        return self._tap.call(self._raw, {}, "command", *args, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], {})

@@ -65,7 +65,9 @@ REFUSED: Mapping[str, str] = {
     "watch": _STREAM,
 }
 
-DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
+DATABASE_READS = frozenset({"command", "list_collection_names", "list_collections"})
+# A command is refused, except for these, which ask about the server.
+_ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
 # `client` is handed out untapped: what is sent through it passes no gate.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
@@ -89,6 +91,7 @@ _STRUCTURE = {
     "options": ("options",),
     "list_collection_names": ("collections",),
     "list_collections": ("collections",),
+    "command": ("server",),
 }
 _STORING = frozenset({"$out", "$merge"})
 _ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
@@ -105,6 +108,12 @@ def request_of(
     tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
+
+
+def is_about_server(command: object) -> bool:
+    """Does the command ask about nothing but the server? It is given as its name or as a document that begins with its name."""
+    name = next(iter(cast("Document", command)), "") if isinstance(command, Mapping) else command
+    return str(name).lower() in _ABOUT_SERVER
 
 
 def _names(pipeline: object) -> Iterator[str]:
