@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
-from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
 from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample

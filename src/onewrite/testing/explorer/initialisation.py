@@ -11,7 +11,14 @@ from onewrite.testing.taps.traffic import Request
 # These ask for what lasts as long as the process, or make what is there once.
 _AWS = ("Describe", "List", "GetQueueUrl", "GetParameter", "GetSecretValue", "GetCallerIdentity")
 _AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucket", "CreateEventBus", "AssumeRole"})
-_MONGODB = INDEXING | {"command", "index_information", "list_indexes", "list_collections", "list_collection_names", "options"}
+_MONGODB = INDEXING | {
+    "command",
+    "index_information",
+    "list_indexes",
+    "list_collections",
+    "list_collection_names",
+    "options",
+}
 
 
 def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:

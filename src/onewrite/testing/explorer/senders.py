@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps import dynamodb, mongodb, services
-from onewrite.testing.taps.clients import is_dynamodb
+from onewrite.testing.taps.aws_clients import is_dynamodb
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
 
@@ -30,11 +30,11 @@ class Senders:
         self.machine = machine
         self._answer = answer
         self.refuse = refuse
-        self._taps: dict[tuple[str, bool], mongodb.Tap] = {}
+        self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            if hasattr(type(owner), "_make_api_call"):
+            if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):
                 called: Callable[..., Any] = partial(self._api_call, owner)
             else:
                 called = getattr(self._proxy(owner), method)
@@ -58,13 +58,14 @@ class Senders:
     def _proxy(self, owner: Any) -> Any:
         """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
         check(PYMONGO)
-        is_collection = hasattr(type(owner), "update_one")
+        kind = cast("type[Any]", type(owner))
+        is_collection = hasattr(kind, "update_one")
         database = owner.database if is_collection else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
         store = self.machine.adopt_database(database)
         if (store, awaited) not in self._taps:
-            kind = mongodb.AsyncTap if awaited else mongodb.Tap
-            self._taps[store, awaited] = kind(partial(self._gate, awaited=awaited), store, type(owner), partial(self._keeper, store))
+            gate, keeper = partial(self._gate, awaited=awaited), partial(self._keeper, store)
+            self._taps[store, awaited] = mongodb.tap_for(gate, store, kind, keeper, awaited=awaited)
         performer = self.machine.store(store)
         other = mongodb.named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))

@@ -65,7 +65,6 @@ class Subject:
         self.machine = Machine(world)
         self.stores: Stores = self.machine.stores(self._gate)
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
-        self._world = world
         taps.extend()  # `world` may have imported a driver
         self._senders = Senders(self.machine, self._answer, self._refuse)
         self.threads = CallThreads(timeout, self._senders)
@@ -137,7 +136,7 @@ class Subject:
 
     def renew(self) -> None:
         """Make a new world, and forget what the requests have answered."""
-        self.machine = self._senders.machine = Machine(self._world, self.machine)
+        self.machine = self._senders.machine = self.machine.anew()
         self.stores = self.machine.stores(self._gate)
 
     def _send(self, request: Request) -> Any:
@@ -174,7 +173,7 @@ class Subject:
     async def _send_awaited(self, request: Request) -> Any:
         with unheard():
             answer = self._send(request)
-            return await answer if isinstance(answer, Awaitable) else answer
+            return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
 
     def _refuse(self, error: ConfigurationError) -> NoReturn:
         """Raise it, and remember it: the handler may catch it."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.clients import is_dynamodb, service_of, takes_plain_values, twin_of
+from onewrite.testing.taps.aws_clients import is_dynamodb, service_of, takes_plain_values, twin_of
 from onewrite.testing.taps.dynamodb import client_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
 
@@ -93,8 +93,8 @@ class Databases:
 
     def _home_of(self, server: Server, what: str) -> str:
         """The store of the world that reaches the server."""
-        for name, known in self._servers.items():
-            if server.is_same(known):
+        for name, other in self._servers.items():
+            if server.is_same(other):
                 return name
         known = "; ".join(dict.fromkeys(map(str, self._servers.values())))
         raise ConfigurationError(
@@ -149,7 +149,7 @@ def _server_of(store: Any) -> Server:
 
 
 def _server_of_database(database: Any) -> Server | None:
-    client = getattr(database, "client", None)
+    client: Any = getattr(database, "client", None)
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
         return Server(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))

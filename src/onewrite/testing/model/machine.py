@@ -32,20 +32,17 @@ _MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it d
 
 
 class Machine:
-    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back.
+    """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
 
-    `before` is a machine of the same world whose place this one takes. It knows what that one has adopted and kept.
-    """
-
-    def __init__(self, world: World, before: Machine | None = None) -> None:
+    def __init__(self, world: World, databases: Databases | None = None, kept: tuple[Request, ...] = ()) -> None:
         self.known = 0  # how many requests were answered from memory
         self.performed = 0  # how many requests were performed by the store
         self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._given = world()
         stores = _named(self._given)
-        self._databases = Databases(stores) if before is None else before._databases.renewed(stores)
-        self._kept: tuple[Request, ...] = () if before is None else before._kept  # structural requests with which each trial begins
+        self._databases = Databases(stores) if databases is None else databases.renewed(stores)
+        self._kept = kept  # the structural requests with which each trial begins
         self.is_async = _are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, State] = {}
@@ -58,9 +55,13 @@ class Machine:
             make_calls(self._begin())
 
     @property
-    def state(self) -> State:
+    def state(self) -> Hashable:
         """The present state: the same object whenever the stores hold the same."""
         return self._state
+
+    @property
+    def _stores(self) -> Mapping[str, Store]:
+        return self._databases.stores
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
@@ -68,7 +69,7 @@ class Machine:
 
     def store(self, name: str) -> Store:
         """The store itself: of the world, or adopted."""
-        return self._databases.stores[name]
+        return self._stores[name]
 
     def adopt_client(self, client: Any) -> str:
         """The name of the store that performs what this client sends."""
@@ -82,6 +83,10 @@ class Machine:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
         database = self._databases.name(store)
         return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
+
+    def anew(self) -> Machine:
+        """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
+        return Machine(self._world, self._databases, self._kept)
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
         """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
@@ -139,7 +144,7 @@ class Machine:
         self.performed += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
-            answer = yield partial(send, self._databases.stores, request)
+            answer = yield partial(send, self._stores, request)
         except Exception as error:
             answer = error
         self._real = self._state = yield from self._state_after(before, kept, answer)
@@ -258,7 +263,7 @@ class Machine:
         structure: tuple[Request, ...] = ()
         for request in requests:
             try:
-                yield partial(send, self._databases.stores, request)
+                yield partial(send, self._stores, request)
             except Exception:  # noqa: S112  # it failed the first time too
                 continue
             structure = (*structure, request) if changes_structure(request) else structure

@@ -21,7 +21,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
-Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, the name of a function in it, and what wraps it
+Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
 
 # The classes of each module, with the names of the methods that send nothing. All requests of a client go through one method.
 _CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
@@ -46,7 +46,7 @@ class Listener(Protocol):
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
-    def refuse(self, error: ConfigurationError) -> Any: ...
+    def refuse(self, error: ConfigurationError, /) -> Any: ...
 
 
 listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
@@ -95,7 +95,8 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        missing = [module for module in (_THREADS, _MOTOR, *_CLASSES) if module in sys.modules and module not in self._tapped]
+        modules = (_THREADS, _MOTOR, *_CLASSES)
+        missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
         if missing:
@@ -116,7 +117,7 @@ taps = _Taps()
 
 def _put_on(patch: Patch) -> tuple[Any, str, Any]:
     owner, name, wrapper = patch
-    original = vars(owner)[name]
+    original: Any = cast("dict[str, Any]", vars(owner))[name]
     setattr(owner, name, wrapper(original))
     return owner, name, original
 
@@ -194,4 +195,4 @@ def _refusing(original: Function) -> Function:
 
 def _run_heard(who: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
     with heard_by(who):
-        return cast("Any", function(*args, **kwargs))
+        return function(*args, **kwargs)

@@ -7,15 +7,16 @@ all documents. An `aggregate` is sent where it is called, as pymongo does it. Wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
+from onewrite.testing.taps.cursors import AsyncCursor, Chained, Cursor
 from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
@@ -33,28 +34,6 @@ from onewrite.testing.taps.mongodb_methods import (
 from onewrite.testing.taps.traffic import Gate, Request
 
 Options: TypeAlias = Mapping[str, Any]
-Documents: TypeAlias = list[Any]
-Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
-
-_CHAINED = frozenset(
-    {
-        "add_option",
-        "allow_disk_use",
-        "batch_size",
-        "collation",
-        "comment",
-        "hint",
-        "limit",
-        "max",
-        "max_await_time_ms",
-        "max_time_ms",
-        "min",
-        "remove_option",
-        "skip",
-        "sort",
-        "where",
-    }
-)
 
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
@@ -106,17 +85,19 @@ def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> A
     with needed_by("A tap on a collection", "mongodb"):
         check(PYMONGO)
     kind = cast("type[Any]", type(collection))
-    tap = (AsyncTap if awaited else Tap)(gate, name or collection.name, kind)
+    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind)
     return _Collection(collection, tap, {})
 
 
-class Tap:
-    """What the proxies of one tapped collection share.
+def tap_for(gate: Gate, store: str, kind: type, keeper: Callable[[str], Any], *, awaited: bool) -> _Tap:
+    """A tap on collections that the world did not make. `keeper` gives what is asked for the indexes of a collection instead."""
+    return (_AsyncTap if awaited else _Tap)(gate, store, kind, keeper=keeper)
 
-    `keeper` gives the collection of a name that is asked for its indexes, where that is not the tapped collection itself.
-    """
 
-    def __init__(self, gate: Gate, store: str, kind: type, keeper: Callable[[str], Any] | None = None) -> None:
+class _Tap:
+    """What the proxies of one tapped collection share."""
+
+    def __init__(self, gate: Gate, store: str, kind: type, *, keeper: Callable[[str], Any] | None = None) -> None:
         self._gate = gate
         self._keeper = keeper
         self._store = store
@@ -129,7 +110,9 @@ class Tap:
 
     def proxy(self, raw: Any, options: Options) -> Any:
         """The proxy of a collection or of a database."""
-        return _Collection(raw, self, options) if hasattr(type(raw), "update_one") else _Database(raw, self)
+        return (
+            _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
+        )
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
         """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
@@ -150,7 +133,7 @@ class Tap:
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = self._gate(self._checked(request))
-        return _Cursor(lambda _: answer) if method in CURSORS else answer
+        return Cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
         arguments = bound("find", args, kwargs)
@@ -162,7 +145,7 @@ class Tap:
         return self._cursor(fetch)
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return _Cursor(fetch)
+        return Cursor(fetch)
 
     def _keeper_of(self, collection: Any) -> Any:
         return _untapped(collection) if self._keeper is None else self._keeper(collection.name)
@@ -196,7 +179,7 @@ def _leaves_independent(index: Mapping[str, Any]) -> bool:
     return not index.get("unique") or [name for name, _ in index["key"]] == ["_id"]
 
 
-class AsyncTap(Tap):
+class _AsyncTap(_Tap):
     async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
         if self._must_look(request):
@@ -207,10 +190,10 @@ class AsyncTap(Tap):
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = await self._gate(self._checked(request))
-        return _AsyncCursor(_ready(answer)) if method in CURSORS else answer
+        return AsyncCursor(_ready(answer)) if method in CURSORS else answer
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return _AsyncCursor(fetch)
+        return AsyncCursor(fetch)
 
 
 def _ready(answer: Any) -> Callable[[Chained], Any]:
@@ -223,7 +206,7 @@ def _ready(answer: Any) -> Callable[[Chained], Any]:
 class _Collection:
     """A proxy that `isinstance`, too, takes for the collection."""
 
-    def __init__(self, raw: Any, tap: Tap, options: Options) -> None:
+    def __init__(self, raw: Any, tap: _Tap, options: Options) -> None:
         self._raw = raw
         self._tap = tap
         self._options = options
@@ -264,7 +247,7 @@ class _Collection:
 class _Database:
     """A proxy of the database. Its collections are behind the same gate."""
 
-    def __init__(self, raw: Any, tap: Tap) -> None:
+    def __init__(self, raw: Any, tap: _Tap) -> None:
         self._raw = raw
         self._tap = tap
 
@@ -296,106 +279,3 @@ class _Database:
 
     def __repr__(self) -> str:
         return repr(self._raw)
-
-
-class _CursorState:
-    """What both cursors have: options until the first document is asked for, and then a list of documents."""
-
-    def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
-        self._fetch = fetch
-        self._then = then
-        self._documents: Documents | None = None
-        self._at = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _CHAINED:
-            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
-        return partial(self._chain, name)
-
-    def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
-        if self._documents is not None:
-            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-
-            raise InvalidOperation("cannot set options after executing query")
-        self._then = (*self._then, (name, args, kwargs))
-        return self
-
-    @property
-    def alive(self) -> bool:
-        return self._documents is None or self._at < len(self._documents)
-
-    def clone(self) -> Self:
-        return type(self)(self._fetch, self._then)
-
-    def rewind(self) -> Self:
-        self._documents, self._at = None, 0
-        return self
-
-    def _take(self, documents: Documents, length: int | None = None) -> Documents:
-        taken = documents[self._at :] if length is None else documents[self._at : self._at + length]
-        self._at += len(taken)
-        return taken
-
-
-class _Cursor(_CursorState):
-    def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            found = self._documents = self._fetch(self._then)
-        return found
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        for document in self._take(self._load(), 1):
-            return document
-        raise StopIteration
-
-    next = __next__
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            self._documents = self._load()[index]
-            return self
-        return self._load()[index]
-
-    def to_list(self, length: int | None = None) -> Documents:
-        return self._take(self._load(), length)
-
-    def close(self) -> None:
-        self._documents = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _AsyncCursor(_CursorState):
-    async def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            found = self._documents = await self._fetch(self._then)
-        return found
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        for document in self._take(await self._load(), 1):
-            return document
-        raise StopAsyncIteration
-
-    next = __anext__
-
-    async def to_list(self, length: int | None = None) -> Documents:
-        return self._take(await self._load(), length)
-
-    async def close(self) -> None:
-        self._documents = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

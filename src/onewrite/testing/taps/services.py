@@ -17,7 +17,8 @@ _NAMES = (
 
 def request_of(store: str, method: str, arguments: Mapping[str, Any]) -> Request:
     """An API call as a request. Queues, topics, buckets and the like take the place of tables, and have no keys."""
-    return Request(store, method, arguments, None, not method.startswith(_READS), tuple(dict.fromkeys(_targets(method, arguments))))
+    targets = tuple(dict.fromkeys(_targets(method, arguments)))
+    return Request(store, method, arguments, None, not method.startswith(_READS), targets)
 
 
 def _targets(method: str, arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -14,10 +14,23 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import dynamodb, mongodb
-from onewrite.testing.taps.clients import is_dynamodb, service_of
+from onewrite.testing.taps.aws_clients import is_dynamodb, service_of
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
 
-__all__ = ["Gate", "Key", "Request", "Store", "check_store", "commute", "describe", "is_async", "is_guarded", "kind_of", "send", "tap"]
+__all__ = [
+    "Gate",
+    "Key",
+    "Request",
+    "Store",
+    "check_store",
+    "commute",
+    "describe",
+    "is_async",
+    "is_guarded",
+    "kind_of",
+    "send",
+    "tap",
+]
 
 Store: TypeAlias = Any  # a boto3 or aiobotocore client or Table, or a pymongo or mongomock collection
 Kind: TypeAlias = Literal["table", "client", "collection"]

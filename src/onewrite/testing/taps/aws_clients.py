@@ -18,8 +18,7 @@ def is_dynamodb(client: Any) -> bool:
 
 def takes_plain_values(client: Any) -> bool:
     """Is it the client of a resource or a Table? A client of its own takes typed values, such as {"S": "text"}."""
-    events = getattr(client.meta, "events", None)
-    return _PLAIN in getattr(getattr(events, "_emitter", None), "_unique_id_handlers", ())
+    return _PLAIN in client.meta.events._emitter._unique_id_handlers  # noqa: SLF001  # botocore has no public name for these either
 
 
 def twin_of(client: Any, *, plain: bool = False) -> Any:
