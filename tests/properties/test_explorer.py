@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
@@ -170,6 +170,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
 @given(cases())
 def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
+    assume(any(name != "read" for done in program.values() for name, _ in done))  # the explorer refuses what writes nothing
     options: dict[str, Any] = {
         "messages": messages_of(program),
         "world": world,
