@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import threading
@@ -20,16 +19,18 @@ import moto.core.models  # noqa: F401  # clients that are made before this are n
 import pytest
 from botocore.client import BaseClient
 from mongoengine.connection import disconnect
+from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError
 from pynamodb.attributes import NumberAttribute, UnicodeAttribute, UnicodeSetAttribute
 from pynamodb.exceptions import UpdateError
+from pynamodb.expressions.update import Action
 from pynamodb.models import Model
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
-from onewrite.testing.taps import everywhere
+from onewrite.testing.taps import everywhere, services
 from onewrite.testing.taps.everywhere import heard_by, taps
 
 Handler = Callable[[Message], Any]
@@ -193,11 +194,12 @@ class Customer(Model):
 @pytest.mark.parametrize("guarded", [False, True])
 def test_a_pynamodb_model_is_explored(world: Any, guarded: bool) -> None:
     def handle(message: Message) -> None:
-        actions = [Customer.credit.add(message.body), Customer.seen.add({message.id})]
+        actions: list[Action] = [Customer.credit.add(message.body), Customer.seen.add({message.id})]
         try:
             Customer("c1").update(actions=actions, condition=~Customer.seen.contains(message.id) if guarded else None)
         except UpdateError as error:
-            assert error.cause_response_code == "ConditionalCheckFailedException"
+            if error.cause_response_code != "ConditionalCheckFailedException":
+                raise
 
     report = on(world, lambda _: handle)
     if guarded:
@@ -318,7 +320,8 @@ def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> No
         TABLE.update_item(**plain(message, guarded=False))
 
     async def send(message: Message) -> None:
-        async with AIO.client("sqs") as sqs:
+        async with AIO.client("sqs") as sqs, AIO.client("sns") as sns:
+            await sns.list_topics()
             await sqs.send_message(QueueUrl=queue_url(), MessageBody=message.id)
         TABLE.update_item(**plain(message, guarded=False))
 
@@ -326,6 +329,29 @@ def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> No
     report = on(world_with_queue, lambda _: handlers[service])
     shown = {"sns": "Publish paid", "events": "PutEvents default", "asynchronous sqs": "SendMessage orders"}
     assert any(shown[service] in step for step in words(report))
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "tables", "writes"),
+    [
+        ("SendMessage", {"QueueUrl": "https://sqs.eu-west-1.amazonaws.com/1/orders"}, ("orders",), True),
+        ("Publish", {"TopicArn": "arn:aws:sns:eu-west-1:1:paid"}, ("paid",), True),
+        (
+            "PutEvents",
+            {"Entries": [{"EventBusName": "arn:aws:events:eu-west-1:1:event-bus/shop"}, {}]},
+            ("shop", "default"),
+            True,
+        ),
+        ("PutEvents", {"Entries": ["no entry"]}, (), True),
+        ("PutEvents", {"Entries": None}, (), True),
+        ("GetObject", {"Bucket": "files", "Key": "a"}, ("files",), False),
+        ("GetSecretValue", {"SecretId": "s"}, (), False),
+        ("ReceiveMessage", {"QueueUrl": "orders"}, ("orders",), True),
+    ],
+)
+def test_a_call_of_another_service_names_what_it_goes_to(method: str, arguments: Any, tables: Any, writes: bool) -> None:
+    found = services.request_of("sqs", method, arguments)
+    assert (found.tables, found.writes, found.keys) == (tables, writes, None)
 
 
 # ---------------------------------------------------------------- MongoDB stand-ins
@@ -392,8 +418,6 @@ def test_another_server_in_memory_is_refused() -> None:
 
 
 def test_a_collection_of_a_server_that_the_world_does_not_have_is_refused_before_it_is_connected() -> None:
-    from pymongo import MongoClient
-
     client: Any = MongoClient("mongodb://localhost:1", connect=False)
     with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at 127\.0\.0\.1:1,"):
         on_mongodb(lambda: emptied(STAND_IN), lambda _: adding(lambda: client.shop.customers, guarded=False))
@@ -401,7 +425,7 @@ def test_a_collection_of_a_server_that_the_world_does_not_have_is_refused_before
 
 
 def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
-    async def credits(collection: Any) -> Any:
+    async def credited(collection: Any) -> Any:
         return [each["credit"] async for each in collection.find({})]
 
     def world() -> Any:
@@ -415,7 +439,7 @@ def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
         return handle
 
     ASYNC_STAND_IN._collection.delete_many({})
-    assert not on_mongodb(world, build, observe=credits).ok
+    assert not on_mongodb(world, build, observe=credited).ok
 
 
 def test_a_blocking_client_in_an_asynchronous_observe_is_refused_where_the_stores_are_asynchronous() -> None:
@@ -429,11 +453,11 @@ def test_a_blocking_client_in_an_asynchronous_observe_is_refused_where_the_store
 
         return handle
 
-    async def credits(_: Any) -> Any:
+    async def credited(_: Any) -> Any:
         return [each["credit"] async for each in ASYNC_STAND_IN.find({})]
 
     with pytest.raises(ConfigurationError, match="use the stores that they are given"):
-        on_mongodb(world, build, observe=credits)
+        on_mongodb(world, build, observe=credited)
 
 
 def test_what_a_tap_cannot_see_is_refused_for_every_collection_and_database() -> None:
@@ -452,7 +476,7 @@ def test_a_session_of_a_client_that_the_world_did_not_make_is_refused() -> None:
 # ---------------------------------------------------------------- mongoengine
 
 
-class Payment(mongoengine.Document):
+class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
     message = mongoengine.StringField(unique=True)
     credit = mongoengine.IntField()
 
@@ -494,7 +518,11 @@ def test_a_mongoengine_document_without_its_index_is_found() -> None:
         return client.shop.payment
 
     def build(_: Any) -> Handler:
-        return lambda message: Payment._get_collection().drop_indexes() or pay(message)
+        def handle(message: Message) -> None:
+            Payment._get_collection().drop_indexes()
+            pay(message)
+
+        return handle
 
     assert not on_mongodb(world, build, observe=payments).ok
 

@@ -142,8 +142,6 @@ def _server_of(store: Any) -> Server:
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = client_of(store).meta
-        if getattr(meta, "endpoint_url", None) is None:
-            return Server(memory=store)
         return Server(frozenset({_address(meta.endpoint_url)}), meta.region_name)
     return _server_of_database(getattr(store, "database", None)) or Server(memory=store)
 

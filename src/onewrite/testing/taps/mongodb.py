@@ -22,6 +22,7 @@ from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
     DATABASE_REFUSED,
+    DATABASE_REQUESTS,
     DATABASE_SILENT,
     INDEXING,
     READS,
@@ -54,7 +55,7 @@ async def _documents(cursor: Any) -> list[Any]:
 
 
 def _target(collection: Any, request: Request) -> Any:
-    if request.method in DATABASE_READS:
+    if request.method in DATABASE_REQUESTS:
         return collection.database
     target = named(collection, request.tables[0])
     return target.with_options(**request.options) if request.options else target

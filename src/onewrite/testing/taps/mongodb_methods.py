@@ -65,7 +65,7 @@ REFUSED: Mapping[str, str] = {
     "watch": _STREAM,
 }
 
-DATABASE_READS = frozenset({"command", "list_collection_names", "list_collections"})
+DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
 # A command is refused, except for these, which ask about the server.
 _ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
 # `client` is handed out untapped: what is sent through it passes no gate.
@@ -101,13 +101,16 @@ def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
     """A call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
-    if method in DATABASE_READS:
+    if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
     stores = any(name in _STORING for name in _names(pipeline))
     tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
+
+
+DATABASE_REQUESTS = DATABASE_READS | {"command"}
 
 
 def is_about_server(command: object) -> bool:
