@@ -181,6 +181,32 @@ def test_a_database_that_the_world_does_not_have_is_refused_also_where_the_handl
         on(world, build)
 
 
+def test_an_observe_that_goes_elsewhere_only_at_some_ends_is_refused_and_is_no_finding(world: Any) -> None:
+    elsewhere = boto3.client("dynamodb", region_name="us-east-1")
+    looks: list[int] = []
+
+    def observe(table: Any) -> Any:
+        looks.append(1)
+        if len(looks) > 5:
+            elsewhere.list_tables()
+        return credit(table)
+
+    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
+        on(world, lambda _: through_table(guarded=True), observe=observe)
+
+
+def test_an_observe_before_any_message_may_not_go_elsewhere_either(world: Any) -> None:
+    elsewhere = boto3.client("dynamodb", region_name="us-east-1")
+
+    def observe(table: Any) -> Any:
+        if "Item" not in table.get_item(Key={"id": "c1"}):
+            elsewhere.list_tables()
+        return credit(table)
+
+    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
+        on(world, lambda _: through_table(guarded=True), observe=observe, deliveries=1, crashes=0)
+
+
 class Customer(Model):
     class Meta:
         table_name = "customers"
