@@ -41,7 +41,7 @@ class Machine:
         self._world = world
         self._given = world()
         stores = _named(self._given)
-        self._databases = Databases(stores) if databases is None else databases.renewed(stores)
+        self._databases = Databases(stores) if databases is None else _renewed(databases, stores)
         self._kept = kept  # the structural requests with which each trial begins
         self.is_async = _are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
@@ -253,11 +253,7 @@ class Machine:
 
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
-        given = _named(self._world())
-        names = _names(self._databases.of_world)
-        if _names(given) != names:
-            raise ConfigurationError(f"world() made {names}, and then {_names(given)}: use the same names each time.")
-        self._databases.renewed(given)
+        _renewed(self._databases, _named(self._world()))
         fresh = yield from self._read_all(())
         self._check_same(fresh)
         structure: tuple[Request, ...] = ()
@@ -315,6 +311,14 @@ def _named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
     for store in stores.values():
         check_store(store)
     return stores
+
+
+def _renewed(databases: Databases, stores: Mapping[str, Store]) -> Databases:
+    """The databases, gone over to the stores of a new world."""
+    before, after = _names(databases.of_world), _names(stores)
+    if before != after:
+        raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
+    return databases.renewed(stores)
 
 
 def _are_async(stores: Iterable[Store]) -> bool:
