@@ -18,7 +18,7 @@ from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.benchmarks.measure import Plan, Row
 

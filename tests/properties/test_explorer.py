@@ -19,7 +19,7 @@ from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.places import PlaceSearch
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
 from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import new_collection
 from tests.support.examples import examples
 

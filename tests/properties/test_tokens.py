@@ -14,7 +14,7 @@ from onewrite import Message
 from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import MakeTable, moto_tables
 from tests.support.examples import examples
 

@@ -931,7 +931,7 @@ SHOW_REQUESTS = """
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
-from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import moto_tables
 
 perform = Subject.perform

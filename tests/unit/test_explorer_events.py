@@ -22,7 +22,7 @@ from onewrite.testing.explorer.places import PlaceSearch
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
 from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.trial import Subject
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import new_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
 
@@ -390,7 +390,8 @@ def test_a_second_parameter_with_a_default_is_a_context_for_an_event_only() -> N
 
 def test_a_handler_without_a_signature_is_called_with_the_message_alone() -> None:
     given: list[Any] = []
-    explored(lambda _: given.append, [sqs("a")], deliveries=1, crashes=0)
+    with pytest.raises(ConfigurationError, match="No call of the handler has sent a write"):
+        explored(lambda _: given.append, [sqs("a")], deliveries=1, crashes=0)
     assert records(given[0])[0]["body"] == "a"
 
 

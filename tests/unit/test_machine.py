@@ -18,7 +18,7 @@ from pymongo.errors import DuplicateKeyError
 from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection
-from onewrite.testing.model import machine as machine_module
+from onewrite.testing.model import keys
 from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
@@ -409,7 +409,7 @@ def test_a_store_that_changes_by_itself_is_performed_from_a_new_world_each_time(
 
 
 def test_pickles_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "_MOST_PICKLES", 3)
+    monkeypatch.setattr(keys, "_MOST_PICKLES", 3)
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
     for _ in range(2):

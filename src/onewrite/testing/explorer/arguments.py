@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypedDict
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.invocation import Handler
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count
-from onewrite.testing.explorer.trial import Stores
-from onewrite.testing.model.machine import World
+from onewrite.testing.explorer.subject import Stores
+from onewrite.testing.model.worlds import World
 
 Build: TypeAlias = Callable[[Stores], Handler]
 Observe: TypeAlias = Callable[[Stores], Any]

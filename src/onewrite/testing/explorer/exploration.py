@@ -13,7 +13,8 @@ from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
 from onewrite.testing.explorer.calls import Answer
 from onewrite.testing.explorer.judge import Finding, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.trial import TrialStep, name_of
+from onewrite.testing.explorer.subject import name_of
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters

@@ -18,8 +18,8 @@ from onewrite.testing.explorer.plans import Plan, plan_for
 from onewrite.testing.explorer.recall import NotRecallableError
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.shrink import run_again, shortest
-from onewrite.testing.explorer.trial import Subject
-from onewrite.testing.model.machine import World
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.model.worlds import World
 from onewrite.testing.taps.everywhere import listener, taps
 
 T = TypeVar("T")

@@ -13,11 +13,13 @@ from onewrite.errors import ConfigurationError
 from onewrite.outcome import Stale
 from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.initialisation import initialisation
+from onewrite.testing.explorer.orders import orders_of, predecessors_of
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.recalled_trial import Effects, RecalledTrial
 from onewrite.testing.explorer.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
+from onewrite.testing.explorer.subject import Stores, Subject, name_of
+from onewrite.testing.explorer.trial import Trial, TrialStep
 from onewrite.testing.model.machine import Position
 from onewrite.testing.model.transition import changes_structure
 
@@ -88,8 +90,8 @@ class Judge:
         self._observe = observe
         self._invariant = invariant
         self._given = tuple(part for parts in subject.start.parts for part in parts)  # the order in which they were given
-        self._predecessors = tuple(_predecessors(subject))
-        self._orders = _orders(self._predecessors)
+        self._predecessors = tuple(predecessors_of(subject))
+        self._orders = orders_of(self._predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
@@ -108,7 +110,7 @@ class Judge:
             yield "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it."
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
-        yield from remarks_on(self._subject, _orders(self._predecessors), self._observed_or_words)
+        yield from remarks_on(self._subject, orders_of(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
 
@@ -377,31 +379,3 @@ def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:
         if state not in found:
             found.append(state)
     return tuple(found)
-
-
-def _predecessors(subject: Subject) -> Iterator[tuple[int, ...]]:
-    """For each part, those that come before it in every order.
-
-    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
-    order: the records of a lane.
-    """
-    parts = subject.start.parts
-    for message, earlier in enumerate(subject.start.predecessors):
-        lanes = subject.deliverables[message].lanes
-        before = [part for other in earlier for part in parts[other]]
-        for place, lane in enumerate(lanes):
-            same_lane = [parts[message][other] for other in range(place) if lane is not None and lanes[other] == lane]
-            yield *before, *same_lane
-
-
-def _orders(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """The orders of the parts in which each comes after its predecessors."""
-
-    def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if len(order) == len(predecessors):
-            yield order
-        for part, earlier in enumerate(predecessors):
-            if part not in order and set(earlier) <= set(order):
-                yield from extend((*order, part))
-
-    return extend(())

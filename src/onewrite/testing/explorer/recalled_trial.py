@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeAlias, cast
 from onewrite.testing.explorer.calls import Answer, HandlerCall
 from onewrite.testing.explorer.recall import Call, History, NotRecallableError, Recall, RecalledCall, UnknownError
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
-from onewrite.testing.explorer.trial import Subject, Trial, TrialStep
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial, TrialStep
 from onewrite.testing.model.machine import Position
 
 _MOST_UNKNOWN = 3  # times that a step comes to what is not known yet: where its delivery begins, and after its answer

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
 from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.trial import ROUNDS, Subject, Trial
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import ROUNDS, Trial
 
 Order: TypeAlias = Sequence[int]
 

@@ -45,7 +45,7 @@ class Senders:
     def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
         awaited = is_async(client)
         check(AIOBOTOCORE if awaited else BOTOCORE)
-        store = self.machine.adopt_client(client)
+        store = self.machine.databases.adopt_client(client)
         if is_dynamodb(client):
             request = dynamodb.request_of(store, operation_name, api_params, self.machine.key_names(store))
         else:
@@ -62,17 +62,17 @@ class Senders:
         is_collection = hasattr(kind, "update_one")
         database = owner.database if is_collection else owner
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
-        store = self.machine.adopt_database(database)
+        store = self.machine.databases.adopt_database(database)
         if (store, awaited) not in self._taps:
             gate, keeper = partial(self._gate, awaited=awaited), partial(self._keeper, store)
             self._taps[store, awaited] = mongodb.tap_for(gate, store, kind, keeper, awaited=awaited)
-        performer = self.machine.store(store)
+        performer = self.machine.databases.stores[store]
         other = mongodb.named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
 
     def _keeper(self, store: str, collection: str) -> Any:
         """What is asked for the indexes of a collection; None if it would have to be awaited."""
-        performer = self.machine.store(store)
+        performer = self.machine.databases.stores[store]
         return None if is_async(performer) else mongodb.named(performer, collection)
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:

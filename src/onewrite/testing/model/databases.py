@@ -15,9 +15,11 @@ from typing import Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.model.transition import Place
 from onewrite.testing.taps.aws_clients import is_dynamodb, service_of, takes_plain_values, twin_of
 from onewrite.testing.taps.dynamodb import client_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
+from onewrite.testing.taps.traffic import Request
 
 _LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 
@@ -57,6 +59,11 @@ class Databases:
     def keeper(self, database: str) -> Store:
         """The store through which the contents of this database are read and put back."""
         return self.stores[self.keeper_name(database)]
+
+    def places_of(self, request: Request) -> list[Place]:
+        """The tables that a request names. One to another service than a database names none."""
+        database = self.name(request.store)
+        return [] if database is None else [(database, table) for table in request.tables]
 
     def keeper_name(self, database: str) -> str:
         return next(store for store, name in self._names.items() if name == database)

@@ -12,16 +12,15 @@ performed again.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping
+from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
 from onewrite.testing.model.databases import Databases
+from onewrite.testing.model.keys import Keys
 from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
 from onewrite.testing.model.transactions import Answered, Transactions
 from onewrite.testing.model.transition import (
@@ -36,13 +35,11 @@ from onewrite.testing.model.transition import (
     reads_structure,
     repeated,
 )
+from onewrite.testing.model.worlds import World, are_async, check_same, named, renewed
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
-from onewrite.testing.taps.tap import Gate, Request, Store, check_store, is_async, kind_of, send, tap
+from onewrite.testing.taps.tap import Gate, Request, send, tap
 
 Position: TypeAlias = tuple[State, tuple[State, ...]]
-World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
-
-_MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it does not grow with the exploration
 
 
 class Machine:
@@ -54,10 +51,10 @@ class Machine:
         self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._given = world()
-        stores = _named(self._given)
-        self._databases = Databases(stores) if databases is None else _renewed(databases, stores)
+        stores = named(self._given)
+        self.databases = Databases(stores) if databases is None else renewed(databases, stores)
         self._kept = kept  # the structural requests with which each trial begins
-        self.is_async = _are_async(stores.values())
+        self.is_async = are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, State] = {}
         self._fresh = self._start = self._state = State({}, ())  # until `_begin` has read the stores
@@ -66,8 +63,7 @@ class Machine:
         self._earlier: tuple[State, ...] = ()
         self._writes: list[Request] = []  # since the last reset
         self._transactions = Transactions(self)
-        self._keys: dict[Hashable, int] = {}
-        self._keys_of_pickles: dict[bytes, int | None] = {}
+        self.key = Keys().key
         if not self.is_async:
             make_calls(self._begin())
 
@@ -76,10 +72,6 @@ class Machine:
         """The present state with the open transactions: equal whenever the stores hold the same."""
         transactions = self._transactions.form
         return self._state if transactions is None else (self._state, transactions)
-
-    @property
-    def _stores(self) -> Mapping[str, Store]:
-        return self._databases.stores
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
@@ -108,33 +100,21 @@ class Machine:
         finally:
             self._state = present
 
-    def store(self, name: str) -> Store:
-        """The store itself: of the world, or adopted."""
-        return self._stores[name]
-
-    def adopt_client(self, client: Any) -> str:
-        """The name of the store that performs what this client sends."""
-        return self._databases.adopt_client(client)
-
-    def adopt_database(self, database: Any) -> str:
-        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
-        return self._databases.adopt_database(database)
-
     def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
-        database = self._databases.name(store)
+        database = self.databases.name(store)
         return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
 
     def anew(self) -> Machine:
         """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
-        return Machine(self._world, self._databases, self._kept)
+        return Machine(self._world, self.databases, self._kept)
 
     def begin_with(self, structure: tuple[Request, ...]) -> Any:
         """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
         return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
 
     @contextmanager
-    def unchanged(self) -> Generator[None, None, None]:
+    def unchanged(self) -> Generator[None]:
         """Come back to the present state at the end of the block."""
         position, writes = self.position, list(self._writes)
         try:
@@ -214,7 +194,7 @@ class Machine:
 
     def _answer_once(self, request: Request) -> StoreCalls[Any]:
         """Answer a request with a token. A transaction that was cancelled is not remembered."""
-        known = answer_if_known(self._stores[request.store], request, self._state, self.key)
+        known = answer_if_known(self.databases.stores[request.store], request, self._state, self.key)
         if known is not None:
             return known
         answer = yield from self._answer_plain(without_token(request))
@@ -257,13 +237,11 @@ class Machine:
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State:
         return self._state_of(contents, like.structure, like.tokens)
 
-    # ------------------------------------------------------------ what was done before
-
     def is_lasting(self, request: Request, state: State) -> bool:
         """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
         if not reads_structure(request) or self._structure_changes:
             return False
-        return all((found := state.contents.get(place)) and found.entities for place in self.places_of(request))
+        return all((found := state.contents.get(place)) and found.entities for place in self.databases.places_of(request))
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)
@@ -285,7 +263,7 @@ class Machine:
         self.performed += 1
         self._real = None  # it is not known if the request or the reading after it fails
         try:
-            answer = yield partial(send, self._stores, request)
+            answer = yield partial(send, self.databases.stores, request)
         except Exception as error:
             answer = error
         self._real = after = yield from self._state_after(before, kept, answer)
@@ -309,9 +287,9 @@ class Machine:
     def _begin(self) -> StoreCalls[None]:
         """Read what the stores hold in the beginning."""
         found: dict[Place, Contents] = {}
-        for name, store in self._databases.of_world.items():
+        for name, store in self.databases.of_world.items():
             for table in (yield from tables_of(store)):
-                place = self._databases.name(name) or name, table
+                place = self.databases.name(name) or name, table
                 if place not in found:
                     found[place] = yield from self._read(place, ())
         self._initial = found
@@ -327,7 +305,7 @@ class Machine:
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still hold what they held in the beginning."""
-        for place in self.places_of(request):
+        for place in self.databases.places_of(request):
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
 
@@ -346,21 +324,12 @@ class Machine:
                 contents[place] = yield from self._read(place, () if changed else initial.key)
         return self._state_of(contents, structure, before.tokens)
 
-    def places_of(self, request: Request) -> list[Place]:
-        """The tables that a request names. One to another service than a database names none."""
-        database = self._databases.name(request.store)
-        return [] if database is None else [(database, table) for table in request.tables]
-
-    def keeper_name(self, place: Place) -> str:
-        """The name of the store through which this table is read."""
-        return self._databases.keeper_name(place[0])
-
     def _touches_tables(self, request: Request) -> bool:
-        return self._databases.name(request.store) is not None
+        return self.databases.name(request.store) is not None
 
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
         database, table = place
-        return (yield from read(self._databases.keeper(database), table, key))
+        return (yield from read(self.databases.keeper(database), table, key))
 
     def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[State]:
         contents: dict[Place, Contents] = {}
@@ -402,7 +371,7 @@ class Machine:
             present = self._real.contents.get(place, initial)
             wanted = self._state.contents.get(place, initial)
             if present.digest != wanted.digest:
-                yield from restore(self._databases.keeper(place[0]), place[1], present, wanted)
+                yield from restore(self.databases.keeper(place[0]), place[1], present, wanted)
                 found = yield from self._read(place, wanted.key)
                 if found.digest != wanted.digest:
                     return place
@@ -410,93 +379,17 @@ class Machine:
 
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
-        _renewed(self._databases, _named(self._world()))
+        renewed(self.databases, named(self._world()))
         fresh = yield from self._read_all(())
-        self._check_same(fresh)
+        check_same(self._fresh.contents, fresh.contents)
         structure: tuple[Request, ...] = ()
         for request in requests:
             try:
-                yield partial(send, self._stores, request)
+                yield partial(send, self.databases.stores, request)
             except Exception:  # noqa: S112  # it failed the first time too
                 continue
             structure = (*structure, request) if changes_structure(request) else structure
         self._real = yield from self._read_all(structure)
-
-    def _check_same(self, fresh: State) -> None:
-        for place, before in self._fresh.contents.items():
-            if fresh.contents[place].digest != before.digest:
-                raise ConfigurationError(
-                    f"world() must make the same each time: {place[1]!r} began with {_in_words(before)}, and then with "
-                    f"{_in_words(fresh.contents[place])}. Let it make a new one, or empty it first, and give what it puts "
-                    "there its ids."
-                )
-
-    # ------------------------------------------------------------ keys
-
-    def key(self, request: Request) -> int | None:
-        """A number that is the same for all requests that are the same; None for a request without a canonical form.
-
-        Equal pickles mean equal requests, and pickling is quick. So the canonical form is made only for new pickles.
-        """
-        try:
-            pickled = pickle.dumps((request.store, request.method, dict(request.arguments), dict(request.options)))
-        except Exception:
-            return self._key_of_form(request)
-        if pickled not in self._keys_of_pickles:
-            if len(self._keys_of_pickles) == _MOST_PICKLES:
-                self._keys_of_pickles.clear()
-            self._keys_of_pickles[pickled] = self._key_of_form(request)
-        return self._keys_of_pickles[pickled]
-
-    def _key_of_form(self, request: Request) -> int | None:
-        ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
-        try:
-            arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
-            form = (request.store, request.method, tuple(sorted(arguments)), canonical(request.options, ordered=False))
-        except NotCanonicalError:
-            return None
-        return self._keys.setdefault(form, len(self._keys) + 1)
-
-
-def _named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
-    """The stores by their names. A store that is not in a dict has its own name."""
-    stores = dict(cast("Mapping[str, Store]", given)) if isinstance(given, Mapping) else {_own_name(given): given}
-    if not stores:
-        raise ConfigurationError(
-            "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
-        )
-    for store in stores.values():
-        check_store(store)
-    return stores
-
-
-def _renewed(databases: Databases, stores: Mapping[str, Store]) -> Databases:
-    """The databases, gone over to the stores of a new world."""
-    before, after = _names(databases.of_world), _names(stores)
-    if before != after:
-        raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
-    return databases.renewed(stores)
-
-
-def _are_async(stores: Iterable[Store]) -> bool:
-    kinds = {is_async(store) for store in stores}
-    if len(kinds) > 1:
-        raise ConfigurationError("world() made asynchronous stores beside others: make all of them of one kind.")
-    return kinds == {True}
-
-
-def _own_name(store: Store) -> str:
-    return "dynamodb" if kind_of(store) == "client" else store.name
-
-
-def _names(stores: Mapping[str, Store]) -> list[str]:
-    return [name if name == _own_name(store) else f"{name} ({_own_name(store)})" for name, store in stores.items()]
-
-
-def _in_words(contents: Contents) -> str:
-    for entity in contents.entities.values():
-        return f"{dict(entity)!r}" + " and more" * (len(contents.entities) > 1)
-    return "nothing"
 
 
 def _check_session(request: Request) -> None:

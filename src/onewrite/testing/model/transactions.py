@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import canonical
 from onewrite.testing.model.contents import Contents, Entity, merged
+from onewrite.testing.model.databases import Databases
 from onewrite.testing.model.transition import Place, State, changes_structure, copied
 from onewrite.testing.taps.failures import is_answer, server_error
 from onewrite.testing.taps.mongodb_methods import UNFIT_FOR_TRANSACTIONS
@@ -76,14 +77,13 @@ class Stores(Protocol):
     """What the transactions need of the machine."""
 
     why_slow: str | None
+    databases: Databases
 
     @property
     def present(self) -> State: ...  # what everybody sees
     @present.setter
     def present(self, state: State) -> None: ...
     def at(self, state: State, request: Request) -> StoreCalls[Answered]: ...
-    def places_of(self, request: Request) -> Iterable[Place]: ...
-    def keeper_name(self, place: Place) -> str: ...
     def held(self, state: State, place: Place) -> Contents: ...
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
 
@@ -133,7 +133,7 @@ class Transactions:
             )
             return waited_for.intersection(self._open)
         if changes_structure(request):
-            places = frozenset(self._stores.places_of(request))
+            places = frozenset(self._stores.databases.places_of(request))
             return frozenset(name for name, one in self._open.items() if one.places & places)
         before = self._stores.present
         after = yield from self._stores.at(
@@ -175,7 +175,7 @@ class Transactions:
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._check_conflict(marks, transaction, before)
-        places = before.places | frozenset(self._stores.places_of(request))
+        places = before.places | frozenset(self._stores.databases.places_of(request))
         self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
         return after.value
 
@@ -228,7 +228,7 @@ class Transactions:
         known = place, tuple(map(id, state.structure))
         if known not in self._unique:
             request = Request(
-                self._stores.keeper_name(place), "index_information", {}, None, writes=False, tables=(place[1],)
+                self._stores.databases.keeper_name(place[0]), "index_information", {}, None, writes=False, tables=(place[1],)
             )
             answered = yield from self._stores.at(state, request)
             found = cast("Mapping[str, Mapping[str, Any]]", answered.value)
