@@ -514,7 +514,9 @@ def test_what_a_request_raises_has_nothing_of_the_explorer_in_its_context(custom
         def handle(message: Message) -> None:
             for _ in range(2):
                 try:
-                    table.update_item(Key=C1, UpdateExpression="SET balance = :n", ExpressionAttributeValues={":n": message.body})
+                    table.update_item(
+                        Key=C1, UpdateExpression="SET balance = :n", ExpressionAttributeValues={":n": message.body}
+                    )
                 except (BotoCoreError, ClientError) as error:
                     contexts.append(error.__context__)
                 else:

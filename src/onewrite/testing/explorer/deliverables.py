@@ -163,13 +163,13 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
     It did if it answered `Stale`, and also if `Deferred` is the last that it said of a message: then the handler has told the broker
     that the message is done, and it never came again.
     """
-    waiting: set[str] = set()
+    waiting: set[object] = set()
     for of_delivery in outcomes:
         answers = [outcome for outcome in of_delivery if isinstance(outcome, Outcome)]
         if any(isinstance(answer, Stale) for answer in answers):
             return True
-        waiting -= {answer.message.id for answer in answers}
-        waiting |= {answer.message.id for answer in answers if isinstance(answer, Deferred)}
+        waiting -= {(answer.message.id, answer.message.parts) for answer in answers}
+        waiting |= {(answer.message.id, answer.message.parts) for answer in answers if isinstance(answer, Deferred)}
     return bool(waiting)
 
 

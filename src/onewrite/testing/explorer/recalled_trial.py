@@ -88,7 +88,9 @@ class RecalledTrial(Trial):
                 self._calls = {step.delivery: RecalledCall(self._recall, history)}
                 done, position = super()._done(step)
             except UnknownError as unknown:
-                missing = unknown.history  # to be learned after this block: what is raised in it gets `unknown` for its context
+                missing = (
+                    unknown.history
+                )  # to be learned after this block: what is raised in it gets `unknown` for its context
             else:
                 if self._subject.machine.why_slow is not None:
                     break
