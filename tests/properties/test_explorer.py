@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from onewrite import Message
+from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.places import PlaceSearch
@@ -65,12 +65,51 @@ def careless(collection: Any, message: Message, key: str, memory: dict[str, int]
 ACTS = {act.__name__: act for act in (add, add_guarded, read, read_late, put, mark, careless)}
 
 
+def add_unless_seen(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Goes by what the process has seen."""
+    if kept.setdefault(message.id + key, 0) == 0:
+        add(collection, message, key, kept)
+        kept[message.id + key] = 1
+
+
+def add_every_other_time(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    kept["calls"] = kept.get("calls", 0) + 1
+    if kept["calls"] % 2:
+        add(collection, message, key, kept)
+
+
+def put_what_was_read_first(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Reads an entity once in the life of the process."""
+    if key not in kept:
+        read(collection, message, key, kept)
+    put(collection, message, key, kept)
+
+
+def add_guarded_unless_under_way(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Leaves the message to the delivery that is under way, and says that it is done."""
+    if not kept.get(message.id):
+        kept[message.id] = 1
+        add_guarded(collection, message, key, kept)
+        kept[message.id] = 0
+
+
+KEEPING = {
+    act.__name__: act
+    for act in (add_unless_seen, add_every_other_time, put_what_was_read_first, add_guarded_unless_under_way)
+}
+
+
 def handler_of(program: Program) -> Callable[[Any], Handler]:
     def build(collection: Any) -> Handler:
+        kept: dict[str, int] = {}  # by the handler, from one delivery to the next
+
         def handle(message: Message) -> None:
             memory: dict[str, int] = {}
             for act, key in program[message.id]:
-                ACTS[act](collection, message, key, memory)
+                if act in KEEPING:
+                    KEEPING[act](collection, message, key, kept)
+                else:
+                    ACTS[act](collection, message, key, memory)
 
         return handle
 
@@ -144,11 +183,12 @@ SCOPES = [
     Scope(3, 1, Bounds(deliveries=1, concurrency=3)),
 ]
 acts = st.tuples(st.sampled_from(sorted(ACTS)), st.sampled_from(KEYS))
+any_acts = st.tuples(st.sampled_from(sorted([*ACTS, *KEEPING])), st.sampled_from(KEYS))
 NAMES = ("x1", "x2", "y3")
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Program, Bounds]:
+def cases(draw: st.DrawFn, acts: st.SearchStrategy[tuple[str, str]] = acts) -> tuple[Program, Bounds]:
     scope = draw(st.sampled_from(SCOPES))
     program = {name: draw(st.lists(acts, min_size=1, max_size=scope.acts)) for name in NAMES[: scope.messages]}
     # A mark that is there already raises, so two of one entity would never let a message through.
@@ -204,6 +244,27 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
     if report.counterexample is not None:
         replayed = explore(handler_of(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
+
+
+@settings(max_examples=examples(150))
+@given(cases(any_acts))
+def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case: tuple[Program, Bounds]) -> None:
+    program, bounds = case
+    try:
+        wrong = searched(program, bounds, "every schedule").findings
+    except ConfigurationError:  # it fails even undisturbed
+        reject()
+    report = explore(
+        handler_of(program),
+        messages_of(program),
+        world,
+        observe,
+        deliveries=bounds.deliveries,
+        crashes=bounds.crashes,
+        reorder=bounds.reorder,
+        concurrency=bounds.concurrency,
+    )
+    assert (report.counterexample is not None) == bool(wrong)
 
 
 # --- every schedule within the bounds ---------------------------------------------------------------------------------

@@ -445,7 +445,7 @@ def test_a_machine_answers_at_an_earlier_state_and_stays_where_it_is(customers: 
     assert len(machine.earlier) == 2
     seen: list[Any] = []
     for state in machine.earlier:
-        with machine.at(state):
+        with machine.looking_at(state):
             seen.append(machine.perform(get).get("Item"))
     assert seen == [None, {**C1, "n": 1}]
     assert machine.state is present

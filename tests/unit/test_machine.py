@@ -606,8 +606,8 @@ def test_what_has_a_state_of_its_own_has_no_canonical_form(value: Any) -> None:
         canonical(value, ordered=True)
 
 
-def test_a_transaction_is_refused_since_its_end_is_no_request() -> None:
+def test_a_transaction_of_a_session_that_is_not_tapped_is_refused() -> None:
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
-    with pytest.raises(ConfigurationError, match="without it"):
+    with pytest.raises(ConfigurationError, match="its commit would not be seen"):
         collection.insert_one({"_id": 1}, session=SimpleNamespace(in_transaction=True))

@@ -18,7 +18,18 @@ import pymongo
 import pytest
 from boto3.dynamodb.conditions import Key as KeyIs
 from boto3.dynamodb.types import Binary
-from pymongo import AsyncMongoClient, IndexModel, InsertOne, MongoClient, ReturnDocument, WriteConcern
+from pymongo import (
+    AsyncMongoClient,
+    DeleteOne,
+    IndexModel,
+    InsertOne,
+    MongoClient,
+    ReplaceOne,
+    ReturnDocument,
+    UpdateMany,
+    UpdateOne,
+    WriteConcern,
+)
 from pymongo.errors import DuplicateKeyError, InvalidOperation
 from pymongo.results import UpdateResult
 
@@ -416,7 +427,12 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
         ("update_one", {"filter": {"_id": {"$exists": False}}}, ()),
         ("update_one", {"filter": {"_id": {"$exists": False}}, "upsert": True}, None),
         ("find", {"filter": {"$and": [{"n": 1}]}}, None),
-        ("bulk_write", {"requests": [InsertOne({"_id": 1})]}, None),
+        ("bulk_write", {"requests": [InsertOne({"_id": 1}), DeleteOne({"_id": 2})]}, (("c", 1), ("c", 2))),
+        ("bulk_write", {"requests": [UpdateOne({"_id": 1}, {}, upsert=True), ReplaceOne({"_id": 1}, {})]}, (("c", 1),)),
+        ("bulk_write", {"requests": [InsertOne({"_id": 1}), UpdateMany({"n": 1}, {})]}, None),
+        ("bulk_write", {"requests": [InsertOne({})]}, None),
+        ("bulk_write", {"requests": [DeleteOne({"_id": 1}, collation={"locale": "en"})]}, None),
+        ("bulk_write", {"requests": 3}, None),
     ],
 )
 def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: Any) -> None:

@@ -344,9 +344,9 @@ def test_a_collection_counts_right_under_threads() -> None:
             "does not do what hint asks for",
         ),
         (lambda things: things.update_one({"_id": 1}, {"$bit": {"n": {"or": 1}}}), "ValueError"),
-        (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}})]), "bulk_write"),
+        (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_")]), "hint"),
     ],
-    ids=["$max across types", "a hint", "a hint that would be ignored", "an unknown operator", "bulk_write"],
+    ids=["$max across types", "a hint", "a hint that would be ignored", "an unknown operator", "a hint in a bulk write"],
 )
 def test_what_mongomock_gets_wrong_beyond_mending_is_refused_with_the_way_out(
     ask: Callable[[Any], object], text: str

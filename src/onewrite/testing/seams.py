@@ -179,6 +179,7 @@ AIOBOTOCORE = Package(
         ("aiobotocore.endpoint:AioEndpoint._do_get_response", "self, request, operation_model, context"),
     ),
 )
+_OPERATIONS = ("InsertOne", "UpdateOne", "UpdateMany", "ReplaceOne", "DeleteOne", "DeleteMany")
 PYMONGO = Package(
     "pymongo",
     ">=4.13",
@@ -190,6 +191,22 @@ PYMONGO = Package(
         ("pymongo.client_options:ClientOptions.retry_writes", _ANY),
         ("pymongo.topology_description:TopologyDescription.server_descriptions", "self"),
         ("pymongo.server_description:ServerDescription.retryable_writes_supported", _ANY),
+        ("pymongo.asynchronous.client_session:AsyncClientSession", _ANY),
+        ("pymongo.client_session:ClientSession", _ANY),
+        (
+            "pymongo.client_session:SessionOptions.__init__",
+            "self, causal_consistency=, default_transaction_options=, snapshot=",
+        ),
+        ("pymongo.errors:PyMongoError._add_error_label", "self, label"),
+        ("pymongo.errors:PyMongoError._remove_error_label", "self, label"),
+        *((f"pymongo.operations:{name}._add_to_bulk", "self, bulkobj") for name in _OPERATIONS),
+        ("pymongo.operations:InsertOne._doc", _ANY),
+        *(
+            (f"pymongo.operations:{name}.{attribute}", _ANY)
+            for name in _OPERATIONS
+            if name != "InsertOne"
+            for attribute in ("_filter", "_collation")
+        ),
     ),
 )
 

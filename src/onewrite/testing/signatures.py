@@ -27,8 +27,9 @@ def bound(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
         or not (signature.takes_others or found.keys() <= {*signature.names})
     ):
         signature.whole.bind(*args, **kwargs)  # it raises what Python does for such a call
-    if isinstance(found.get("documents"), Iterable):
-        found["documents"] = list(found["documents"])  # an iterator can be read only once
+    for name in ("documents", "requests"):
+        if isinstance(found.get(name), Iterable):
+            found[name] = list(found[name])  # an iterator can be read only once
     return found
 
 

@@ -20,6 +20,7 @@ from onewrite.flow import Meter, meter
 from onewrite.testing.explorer.determined import determine
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.transactions import Owner, current_owner
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 
@@ -44,7 +45,7 @@ class HandlerCall:
         self.result = Answer()
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
-        self._name = name
+        self.name = name
         self._answer = Answer()
         self._known = iter(known)  # the answers to its first requests
 
@@ -53,7 +54,7 @@ class HandlerCall:
     def resume(self, answer: Answer) -> None:
         """Let the call go on with this answer until its next request or its end."""
         self._answer = answer
-        self.thread.give_turn(self._name)
+        self.thread.give_turn(self.name)
 
     def die(self) -> None:
         """Raise `Crash` in the handler. What it tries to send after that is not sent."""
@@ -65,6 +66,7 @@ class HandlerCall:
 
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
         current_call.set(self)
+        current_owner.set(Owner(self.name))
         meter.set(Meter(results=self.outcomes))
         try:
             returned = handler(message)

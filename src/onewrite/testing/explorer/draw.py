@@ -18,10 +18,10 @@ def drawn(judge: Judge, seed: str) -> JudgedSchedule:
     def body(trial: Trial) -> JudgedSchedule:
         draw = Random(seed)
         finding: Finding | None = None
-        while finding is None and (able := trial.progress.able()):
+        while finding is None and (able := trial.able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
             step = Step(draw.choice(able), fault)
-            trial.take(step if trial.progress.allows(step) else Step(step.delivery))
+            trial.take(step if trial.allows(step) else Step(step.delivery))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))
 

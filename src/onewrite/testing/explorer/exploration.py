@@ -127,6 +127,8 @@ def timeline(judged: JudgedSchedule, names: Sequence[str]) -> str:
 def in_words(step: TrialStep) -> str:
     """A step in words, such as "UpdateItem customers c1: guarded, applied"."""
     request, fault = step.taken.request, step.taken.step.fault
+    if request is None and not step.taken.ended:
+        return "waits for the end of a transaction"
     if request is None:
         return f"sends nothing{_ending(step)}"
     if fault is Fault.CRASH_BEFORE:

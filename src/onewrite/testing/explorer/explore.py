@@ -134,8 +134,8 @@ def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa:
     if exhausted or plan.sampled or judge.recalls:
         return None
     return (
-        "The handler or observe() goes by something that is kept in memory from one delivery to the next. So every schedule was "
-        "run from its start, which takes longer."
+        "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
+        "or it goes by what it keeps in memory from one delivery to the next, or observe() does."
     )
 
 

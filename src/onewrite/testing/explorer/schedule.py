@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.partial_batches import is_batch
-from onewrite.testing.taps.traffic import Request, commute, is_transaction
+from onewrite.testing.taps.traffic import Request, commute, is_dynamodb, is_transaction
+from onewrite.testing.taps.transactions import ABORT
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 
@@ -102,6 +103,8 @@ class TakenStep(NamedTuple):
     ended: bool
     settled: tuple[int, ...]  # the parts of its message that its delivery has settled
     faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
+    # It did more than its request says: it ended a transaction, or tokens were forgotten after it.
+    reaches_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +182,17 @@ class Progress:
 def faults_for(request: Request | None) -> tuple[Fault, ...]:
     """The faults that make a difference to this request, wherever it is sent.
 
-    A process that dies after a read, or after a write that touches no entity, leaves the same behind as one that dies
-    before it. A lost answer to such a request is the same as a server that cannot be reached. The handler sees a second
-    answer only where the driver sends the request again without telling the server that it is the same request. botocore
-    does that; the retryable writes of pymongo do not.
+    A process that dies after a read, after a write that touches no entity, or before the commit of what it has written,
+    leaves the same behind as one that dies before it. A lost answer to such a request is the same as a server that cannot be
+    reached. The handler sees a second answer only where the driver sends the request again without telling the server that
+    it is the same request. botocore does that; the retryable writes of pymongo do not. pymongo hides what comes of an abort.
     """
     if request is None:
         return ()
+    if request.method == ABORT:
+        return (Fault.CRASH_BEFORE,)
+    if request.is_uncommitted:
+        return (Fault.CRASH_BEFORE, Fault.LOST)
     partial = (Fault.UNPROCESSED,) if is_batch(request) else ()
     if not request.writes or request.keys == ():
         return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *_conflicts(request), *partial)
@@ -198,10 +205,6 @@ def _conflicts(request: Request) -> tuple[Fault, ...]:
     return (Fault.CONFLICT,) if is_transaction(request) else ()
 
 
-def is_dynamodb(request: Request) -> bool:
-    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
-
-
 def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     """May these two steps, both of which are possible now, be taken in either order with the same result?
 
@@ -211,6 +214,8 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     keeps in memory, and any other step may change that, so it is never independent.
     """
     if one.step.delivery == other.step.delivery or one.request is None or other.request is None:
+        return False
+    if one.reaches_others or other.reaches_others:
         return False
     if not (_leaves_possible(progress, one, other.step) and _leaves_possible(progress, other, one.step)):
         return False

@@ -112,7 +112,7 @@ class Search:
         """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
         step = cast("Step", node.step)
         before = node.followed.get(step)
-        taken = trial.take(step) if trial.progress.allows(step) else None
+        taken = trial.take(step) if trial.allows(step) else None
         if before is None and taken is not None:
             node.followed[step] = taken
             node.add_faults(taken)
@@ -122,7 +122,7 @@ class Search:
 
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
-        todo = [Step(delivery) for delivery in reversed(trial.progress.able())]
+        todo = [Step(delivery) for delivery in reversed(trial.able())]
         if not self._path or not self._prune:
             return _Node(trial.progress, {}, {}, todo)
         parent, last = self._path[-1], trial.steps[-1]

@@ -72,7 +72,7 @@ def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
         last: TakenStep | None = None
         finding: Finding | None = None
         for step in steps:
-            if finding is None and trial.progress.allows(step):
+            if finding is None and trial.allows(step):
                 last = trial.take(step)
                 finding = judge.check(trial)
         progress = trial.progress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
@@ -14,9 +15,11 @@ from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, cu
 from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, outcomes_of
 from onewrite.testing.explorer.invocation import Handler, Invocation
-from onewrite.testing.explorer.recall import Call, Recall, RecordedCall
+from onewrite.testing.explorer.recall import Call, NotRecallableError, Recall, RecordedCall
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
+from onewrite.testing.explorer.waiting import must_wait
 from onewrite.testing.model.machine import Machine, Position, World
+from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
 from onewrite.testing.model.transition import State
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
 from onewrite.testing.taps.partial_batches import naming, without_last
@@ -100,13 +103,20 @@ class Subject:
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
-        return self._keys.key(request) or object()
+        key = self._keys.key(request)
+        if key is None:
+            return object()
+        return key if request.transaction is None else (key, request.transaction)
 
     def perform(self, request: Request, key: Hashable = None) -> Answer:
         """Send the request to the store. Who has made the key of the request already may give it."""
+        if self.recall is not None and (request.transaction is not None or TOKEN in request.arguments):
+            raise NotRecallableError  # what comes of it depends on more than the state of the store
         at = self.machine.state, key
         try:
-            answer = Answer(self.complete(self._send(request, key if isinstance(key, int) else None)))
+            answer = Answer(
+                self.complete(self._send(request, key if isinstance(key, int) and self._keys is self.machine else None))
+            )
         except ConfigurationError:
             raise
         except Exception as error:
@@ -145,7 +155,7 @@ class Subject:
 
     def _stale_answer(self, request: Request) -> Answer | None:
         """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
-        present = self._answer_at(self.machine.state, request)
+        present = self._answer_at(self.machine.present, request)
         for state in reversed(self.machine.earlier):
             answer = self._answer_at(state, request)
             if answer.error is None and comparable(answer) != comparable(present):
@@ -153,8 +163,14 @@ class Subject:
         return None
 
     def _answer_at(self, state: State, request: Request) -> Answer:
-        with self.machine.at(state):
+        with self.machine.looking_at(state):
             return self.perform(request)
+
+    def blockers(self, request: Request) -> frozenset[str]:
+        """The names of the deliveries whose transactions must end before this request is answered."""
+        if not self.machine.has_transactions:
+            return frozenset()
+        return self.complete(self.machine.blockers(request))  # type: ignore[no-any-return]  # `complete` returns what it is given
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
@@ -203,6 +219,7 @@ class Trial:
         self._subject = subject
         self._calls: dict[Delivery, Call] = {}
         self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
+        self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._start()
         self.position = subject.machine.position
 
@@ -218,17 +235,24 @@ class Trial:
     def _done(self, step: Step) -> tuple[TrialStep, Position]:
         """What comes of the step, and where it leaves the machine."""
         self.go_here()
-        if step.delivery not in self._calls:
+        starts = step.delivery not in self._calls
+        reaches_others = starts and self._forget_tokens_of(step.delivery)
+        if starts:
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
-        request = call.request
+        request = None if starts and self._waits(step.delivery) else call.request
         faults = () if request is None else self._faults(request)
         if step.fault not in faults:
             step = Step(step.delivery)  # the fault would make no difference to this request
-        key = None if request is None else call.key or self._subject.key(request)
-        answers = () if request is None else self._perform(call, request, key, step.fault)
+        key: Hashable = None
+        answers: tuple[Answer, ...] = ()
+        if request is not None:
+            key = call.key or self._subject.key(request)
+            reaches_others = reaches_others or bool(self._subject.blockers(request))  # it will end what it waits for
+            answers = self._perform(call, request, key, step.fault)
         settled, again = self._sorted_out(step.delivery, call)
-        taken = TakenStep(step, request, key, call.ended, settled, faults)
+        reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
+        taken = TakenStep(step, request, key, call.ended, settled, faults, reaches_others)
         outcomes = (*call.outcomes, *outcomes_of(call.result.value)) if call.ended else ()
         end = call.result if call.ended else None
         if call.ended:
@@ -241,11 +265,53 @@ class Trial:
         """Let the store be as it is where this trial stands."""
         self._subject.machine.go_to(self.position)
 
+    def _forget_tokens_of(self, delivery: Delivery) -> bool:
+        """Let the tokens of a message be forgotten that comes again when none of its deliveries is under way. Were there any?
+
+        DynamoDB remembers a token for ten minutes, and a message may come again later than that.
+        """
+        if self._others_are_open(delivery):
+            return False
+        return self._subject.machine.forget_tokens(self._tokens.pop(delivery.message, set()))
+
+    def _ends_more(self, delivery: Delivery, call: Call, request: Request | None) -> bool:
+        """Has the end of this call ended a transaction too, or may the tokens of its message be forgotten from now on?"""
+        if request is not None and TOKEN in request.arguments:
+            self._tokens.setdefault(delivery.message, set()).add(str(request.arguments[TOKEN]))
+        if not call.ended:
+            return False
+        had_written = self._subject.machine.end_transactions_of(name_of(self._subject.names, delivery))
+        return had_written or (delivery.message in self._tokens and not self._others_are_open(delivery))
+
+    def _others_are_open(self, delivery: Delivery) -> bool:
+        """Are other deliveries of its message under way?"""
+        return any(other.message == delivery.message and other != delivery for other in self.progress.open)
+
+    def able(self) -> list[Delivery]:
+        """The deliveries that may take the next step, sorted by message."""
+        return [delivery for delivery in self.progress.able() if not self._waits(delivery)]
+
+    def allows(self, step: Step) -> bool:
+        return self.progress.allows(step) and not self._waits(step.delivery)
+
+    def _waits(self, delivery: Delivery) -> bool:
+        """Does its request wait for a transaction of another delivery?"""
+        if delivery not in self._calls or not self._subject.machine.has_transactions:
+            return False
+        waited_for = {
+            name_of(self._subject.names, other): frozenset[str]()
+            if call.request is None
+            else self._subject.blockers(call.request)
+            for other, call in self._calls.items()
+        }
+        return must_wait(name_of(self._subject.names, delivery), waited_for)
+
     @property
     def state(self) -> Hashable:
         """What the store holds; and what it held before, where a stale read may still show that."""
         shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.crashes
-        return self.position if shows else self.position[0]
+        held = self.position if shows else self.position[0]
+        return (held, self._subject.machine.state) if self._subject.machine.has_transactions else held
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
@@ -255,7 +321,7 @@ class Trial:
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
         while self.progress.open:
-            yield self.take(Step(min(self.progress.open)))
+            yield self.take(Step(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
         """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
@@ -273,7 +339,10 @@ class Trial:
         return failure
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
-        """Deliver these parts of the message once more, from start to end, whatever the bounds say."""
+        """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
+        self.go_here()
+        self._subject.machine.forget_tokens()
+        self.position = self._subject.machine.position
         delivery = Delivery(message, self.progress.started[message])
         self._begin(delivery, parts)
         while True:
@@ -339,7 +408,8 @@ class Trial:
             return ()
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
-            again = _retried(self._subject.perform(request, key))
+            is_known = request.method in TAKES_TOKEN and answer.error is None
+            again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
             call.resume(again)
             return answer, again
         if fault is Fault.CRASH_AFTER:

@@ -4,6 +4,7 @@ Read the modules in this order:
 
 - `machine`: answers requests from memory where it can, and from the real store where it must.
 - `transition`: what the machine remembers.
+- `tokens`, `transactions`: what DynamoDB's tokens and MongoDB's transactions do to an answer.
 - `contents`: reads what a table or collection holds, and puts it back.
 - `canonical`: a form of values by which equal ones are found again.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -53,6 +53,17 @@ def restore(store: Store, table: str, present: Contents, wanted: Contents) -> St
             yield partial(send, store, addition(table, entity))
 
 
+def merged(present: Contents, written: Contents, keys: Iterable[Hashable]) -> Contents:
+    """The present contents, with the entities that have these keys as `written` has them."""
+    entities, forms = dict(present.entities), dict(present.forms)
+    for key in keys:
+        entities.pop(key, None)
+        forms.pop(key, None)
+        if key in written.forms:
+            entities[key], forms[key] = written.entities[key], written.forms[key]
+    return Contents(present.key, entities, forms, _digest(forms))
+
+
 def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
     """The tables that exist in the store: for a Table or a collection itself, for a client all."""
     if kind_of(store) != "client":
@@ -70,7 +81,11 @@ def tables_of(store: Store) -> StoreCalls[tuple[str, ...]]:
 def _contents(key: tuple[str, ...], found: list[Entity], *, ordered: bool) -> Contents:
     entities = {canonical([entity[name] for name in key], ordered=ordered): entity for entity in found}
     forms = {name: canonical(entity, ordered=ordered) for name, entity in entities.items()}
-    return Contents(key, entities, forms, digest(tuple(sorted(forms.values(), key=repr))))
+    return Contents(key, entities, forms, _digest(forms))
+
+
+def _digest(forms: Mapping[Hashable, Hashable]) -> bytes:
+    return digest(tuple(sorted(forms.values(), key=repr)))
 
 
 def _request(method: str, arguments: Mapping[str, Any], table: str) -> Request:

@@ -5,15 +5,15 @@ the data and the request. The machine remembers both. A request that is new at t
 store. If the real store holds something else than the present state, it is first brought there: the entities that differ
 are put back.
 
-A state consists of what the tables hold and of the requests that have changed more than that, such as the creation of an
-index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
+A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed more than
+that, such as the creation of an index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
 performed again.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -21,13 +21,17 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
+from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
+from onewrite.testing.model.transactions import Answered, Transactions
 from onewrite.testing.model.transition import (
     Place,
     State,
+    Tokens,
     Transition,
     changes_structure,
     copied,
     fill_in_ids,
+    ids_in,
     reads_structure,
     repeated,
 )
@@ -58,19 +62,21 @@ class Machine:
         self._structure_changes = False  # some request has changed more than contents
         self._earlier: tuple[State, ...] = ()
         self._writes: list[Request] = []  # since the last reset
+        self._transactions = Transactions(self)
         self._keys: dict[Hashable, int] = {}
         self._keys_of_pickles: dict[bytes, int | None] = {}
         if not self.is_async:
             make_calls(self._begin())
 
     @property
-    def state(self) -> State:
-        """The present state: the same object whenever the stores hold the same."""
-        return self._state
+    def state(self) -> Hashable:
+        """The present state with the open transactions: equal whenever the stores hold the same."""
+        transactions = self._transactions.form
+        return self._state if transactions is None else (self._state, transactions)
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
-        return tap(self._given, gate)
+        return tap(self._given, gate, with_sessions=True)
 
     @property
     def earlier(self) -> tuple[State, ...]:
@@ -87,7 +93,7 @@ class Machine:
         self._state, self._earlier = position
 
     @contextmanager
-    def at(self, state: State) -> Generator[None]:
+    def looking_at(self, state: State) -> Generator[None]:
         """Answer reads as the store does at another state."""
         present, self._state = self._state, state
         try:
@@ -99,6 +105,7 @@ class Machine:
         """Go back to the state in which the world began."""
         self._state = self._start
         self._earlier = ()
+        self._transactions.clear()
         self._writes = []
         if self.why_slow is not None:
             self._real = None
@@ -112,15 +119,103 @@ class Machine:
 
         Who has made the key of the request already may give it.
         """
-        key = key or self.key(request)
+        key = self._key_of_plain(request, key)
         transition = self._known(key)
-        return make_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        return make_calls(self._answer(request)) if transition is None else self._follow(request, transition)
 
     async def aperform(self, request: Request, key: int | None = None) -> Any:
         """`perform` for asynchronous stores."""
-        key = key or self.key(request)
+        key = self._key_of_plain(request, key)
         transition = self._known(key)
-        return await amake_calls(self._perform(request, key)) if transition is None else self._follow(request, transition)
+        return await amake_calls(self._answer(request)) if transition is None else self._follow(request, transition)
+
+    def blockers(self, request: Request) -> Any:
+        """The owners of the transactions that must end before this request is answered. The result is awaited if the stores are."""
+        return (amake_calls if self.is_async else make_calls)(self._blockers(request))
+
+    def _blockers(self, request: Request) -> StoreCalls[frozenset[str]]:
+        names = yield from self._transactions.blockers(request)
+        return frozenset(owner for owner, _ in names)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Is a transaction open?"""
+        return self._transactions.form is not None
+
+    def end_transactions_of(self, owner: str) -> bool:
+        """Abort what this delivery, which has ended, has left open. Had that written anything?"""
+        return self._transactions.end_all_of(owner)
+
+    def forget_tokens(self, forgotten: Collection[str] | None = None) -> bool:
+        """Forget these tokens of DynamoDB's transactions, or all, as time passes. Were there any of them?"""
+        before = self._state.tokens
+        left = frozenset(known for known in before if forgotten is not None and known[0] not in forgotten)
+        if left != before:
+            self._state = self._state_of(self._state.contents, self._state.structure, left)
+        return left != before
+
+    def _key_of_plain(self, request: Request, key: int | None) -> int | None:
+        """The key of a request whose answer depends on nothing but the present state and itself."""
+        is_special = request.transaction is not None or TOKEN in request.arguments
+        return None if is_special or (request.writes and self.has_transactions) else key or self.key(request)
+
+    def _answer(self, request: Request) -> StoreCalls[Any]:
+        """Answer the request, with regard to tokens and transactions."""
+        _check_session(request)
+        # Where the request is sent although it must wait, it waits until the server aborts what it waits for.
+        self._transactions.expire((yield from self._transactions.blockers(request)))
+        if request.transaction is not None:
+            return (yield from self._transactions.answer(request, request.transaction))
+        if TOKEN in request.arguments:
+            return (yield from self._answer_once(request))
+        return (yield from self._answer_plain(request))
+
+    def _answer_once(self, request: Request) -> StoreCalls[Any]:
+        """Answer a request with a token. A transaction that was cancelled is not remembered."""
+        known = answer_if_known(self._stores[request.store], request, self._state, self.key)
+        if known is not None:
+            return known
+        answer = yield from self._answer_plain(without_token(request))
+        state = self._state
+        self._state = self._state_of(state.contents, state.structure, state.tokens | {token_of(request, self.key)})
+        return answer
+
+    def _answer_plain(self, request: Request) -> StoreCalls[Any]:
+        key = self.key(request)
+        transition = self._known(key)
+        if transition is not None:
+            return self._follow(request, transition)
+        return (yield from self._perform(request, key))
+
+    # ------------------------------------------------------------ what the transactions need
+
+    @property
+    def present(self) -> State:
+        return self._state
+
+    @present.setter
+    def present(self, state: State) -> None:
+        self._go_on_to(state)
+
+    def at(self, state: State, request: Request) -> StoreCalls[Answered]:
+        """What a plain request does at another state than the present one, which stays as it is."""
+        position = self.position
+        self._state = state
+        try:
+            answer = yield from self._answer_plain(request)
+            return Answered(self._state, answer)
+        except Exception as error:
+            return Answered(self._state, error=error)
+        finally:
+            self.go_to(position)
+
+    def held(self, state: State, place: Place) -> Contents:
+        return state.contents.get(place, self._initial[place])
+
+    def state_of(self, contents: Mapping[Place, Contents], like: State) -> State:
+        return self._state_of(contents, like.structure, like.tokens)
+
+    # ------------------------------------------------------------ what was done before
 
     def is_lasting(self, request: Request, state: State) -> bool:
         """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
@@ -138,13 +233,11 @@ class Machine:
         self._go_on_to(transition.state)
         if request.writes:
             self._writes.append(transition.request)
-        answer = transition.answer()
-        fill_in_ids(request.arguments, answer)
-        return answer
+        fill_in_ids(request.arguments, transition.ids)
+        return transition.answer()
 
     def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
         """Let the real store answer the request, and remember what came of it."""
-        _check_session(request)
         yield from self._bring_stores_here()
         yield from self._read_new_tables(request)
         before, kept = self._state, copied(request)
@@ -160,7 +253,7 @@ class Machine:
             self._writes.append(kept)
         again = repeated(answer)
         if key is not None and again is not None:
-            before.known[key] = Transition(kept, self._state, again)
+            before.known[key] = Transition(kept, self._state, again, ids_in(request.arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -200,7 +293,7 @@ class Machine:
         contents = dict(before.contents)
         for place in touched:
             contents[place] = yield from self._read(place, () if structure else self._initial[place].key)
-        return self._state_of(contents, structure)
+        return self._state_of(contents, structure, before.tokens)
 
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
         name, table = place
@@ -212,11 +305,13 @@ class Machine:
             contents[place] = yield from self._read(place, ())
         return self._state_of(contents, structure)
 
-    def _state_of(self, contents: Mapping[Place, Contents], structure: tuple[Request, ...]) -> State:
-        """The one `State` object for these contents and this structure."""
+    def _state_of(
+        self, contents: Mapping[Place, Contents], structure: tuple[Request, ...], tokens: Tokens = frozenset()
+    ) -> State:
+        """The one `State` object for these contents, this structure and these tokens."""
         held = tuple(sorted((place, found.digest) for place, found in contents.items()))
         changes = tuple([self.key(request) or id(request) for request in structure])
-        return self._states.setdefault((held, changes), State(dict(contents), structure))
+        return self._states.setdefault((held, changes, tokens), State(dict(contents), structure, tokens))
 
     # ------------------------------------------------------------ the way back to a state
 
@@ -341,5 +436,6 @@ def _in_words(contents: Contents) -> str:
 def _check_session(request: Request) -> None:
     if getattr(request.arguments.get("session"), "in_transaction", False):
         raise ConfigurationError(
-            "A MongoDB transaction is committed where no request is seen: explore the handler without it."
+            "A transaction of this session cannot be explored, since its commit would not be seen: start the session in the "
+            "handler, as collection.database.client.start_session(), with the collection that build() is given."
         )

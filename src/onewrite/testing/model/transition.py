@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias
 
 from onewrite.testing.model.contents import Contents
 from onewrite.testing.taps.traffic import Request
 
 Place: TypeAlias = tuple[str, str]  # a store by its name in the world, and a table in it
+Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
 
 _STRUCTURAL = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
 _READS_STRUCTURE = frozenset({"index_information", "list_indexes", "options", "DescribeTable"})
@@ -24,10 +25,13 @@ _DATA = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What the world holds: the contents of its tables, and the requests that have changed more than contents."""
+    """What the world holds: the contents of its tables, the requests that have changed more than contents, and the tokens of
+    transactions that DynamoDB remembers.
+    """
 
     contents: Mapping[Place, Contents]
     structure: tuple[Request, ...]
+    tokens: Tokens = frozenset()
     known: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
 
 
@@ -38,6 +42,7 @@ class Transition:
     request: Request
     state: State
     answer: Callable[[], Any]  # returns a new copy each time, or raises what the store raised
+    ids: Sequence[Any] = ()  # those of the documents that it inserts
 
 
 def changes_structure(request: Request) -> bool:
@@ -82,9 +87,20 @@ def _raise(kind: type[Exception], args: tuple[Any, ...], attributes: bytes) -> N
     raise error
 
 
-def fill_in_ids(arguments: Mapping[str, Any], answer: Any) -> None:
+def ids_in(arguments: Mapping[str, Any]) -> list[Any]:
+    """The `_id` of each document that a request inserts, in the order of the documents."""
+    return [document.get("_id") for document in _inserted(arguments)]
+
+
+def fill_in_ids(arguments: Mapping[str, Any], ids: Sequence[Any]) -> None:
     """Give the handler's documents the `_id` that pymongo gives them when it sends them."""
-    if isinstance(arguments.get("document"), MutableMapping):
-        arguments["document"].setdefault("_id", answer.inserted_id)
-    for document, made in zip(arguments.get("documents", ()), getattr(answer, "inserted_ids", ()), strict=False):
-        cast("MutableMapping[str, Any]", document).setdefault("_id", made)
+    for document, made in zip(_inserted(arguments), ids, strict=True):
+        if made is not None:
+            document.setdefault("_id", made)
+
+
+def _inserted(arguments: Mapping[str, Any]) -> list[MutableMapping[str, Any]]:
+    operations = arguments.get("requests", ())
+    documents = [arguments.get("document"), *arguments.get("documents", ())]
+    documents += [getattr(operation, "_doc", None) for operation in operations if not hasattr(operation, "_filter")]
+    return [document for document in documents if isinstance(document, MutableMapping)]

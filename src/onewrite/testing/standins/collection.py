@@ -3,7 +3,8 @@
 What is made right: Calls are atomic under threads. Updates of conflicting paths, of values of the wrong type, beyond 64 bits and
 beyond 16 MB are refused, and a failing update changes nothing. An upsert takes its fields from `$and`, and from an `$or` or `$in`
 of one, and refuses `$expr`. Expressions may use `$not` of a list, and `$$NOW`. A projection of find_one_and_* does not lose the
-document. `did_upsert` is right, a DuplicateKeyError has its details, and a collection has `options`.
+document. `did_upsert` is right, a DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has
+`options`.
 
 What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, and whatever makes
 mongomock itself fail.
@@ -41,6 +42,7 @@ from pymongo.results import UpdateResult
 
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.testing.errors import StandInLies
+from onewrite.testing.standins.bulk import bulk_write
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
 from onewrite.testing.standins.mongodb_rules import (
     check_types,
@@ -143,11 +145,8 @@ class StandInCollection(Collection):
     def rename(self, new_name: str, **options: Any) -> Any:
         return Database.rename_collection(self.database, self.name, new_name, **options)
 
-    def bulk_write(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().bulk_write(*args, **kwargs)
-        except TypeError as error:
-            raise StandInLies(f"mongomock's bulk_write does not fit this pymongo ({error}). {REMEDY}.") from error
+    def bulk_write(self, requests: Any, *, ordered: bool = True) -> Any:
+        return bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
         return super()._iter_documents(known_filter(filter))

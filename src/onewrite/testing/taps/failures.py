@@ -6,7 +6,7 @@ A second try by botocore is not imitated: botocore itself makes it, after its fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.dynamodb import client_of, copy_of
@@ -27,12 +27,15 @@ _RETRYABLE_WRITES = frozenset(
 )
 
 
-def answer_lost(store: Store, _request: Request) -> Exception:
+def answer_lost(store: Store, request: Request) -> Exception:
     """The connection closes before the answer has come, and the driver does not try again."""
     if kind_of(store) == "collection":
         from pymongo.errors import AutoReconnect  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
-        return AutoReconnect("connection closed")
+        error: Any = AutoReconnect("connection closed")
+        if request.is_uncommitted:
+            error._add_error_label("TransientTransactionError")  # noqa: SLF001  # as pymongo does it
+        return cast("Exception", error)
     from botocore.exceptions import ConnectionClosedError  # noqa: PLC0415  # a test on MongoDB may run without boto3
 
     return ConnectionClosedError(endpoint_url=_url_of(store))
@@ -63,26 +66,26 @@ def throttled(store: Store, request: Request) -> Exception:
     """The server refuses requests because it has too many, and the driver has given up."""
     if kind_of(store) == "collection":
         labels = ["SystemOverloadedError", "RetryableError"]
-        return _server_error(462, "IngressRequestRateLimitExceeded", "Request rejected: rate limit exceeded", labels)
+        return server_error(462, "IngressRequestRateLimitExceeded", "Request rejected: rate limit exceeded", labels)
     text = (
         "The level of configured provisioned throughput for the table was exceeded. Consider increasing it with UpdateTable."
     )
-    return _client_error(store, request, "ProvisionedThroughputExceededException", text)
+    return client_error(store, request, "ProvisionedThroughputExceededException", text)
 
 
 def transaction_cancelled(store: Store, request: Request) -> Exception:
     """Another transaction is changing the entity."""
     if kind_of(store) == "collection":
-        return _server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
+        return server_error(112, "WriteConflict", "Write conflict: retry the transaction", ["TransientTransactionError"])
     if is_transaction(request):
         others = len(request.arguments["TransactItems"]) - 1
         conflict = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
         reasons = [conflict, *[{"Code": "None"}] * others]
         codes = ", ".join(reason["Code"] for reason in reasons)
         text = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
-        return _client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
+        return client_error(store, request, "TransactionCanceledException", text, {"CancellationReasons": reasons})
     if is_single_write(request):
-        return _client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
+        return client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
     raise ConfigurationError(
         f"A transaction never cancels {request.method}: plan cancel_transaction for a single write or for a transaction."
     )
@@ -160,7 +163,7 @@ def _url_of(store: Store) -> str:
     return client_of(store).meta.endpoint_url  # type: ignore[no-any-return]  # a client is of any type here
 
 
-def _client_error(
+def client_error(
     store: Store, request: Request, code: str, text: str, members: Mapping[str, Any] | None = None
 ) -> Exception:
     """The error as the client raises it: its class is the one in `client.exceptions`."""
@@ -173,7 +176,8 @@ def _client_error(
     return client_of(store).exceptions.from_code(code)(response, request.method)  # type: ignore[no-any-return]  # the same
 
 
-def _server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
+def server_error(code: int, name: str, text: str, labels: list[str]) -> Exception:
+    """The error that pymongo makes of an answer of MongoDB's."""
     from pymongo.errors import OperationFailure  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
     return OperationFailure(text, code, {"ok": 0.0, "errmsg": text, "code": code, "codeName": name, "errorLabels": labels})

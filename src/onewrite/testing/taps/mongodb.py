@@ -1,7 +1,8 @@
 """The tap on a pymongo or mongomock collection, blocking or asynchronous.
 
 Collections, databases and cursors are tapped by proxies. A cursor is one request, which is sent at its first iteration and brings
-all documents. An `aggregate` is sent where it is called, as pymongo does it. What a session or the client sends passes no gate.
+all documents. An `aggregate` is sent where it is called, as pymongo does it. Where the gate knows what transactions do, a session
+is tapped too: see `sessions`. What any other session or the client sends passes no gate.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
+from onewrite.testing.taps.client import Client
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
@@ -28,6 +30,7 @@ from onewrite.testing.taps.mongodb_methods import (
     WRITES,
     request_of,
 )
+from onewrite.testing.taps.sessions import without_session
 from onewrite.testing.taps.traffic import Gate, Request
 
 Options: TypeAlias = Mapping[str, Any]
@@ -57,7 +60,12 @@ _CHAINED = frozenset(
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. Where pymongo returns a cursor, this returns a list."""
-    method = getattr(_target(collection, request), request.method)
+    target = _target(collection, request)
+    method: Any = getattr(target, request.method)
+    if request.method == "bulk_write" and type(target).__module__.startswith("mongomock."):
+        from onewrite.testing.standins.bulk import bulk_write  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
+
+        method = partial(bulk_write, target)
     args, kwargs = _call(request)
     answer = method(*args, **kwargs)
     for option, args, kwargs in request.arguments.get("then", ()):
@@ -89,21 +97,24 @@ def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
     return [given.pop(name) for name in signature_of(request.method).required], given
 
 
-def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
+def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with_sessions: bool = False) -> Any:
     with needed_by("A tap on a collection", "mongodb"):
         check(PYMONGO)
     kind = cast("type[Any]", type(collection))
-    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind)
+    tap = (_AsyncTap if awaited else _Tap)(gate, name or collection.name, kind, with_sessions=with_sessions)
     return _Collection(collection, tap, {})
 
 
 class _Tap:
     """What the proxies of one tapped collection share."""
 
-    def __init__(self, gate: Gate, store: str, kind: type) -> None:
+    awaited = False
+
+    def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
         self._gate = gate
         self._store = store
         self._kind = kind
+        self._with_sessions = with_sessions
         self._independent: dict[str, bool] = {}  # by collection: do documents with different `_id` never conflict?
 
     def wrap(self, value: Any, options: Options) -> Any:
@@ -120,24 +131,34 @@ class _Tap:
         why = refused.get(name, "a tap does not know it, and would not see what it sends")
         raise ConfigurationError(f"{name} cannot be tapped: {why}. Leave it out of what is tested.")
 
+    def client_of(self, database: Any) -> Any:
+        """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
+        if not self._with_sessions:
+            return database.client
+        return Client(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
+
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
-        request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
+        arguments, session = without_session(bound(method, args, kwargs))
+        request = request_of(self._store, collection.name, method, arguments, options)
         if self._must_look(request):
             try:
                 self._learn(request, _untapped(collection).index_information())
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
-        answer = self._gate(self._checked(request))
+        answer = self._send(session, self._checked(request))
         return _Cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
-        arguments = bound("find", args, kwargs)
+        arguments, session = without_session(bound("find", args, kwargs))
 
         def fetch(then: Chained) -> Any:
             given = {**arguments, "then": then} if then else arguments
-            return self._gate(request_of(self._store, collection.name, "find", given, options))
+            return self._send(session, request_of(self._store, collection.name, "find", given, options))
 
         return self._cursor(fetch)
+
+    def _send(self, session: Any, request: Request) -> Any:
+        return self._gate(request) if session is None else session.perform(self._gate, request)
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
         return _Cursor(fetch)
@@ -172,14 +193,17 @@ def _leaves_independent(index: Mapping[str, Any]) -> bool:
 
 
 class _AsyncTap(_Tap):
+    awaited = True
+
     async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
-        request = request_of(self._store, collection.name, method, bound(method, args, kwargs), options)
+        arguments, session = without_session(bound(method, args, kwargs))
+        request = request_of(self._store, collection.name, method, arguments, options)
         if self._must_look(request):
             try:
                 self._learn(request, await _untapped(collection).index_information())
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
-        answer = await self._gate(self._checked(request))
+        answer = await self._send(session, self._checked(request))
         return _AsyncCursor(_ready(answer)) if method in CURSORS else answer
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
@@ -246,6 +270,8 @@ class _Database:
         return cast("Any", type(self._raw))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "client":
+            return self._tap.client_of(self._raw)
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, {}, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)

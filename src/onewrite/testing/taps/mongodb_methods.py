@@ -48,6 +48,15 @@ WRITES = frozenset(
     }
 )
 INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
+# The server answers these with an error in a transaction.
+UNFIT_FOR_TRANSACTIONS = INDEXING | {
+    "estimated_document_count",
+    "index_information",
+    "list_collection_names",
+    "list_collections",
+    "list_indexes",
+    "options",
+}
 # These send nothing. `next` raises: neither a collection nor a database is an iterator.
 _SILENT = frozenset({"codec_options", "name", "next", "read_concern", "read_preference", "with_options", "write_concern"})
 SILENT = _SILENT | {"database", "full_name"}
@@ -66,7 +75,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
-# `client` is handed out untapped: what is sent through it passes no gate.
+# `client` is handed out untapped, except where sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
 DATABASE_REFUSED: Mapping[str, str] = {
@@ -134,6 +143,8 @@ def _named(value: object) -> Iterator[str]:
 
 
 def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | None:
+    if isinstance(arguments.get("requests"), list):
+        return _keys_of_all(collection, arguments["requests"])
     if arguments.get("collation") is not None:
         return None
     documents = arguments.get("documents", [arguments["document"]] if "document" in arguments else None)
@@ -144,6 +155,19 @@ def _keys(collection: str, arguments: Mapping[str, Any]) -> tuple[Key, ...] | No
     else:
         found = [_key(_equal(_id(arguments.get("filter"))))]
     return None if None in found else tuple((collection, key) for key in found)
+
+
+def _keys_of_all(collection: str, operations: Sequence[object]) -> tuple[Key, ...] | None:
+    """The keys of the operations of a bulk write, which pymongo keeps in private attributes."""
+    found: list[Key] = []
+    for operation in operations:
+        names = ("filter", "upsert", "collation") if hasattr(operation, "_filter") else ("document",)
+        attributes = {"document": "_doc", "filter": "_filter", "upsert": "_upsert", "collation": "_collation"}
+        keys = _keys(collection, {name: getattr(operation, attributes[name], None) for name in names})
+        if keys is None:
+            return None
+        found += keys
+    return tuple(dict.fromkeys(found))
 
 
 def _matches_nothing(query: object) -> bool:

@@ -48,14 +48,17 @@ def is_async(store: object) -> bool:
     return inspect.iscoroutinefunction(client._make_api_call)  # noqa: SLF001  # all requests go through it
 
 
-def tap(store: Store, gate: Gate, *, name: str | None = None) -> Store:
-    """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited."""
+def tap(store: Store, gate: Gate, *, name: str | None = None, with_sessions: bool = False) -> Store:
+    """The tapped store, or a dict of tapped stores for a dict of stores. The gate of an asynchronous store is awaited.
+
+    `with_sessions`: the gate knows what transactions of MongoDB do, so that sessions of a collection's client are tapped.
+    """
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
-        return {key: tap(inner, gate, name=key) for key, inner in stores}
+        return {key: tap(inner, gate, name=key, with_sessions=with_sessions) for key, inner in stores}
     awaited = is_async(store)
     if kind_of(store) == "collection":
-        return mongodb.tapped(store, gate, name, awaited=awaited)
+        return mongodb.tapped(store, gate, name, awaited=awaited, with_sessions=with_sessions)
     return dynamodb.tapped(store, gate, name, awaited=awaited)
 
 

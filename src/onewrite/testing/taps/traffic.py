@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from onewrite.testing.taps.transactions import ABORT, COMMIT, Transaction
+
 Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity's key in it
 
 _SHOWN_KEYS = 3
@@ -13,6 +15,8 @@ _ABSENT = object()
 _OURS = ("#ow_", ":ow_")  # how the ledger's placeholders begin
 _SINGLE_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
 _TRANSACTIONS = frozenset({"TransactWriteItems", "TransactGetItems"})
+_COUNTS = ("inserted_count", "matched_count", "deleted_count", "upserted_count")  # a bulk write has all of them
+_ENDS = {COMMIT: "committed", ABORT: "aborted"}  # of transactions
 _REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem", "DuplicateKeyError"})
 
 
@@ -24,6 +28,7 @@ class Request:
     as "UpdateItem" or "update_one". `arguments` are plain values for a Table, typed ones for a client, and for a collection they
     have pymongo's parameter names. `keys` are the entities that the request touches; they are None if it may touch any entity in
     its `tables`, and `tables` is empty if those are not known either. `options` are what a collection was given by `with_options`.
+    A request in a transaction of MongoDB has its `transaction`, and `starts` tells whether it is the first of it.
     """
 
     store: str
@@ -33,9 +38,17 @@ class Request:
     writes: bool
     tables: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    transaction: Transaction | None = None
+    starts: bool = False
 
     def __str__(self) -> str:
-        return " ".join([self.method, *([", ".join(self._touched())] if self.tables else [self.store])])
+        words = [self.method, *([", ".join(self._touched())] if self.tables else [self.store])]
+        return " ".join([*words, *(["in a transaction"] if self.is_uncommitted else [])])
+
+    @property
+    def is_uncommitted(self) -> bool:
+        """Is it part of a transaction, so that only that transaction sees what it writes? The commit is not."""
+        return self.transaction is not None and self.method not in (COMMIT, ABORT)
 
     def _touched(self) -> Iterator[str]:
         for table in self.tables:
@@ -50,7 +63,12 @@ Gate: TypeAlias = Callable[[Request], Any]  # sends the request, once, twice or 
 
 def commute(a: Request, b: Request) -> bool:
     """Do the two requests lead to the same data and the same answers in either order?"""
-    if not (a.writes or b.writes):
+    token = a.arguments.get("ClientRequestToken")
+    if token is not None and token == b.arguments.get("ClientRequestToken"):
+        return False
+    if _shows(a, b) or _shows(b, a):
+        return False
+    if not (a.writes or b.writes) or _is_unseen(a, b) or _is_unseen(b, a):
         return True
     if a.tables and b.tables and not set(a.tables) & set(b.tables):
         return True
@@ -68,6 +86,16 @@ def is_single_write(request: Request) -> bool:
     return request.method in _SINGLE_WRITES
 
 
+def _shows(a: Request, b: Request) -> bool:
+    """Does `b` begin a transaction, which from then on sees everything as it is, and does `a` change what it sees?"""
+    return b.starts and a.writes and not a.is_uncommitted and a.method != ABORT and a.keys != ()
+
+
+def _is_unseen(a: Request, b: Request) -> bool:
+    """Does `a` read what its transaction has seen since it began, or write what `b`, which reads, does not see?"""
+    return a.is_uncommitted and not ((a.writes and b.writes) or (a.starts and b.writes))
+
+
 def describe(request: Request, answer: object) -> str:
     """The answer to a request, or the exception that it raised, in words."""
     if isinstance(answer, BaseException):
@@ -75,6 +103,10 @@ def describe(request: Request, answer: object) -> str:
     else:
         words = _change(request, answer) if request.writes else _read(answer)
     return f"guarded, {words}" if words in ("applied", "refused") and is_guarded(request) else words
+
+
+def is_dynamodb(request: Request) -> bool:
+    return request.method[:1].isupper()  # DynamoDB's operations begin with a capital letter, pymongo's methods do not
 
 
 def is_guarded(request: Request) -> bool:
@@ -96,9 +128,16 @@ def _shown(key: Hashable) -> str:
 
 def _failure(error: BaseException) -> str:
     response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
-    code = str(response.get("Error", {}).get("Code") or type(error).__name__)
+    code = str(response.get("Error", {}).get("Code") or _name(error))
     reasons = [str(reason.get("Code")) for reason in response.get("CancellationReasons", ())]
     return "refused" if _REFUSALS.intersection([code, *reasons]) else f"error {code}"
+
+
+def _name(error: BaseException) -> str:
+    """The name of an error. The class of most of MongoDB's errors is the same, and their code has a name."""
+    kind = type(error).__name__
+    details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
+    return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
 
 
 def _read(answer: object) -> str:
@@ -109,12 +148,14 @@ def _read(answer: object) -> str:
 
 
 def _change(request: Request, answer: object) -> str:
+    if request.method in _ENDS:
+        return _ENDS[request.method]
     if answer is None and request.method.startswith("find_one_and_"):
         return "applied" if request.arguments.get("upsert") else "refused"
     if getattr(answer, "acknowledged", True) is False:
         return "sent"
-    matched: object = getattr(answer, "matched_count", getattr(answer, "deleted_count", None))
-    return "refused" if matched == 0 and getattr(answer, "upserted_id", None) is None else "applied"
+    counts = [getattr(answer, name) for name in _COUNTS if hasattr(answer, name)]
+    return "refused" if counts and not any(counts) and getattr(answer, "upserted_id", None) is None else "applied"
 
 
 def _placeholders(value: object) -> Iterator[str]:

@@ -1,0 +1,165 @@
+"""`bulk_write` on a stand-in answers as the server does, and can be explored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import mongomock
+import pytest
+from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
+from pymongo.errors import BulkWriteError, InvalidOperation
+
+from onewrite import Message
+from onewrite.testing import explore
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps.traffic import Request, describe
+
+PURCHASE = Message("m1", body=10)
+COUNTS = ("inserted_count", "matched_count", "modified_count", "deleted_count", "upserted_count", "upserted_ids")
+
+
+def plain_mongomock() -> Any:
+    return mongomock.MongoClient().test.orders
+
+
+@pytest.fixture(params=[new_collection, plain_mongomock])
+def orders(request: pytest.FixtureRequest) -> Any:
+    """Behind a machine, which performs each request as the explorer does."""
+    machine = Machine(request.param)
+    return machine.stores(machine.perform)
+
+
+def numbers(result: Any) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in COUNTS if getattr(result, name)}
+
+
+def test_every_operation_is_done_and_counted(orders: Any) -> None:
+    result = orders.bulk_write(
+        [
+            InsertOne({"_id": 1, "n": 0}),
+            UpdateOne({"_id": 1}, {"$inc": {"n": 1}}),
+            UpdateOne({"_id": 2}, {"$set": {"n": 5}}, upsert=True),
+            ReplaceOne({"_id": 3}, {"n": 6}, upsert=True),
+            UpdateMany({}, {"$inc": {"n": 1}}),
+            DeleteOne({"_id": 2}),
+            InsertOne({"_id": 4, "gone": True}),
+            DeleteMany({"gone": True}),
+        ]
+    )
+    assert numbers(result) == {
+        "inserted_count": 2,
+        "matched_count": 4,
+        "modified_count": 4,
+        "deleted_count": 2,
+        "upserted_count": 2,
+        "upserted_ids": {2: 2, 3: 3},
+    }
+    assert list(orders.find()) == [{"_id": 1, "n": 2}, {"_id": 3, "n": 7}]
+
+
+def test_an_ordered_bulk_write_stops_at_the_first_error_and_an_unordered_one_goes_on(orders: Any) -> None:
+    requests = [InsertOne({"_id": 1}), InsertOne({"_id": 1, "again": True}), InsertOne({"_id": 2})]
+    with pytest.raises(BulkWriteError) as caught:
+        orders.bulk_write(requests)
+    (error,) = caught.value.details["writeErrors"]
+    assert (error["index"], error["code"], error["op"]) == (1, 11000, {"_id": 1, "again": True})
+    assert caught.value.details["nInserted"] == 1
+    with pytest.raises(BulkWriteError) as caught:
+        orders.bulk_write(requests, ordered=False)
+    assert [error["index"] for error in caught.value.details["writeErrors"]] == [0, 1]
+    assert list(orders.find()) == [{"_id": 1}, {"_id": 2}]
+
+
+def test_an_unordered_bulk_write_is_sent_inserts_first_as_pymongo_sends_it(orders: Any) -> None:
+    orders.bulk_write([DeleteMany({}), InsertOne({"_id": 1})], ordered=False)
+    assert list(orders.find()) == []
+
+
+def test_what_pymongo_refuses_is_refused(orders: Any) -> None:
+    with pytest.raises(InvalidOperation, match="No operations"):
+        orders.bulk_write([])
+    with pytest.raises(TypeError, match="is not a valid request"):
+        orders.bulk_write([{"insertOne": {}}])
+
+
+def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None:
+    machine = Machine(new_collection)
+    orders = machine.stores(machine.perform)
+    seen: list[Any] = []
+    for _ in range(3):
+        machine.reset()
+        document: dict[str, Any] = {"n": 1}
+        with pytest.raises(BulkWriteError) as caught:
+            orders.bulk_write(iter([InsertOne(document), InsertOne({"_id": 1}), InsertOne({"_id": 1})]))
+        seen.append((document["_id"], caught.value.details, caught.value.code))
+    assert seen[0] == seen[1] == seen[2]
+    assert machine.performed == 1
+
+
+def test_a_refused_insert_gives_its_document_an_id_too() -> None:
+    machine = Machine(new_collection)
+    orders = machine.stores(machine.perform)
+    orders.create_index("n", unique=True)
+    orders.insert_one({"_id": 1, "n": 1})
+    ids: list[Any] = []
+    for _ in range(2):
+        document: dict[str, Any] = {"n": 1}
+        with pytest.raises(Exception, match="E11000"):
+            orders.insert_one(document)
+        ids.append(document["_id"])
+    assert ids[0] == ids[1]
+
+
+def test_a_document_that_was_never_sent_is_given_no_id() -> None:
+    machine = Machine(new_collection)
+    orders = machine.stores(machine.perform)
+    for _ in range(2):
+        documents: list[dict[str, Any]] = [{"_id": 1}, {"_id": 1}, {"n": 1}]
+        with pytest.raises(BulkWriteError):
+            orders.insert_many(documents)
+        assert documents[2].get("_id") is None
+        machine.reset()
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        ([InsertOne({"_id": 1})], "applied"),
+        ([UpdateOne({"_id": 7}, {"$set": {"n": 1}})], "refused"),
+        ([UpdateOne({"_id": 7}, {"$set": {"n": 1}}, upsert=True)], "applied"),
+        ([DeleteOne({"_id": 7})], "refused"),
+    ],
+)
+def test_a_report_says_whether_anything_was_written(requests: list[Any], words: str) -> None:
+    request = Request("orders", "bulk_write", {"requests": requests}, None, writes=True)
+    assert describe(request, new_collection().bulk_write(requests)) == words
+
+
+def counting(*extra: Any) -> Callable[[Any], Callable[[Message], None]]:
+    def build(orders: Any) -> Callable[[Message], None]:
+        def handle(message: Message) -> None:
+            with suppress(BulkWriteError):
+                orders.bulk_write([*extra, UpdateOne({"_id": "c"}, {"$inc": {"n": message.body}}, upsert=True)])
+
+        return handle
+
+    return build
+
+
+def points(orders: Any) -> int:
+    return int(orders.find_one({"_id": "c"})["n"])
+
+
+def test_a_bulk_write_without_a_guard_is_found() -> None:
+    report = explore(counting(), [PURCHASE], new_collection, points)
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 20
+
+
+def test_a_bulk_write_that_begins_with_its_mark_is_right() -> None:
+    report = explore(counting(InsertOne({"_id": PURCHASE.id})), [PURCHASE], new_collection, points)
+    assert report.ok
+    assert report.exhausted

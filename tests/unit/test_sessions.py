@@ -1,0 +1,544 @@
+"""The sessions of a tap go through the states that pymongo's go through, and raise what pymongo's raise."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.errors import AutoReconnect, DuplicateKeyError, InvalidOperation, NetworkTimeout, OperationFailure
+
+from onewrite import ConfigurationError
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps.failures import answer_lost, server_error
+from onewrite.testing.taps.tap import tap
+from onewrite.testing.taps.traffic import Request, commute
+from onewrite.testing.taps.transactions import Owner, Transaction, current_owner
+
+TRANSIENT, UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
+
+
+class Server:
+    """A machine behind a gate that writes down the requests, and raises what it is told to, once each."""
+
+    def __init__(self) -> None:
+        self.machine = Machine(new_collection)
+        self.requests: list[Request] = []
+        self.failures: dict[str, list[Exception]] = {}
+        self.things = self.machine.stores(self.gate)
+        self.client = self.things.database.client
+
+    def gate(self, request: Request) -> Any:
+        self.requests.append(request)
+        if self.failures.get(request.method):
+            raise self.failures[request.method].pop(0)
+        return self.machine.perform(request)
+
+    @property
+    def sent(self) -> list[str]:
+        return [request.method for request in self.requests]
+
+    def ids(self) -> list[Any]:
+        return [document["_id"] for document in self.things.find({})]
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def session(server: Server) -> Iterator[Any]:
+    with server.client.start_session() as session:
+        yield session
+
+
+def insert(server: Server, session: Any, number: int = 1) -> None:
+    server.things.insert_one({"_id": number}, session=session)
+
+
+# ---------------------------------------------------------------- states
+
+
+def test_a_session_is_taken_for_one_of_pymongos(server: Server, session: Any) -> None:
+    assert session.client == server.client == server.things.database.client
+    assert session.options.causal_consistency is True
+    assert server.client.start_session(causal_consistency=False).options.causal_consistency is False
+    session.advance_cluster_time({})
+    session.advance_operation_time(1)
+    assert (session.cluster_time, session.operation_time) == (None, None)
+    assert isinstance(session, ClientSession)
+
+
+def test_requests_carry_the_transaction_and_name_it_after_its_owner(server: Server, session: Any) -> None:
+    insert(server, session, 1)
+    session.start_transaction()
+    assert session.in_transaction
+    token = current_owner.set(Owner("m1, delivery 1"))
+    try:
+        insert(server, session, 2)
+        server.things.find_one({"_id": 2}, session=session)
+        session.commit_transaction()
+        with session.start_transaction():
+            insert(server, session, 3)
+    finally:
+        current_owner.reset(token)
+    one, other = Transaction("m1, delivery 1", 1), Transaction("m1, delivery 1", 2)
+    assert [(request.transaction, request.starts) for request in server.requests] == [
+        (None, False), (one, True), (one, False), (one, False), (other, True), (other, False),
+    ]  # fmt: skip
+    assert server.requests[3].keys == (("orders", 2),)
+    assert [request.is_uncommitted for request in server.requests] == [False, True, True, False, True, False]
+    assert server.ids() == [1, 2, 3]
+
+
+def test_only_the_transaction_sees_what_it_has_written_until_it_is_committed(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    assert server.ids() == []
+    assert [document["_id"] for document in server.things.find({}, session=session)] == [1]
+    session.commit_transaction()
+    assert server.ids() == [1]
+    assert not session.in_transaction
+    session.commit_transaction()
+    assert server.ids() == [1]
+
+
+def test_what_is_aborted_was_never_there(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    session.abort_transaction()
+
+    def fail(*, abort: bool) -> None:
+        with session.start_transaction():
+            insert(server, session, 2)
+            if abort:
+                session.abort_transaction()
+            raise KeyError
+
+    for abort in (True, False):
+        with pytest.raises(KeyError):
+            fail(abort=abort)
+    session.start_transaction()
+    insert(server, session, 3)
+    session.end_session()
+    session.end_session()
+    assert session.has_ended
+    assert server.sent.count("abort_transaction") == 4
+    assert server.ids() == []
+
+
+def test_a_transaction_without_an_operation_sends_nothing(server: Server, session: Any) -> None:
+    with session.start_transaction():
+        pass
+    session.commit_transaction()
+    session.start_transaction()
+    session.abort_transaction()
+    with session.start_transaction():
+        session.abort_transaction()
+    assert session.with_transaction(lambda _: "nothing") == "nothing"
+    assert server.sent == []
+
+
+def started(session: Any) -> None:
+    session.start_transaction()
+
+
+def empty_commit(session: Any) -> None:
+    session.start_transaction()
+    session.commit_transaction()
+
+
+def aborted(session: Any) -> None:
+    session.start_transaction()
+    session.abort_transaction()
+
+
+def ended(session: Any) -> None:
+    session.end_session()
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "text"),
+    [
+        (print, "commit_transaction", "No transaction started"),
+        (print, "abort_transaction", "No transaction started"),
+        (started, "start_transaction", "Transaction already in progress"),
+        (aborted, "commit_transaction", "Cannot call commitTransaction after calling abortTransaction"),
+        (aborted, "abort_transaction", "Cannot call abortTransaction twice"),
+        (empty_commit, "abort_transaction", "Cannot call abortTransaction after calling commitTransaction"),
+        (ended, "start_transaction", "Cannot use ended session"),
+        (ended, "commit_transaction", "Cannot use ended session"),
+    ],
+)
+def test_what_pymongo_refuses_is_refused(session: Any, before: Callable[[Any], Any], call: str, text: str) -> None:
+    before(session)
+    with pytest.raises(InvalidOperation, match=text):
+        getattr(session, call)()
+
+
+def test_an_operation_with_an_ended_session_is_refused(server: Server, session: Any) -> None:
+    session.end_session()
+    with pytest.raises(InvalidOperation, match="Cannot use ended session"):
+        insert(server, session)
+
+
+def test_an_operation_after_a_commit_is_no_part_of_a_transaction(server: Server, session: Any) -> None:
+    with session.start_transaction():
+        insert(server, session)
+    insert(server, session, 2)
+    assert server.requests[-1].transaction is None
+    with pytest.raises(InvalidOperation, match="No transaction started"):
+        session.commit_transaction()
+
+
+def test_what_needs_a_server_is_refused_by_name(server: Server, session: Any) -> None:
+    for name in ("bind", "session_id"):
+        with pytest.raises(ConfigurationError, match=f"^{name} of a session cannot be tapped"):
+            getattr(session, name)
+    with pytest.raises(AttributeError, match="no nonsense"):
+        _ = session.nonsense
+    with pytest.raises(AttributeError):
+        copy.copy(session)._missing  # noqa: B018  # reading it is what fails
+    with pytest.raises(ConfigurationError, match="snapshot=True cannot be tapped"):
+        server.client.start_session(snapshot=True)
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_an_error_of_the_server_ends_the_transaction(server: Server, session: Any) -> None:
+    insert(server, None)
+    session.start_transaction()
+    insert(server, session, 2)
+    with pytest.raises(DuplicateKeyError):
+        insert(server, session)
+    for call in (lambda: insert(server, session, 3), session.commit_transaction):
+        with pytest.raises(OperationFailure) as caught:
+            call()
+        assert caught.value.code == 251
+        assert caught.value.has_error_label(TRANSIENT)
+    assert server.ids() == [1]
+
+
+def test_an_error_of_the_driver_leaves_the_transaction_open(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    with pytest.raises(ValueError, match="only works with"):
+        server.things.update_one({"_id": 1}, {"n": 1}, session=session)
+    session.commit_transaction()
+    assert server.ids() == [1]
+
+
+def test_who_writes_second_is_in_conflict(server: Server, session: Any) -> None:
+    with server.client.start_session() as other:
+        session.start_transaction()
+        other.start_transaction()
+        insert(server, session)
+        server.things.find_one({}, session=other)
+        with pytest.raises(OperationFailure, match="WriteConflict") as caught:
+            insert(server, other)
+        assert (caught.value.code, caught.value.has_error_label(TRANSIENT)) == (112, True)
+        other.abort_transaction()
+        assert "abort_transaction" not in server.sent, "the server has aborted it already"
+    session.commit_transaction()
+    assert server.ids() == [1]
+
+
+def test_who_writes_what_was_changed_since_the_transaction_began_is_in_conflict(server: Server, session: Any) -> None:
+    session.start_transaction()
+    server.things.find_one({}, session=session)
+    insert(server, None)
+    with pytest.raises(OperationFailure, match="WriteConflict"):
+        insert(server, session)
+
+
+def test_who_begins_again_while_the_other_cannot_end_takes_its_place(server: Server, session: Any) -> None:
+    """The explorer sends this request only if the other waits for this delivery too."""
+    with server.client.start_session() as other:
+        session.start_transaction()
+        insert(server, session)
+        other.start_transaction()
+        with pytest.raises(OperationFailure, match="WriteConflict"):
+            insert(server, other)
+        other.abort_transaction()
+        other.start_transaction()
+        insert(server, other)
+        other.commit_transaction()
+    with pytest.raises(OperationFailure, match="has been aborted"):
+        session.commit_transaction()
+
+
+def test_a_plain_write_waits_for_who_has_written_before(server: Server, session: Any) -> None:
+    plain = Request("orders", "insert_one", {"document": {"_id": 1}}, (("orders", 1),), writes=True, tables=("orders",))
+    index = Request("orders", "create_index", {"keys": "n"}, None, writes=True, tables=("orders",))
+    session.start_transaction()
+    insert(server, session)
+    assert server.machine.blockers(plain) == server.machine.blockers(index) == {""}
+    elsewhere = Request("orders", "create_index", {"keys": "n"}, None, writes=True, tables=("archive",))
+    assert server.machine.blockers(elsewhere) == set()
+    insert(server, None)
+    assert server.ids() == [1]
+    with pytest.raises(OperationFailure, match="has been aborted"):
+        session.commit_transaction()
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool) -> None:
+    def world() -> Any:
+        things = new_collection()
+        things.create_index([("lines.sku", 1)], unique=True, sparse=sparse)
+        return things
+
+    machine = Machine(world)
+    things = machine.stores(machine.perform)
+    client = things.database.client
+    with client.start_session() as one, client.start_session() as other:
+        one.start_transaction()
+        other.start_transaction()
+        things.insert_one({"_id": 1, "lines": [{"sku": "a"}, {"sku": "b"}]}, session=one)
+        things.insert_one({"_id": 2, "lines": [{"sku": "c"}]}, session=other)
+        things.insert_one({"_id": 3, "n": 1}, session=one)
+        if sparse:
+            things.insert_one({"_id": 4, "n": 1}, session=other)  # neither of them is in the index
+        with pytest.raises(OperationFailure, match="WriteConflict"):
+            things.insert_one({"_id": 5, "lines": [{"sku": "b"}]} if sparse else {"_id": 5}, session=other)
+
+
+def test_a_store_that_changes_by_itself_has_no_transactions_that_can_be_explored() -> None:
+    raw = new_collection()
+    machine = Machine(lambda: raw)
+    things = machine.stores(machine.perform)
+    things.insert_one({"_id": 1})
+    machine.reset()
+    machine.why_slow = "It changes by itself."
+    with things.database.client.start_session() as session:
+        session.start_transaction()
+        with pytest.raises(ConfigurationError, match=r"^A transaction cannot be explored here: It changes by itself\."):
+            things.find_one({}, session=session)
+
+
+def test_a_lost_answer_has_the_label_that_pymongo_gives_it(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    lost = answer_lost(server.things, server.requests[0])
+    assert isinstance(lost, AutoReconnect)
+    assert lost.has_error_label(TRANSIENT)
+    server.failures["commit_transaction"] = [
+        answer_lost(server.things, Request("s", "commit_transaction", {}, (), writes=True))
+    ]
+    with pytest.raises(AutoReconnect) as caught:
+        session.commit_transaction()
+    assert caught.value.has_error_label(UNKNOWN)
+    assert not caught.value.has_error_label(TRANSIENT)
+    session.commit_transaction()
+    assert server.ids() == [1]
+
+
+def test_a_new_transaction_takes_the_place_of_one_whose_commit_has_failed(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    server.failures["commit_transaction"] = [AutoReconnect("connection closed")]
+    with pytest.raises(AutoReconnect):
+        session.commit_transaction()
+    with session.start_transaction():
+        insert(server, session)  # otherwise it would be in conflict with the one before
+    assert server.ids() == [1]
+
+
+def test_a_failed_abort_is_hidden_as_pymongo_hides_it(server: Server, session: Any) -> None:
+    session.start_transaction()
+    insert(server, session)
+    server.failures["abort_transaction"] = [AutoReconnect("connection closed")]
+    session.abort_transaction()
+    with session.start_transaction():
+        insert(server, session)
+    assert server.ids() == [1]
+
+
+# ---------------------------------------------------------------- with_transaction
+
+
+def test_a_callback_is_called_again_after_a_transient_error(server: Server, session: Any) -> None:
+    server.failures["find_one"] = [server_error(112, "WriteConflict", "conflict", [TRANSIENT]), AutoReconnect("closed")]
+    server.failures["find_one"][1]._add_error_label(TRANSIENT)  # type: ignore[attr-defined]  # as pymongo does it
+
+    def body(inside: Any) -> str:
+        insert(server, inside)
+        server.things.find_one({}, session=inside)
+        return "done"
+
+    assert session.with_transaction(body) == "done"
+    assert server.sent.count("insert_one") == 3
+    assert server.sent.count("abort_transaction") == 1, "after the first error there was nothing left to abort"
+    assert server.ids() == [1]
+
+
+def test_a_commit_is_sent_again_until_its_result_is_known(server: Server, session: Any) -> None:
+    server.failures["commit_transaction"] = [AutoReconnect("closed"), AutoReconnect("closed")]
+    session.with_transaction(lambda inside: insert(server, inside))
+    assert server.sent == ["insert_one", *["commit_transaction"] * 3]
+
+
+def test_a_callback_may_end_the_transaction_itself(server: Server, session: Any) -> None:
+    def body(inside: Any) -> None:
+        insert(server, inside)
+        inside.abort_transaction()
+
+    session.with_transaction(body)
+    assert server.ids() == []
+
+
+def test_another_error_of_the_callback_goes_out_and_the_transaction_is_aborted(server: Server, session: Any) -> None:
+    def body(inside: Any) -> None:
+        insert(server, inside)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        session.with_transaction(body)
+    assert server.sent == ["insert_one", "abort_transaction"]
+
+
+def test_another_error_of_the_commit_goes_out(server: Server, session: Any) -> None:
+    server.failures["commit_transaction"] = [server_error(26, "NamespaceNotFound", "gone", [])]
+    with pytest.raises(OperationFailure, match="gone"):
+        session.with_transaction(lambda inside: insert(server, inside))
+
+
+def test_a_callback_that_never_gets_through_is_given_up(server: Server, session: Any) -> None:
+    insert(server, None)
+
+    def body(inside: Any) -> None:
+        with pytest.raises(DuplicateKeyError):
+            insert(server, inside)
+
+    with pytest.raises(NetworkTimeout, match="has been aborted") as caught:
+        session.with_transaction(body)
+    assert caught.value.has_error_label(TRANSIENT)
+
+
+# ---------------------------------------------------------------- asynchronous sessions
+
+
+def test_an_asynchronous_session_does_the_same() -> None:
+    machine = Machine(lambda: new_collection(asynchronous=True))
+    failing = [AutoReconnect("closed")]
+
+    async def gate(request: Request) -> Any:
+        if request.method == "commit_transaction" and failing:
+            raise failing.pop()
+        return await machine.aperform(request)
+
+    async def insert_in_a_block(things: Any, session: Any, number: int, error: type[Exception] | None = None) -> None:
+        async with await session.start_transaction():
+            await things.insert_one({"_id": number}, session=session)
+            if error is not None:
+                raise error
+
+    async def abort_in_a_block(session: Any, error: type[Exception] | None = None) -> None:
+        async with await session.start_transaction():
+            await session.abort_transaction()
+            if error is not None:
+                raise error
+
+    async def use(things: Any) -> list[Any]:
+        client = things.database.client
+        async with client.start_session() as session:
+            assert isinstance(session, AsyncClientSession)
+            await session.with_transaction(lambda inside: things.insert_one({"_id": 1}, session=inside))
+            await insert_in_a_block(things, session, 2)
+            with pytest.raises(DuplicateKeyError):
+                await insert_in_a_block(things, session, 2)
+            with pytest.raises(KeyError):
+                await insert_in_a_block(things, session, 3, KeyError)
+            with pytest.raises(KeyError):
+                await abort_in_a_block(session, KeyError)
+            await abort_in_a_block(session)
+        assert session.has_ended
+        blocked = Request("orders", "insert_one", {"document": {"_id": 9}}, None, writes=True, tables=("orders",))
+        async with client.start_session() as session:
+            await session.start_transaction()
+            await things.insert_one({"_id": 9}, session=session)
+            assert await machine.blockers(blocked) == {""}
+        return [document["_id"] for document in await things.find({}).to_list()]
+
+    assert asyncio.run(use(machine.stores(gate))) == [1, 2]
+
+
+# ---------------------------------------------------------------- the client
+
+
+def test_the_client_hands_out_the_tapped_database() -> None:
+    orders, sent = new_collection(), list[Request]()
+    client, raw = tap(orders, sent.append, with_sessions=True).database.client, orders.database.client
+    assert isinstance(client, type(raw))
+    assert client == raw
+    assert client == tap(orders, sent.append, with_sessions=True).database.client
+    assert hash(client) == hash(raw)
+    assert repr(client) == repr(raw)
+    for database in (client.test, client["test"], client.get_database(), client.get_database("test")):
+        database.orders.insert_one({"_id": 1})
+    assert len(sent) == 4
+    assert client.write_concern == raw.write_concern
+
+
+def test_what_a_client_would_send_unseen_is_refused_by_name(server: Server) -> None:
+    with pytest.raises(ConfigurationError, match=r"^drop_database of a client cannot be tapped"):
+        _ = server.client.drop_database
+    with pytest.raises(ConfigurationError, match="The database 'other' cannot be reached"):
+        _ = server.client.other
+
+
+# ---------------------------------------------------------------- which requests commute
+
+
+def request(method: str, key: str | None, transaction: int = 0, *, starts: bool = False) -> Request:
+    writes = method != "find_one"
+    keys = (("t", key),) if key else ()
+    named = Transaction("m1", transaction) if transaction else None
+    return Request("s", method, {}, keys, writes=writes, tables=("t",), transaction=named, starts=starts)
+
+
+FIRST_READ = request("find_one", "a", 1, starts=True)
+FIRST_WRITE = request("update_one", "a", 1, starts=True)
+READ = request("find_one", "a", 1)
+WRITE = request("update_one", "a", 1)
+COMMIT = request("commit_transaction", "a", 1)
+ABORT = request("abort_transaction", "a", 1)
+PLAIN_READ = request("find_one", "a")
+PLAIN_WRITE = request("update_one", "a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "commutes"),
+    [
+        (READ, PLAIN_WRITE, True),
+        (WRITE, PLAIN_READ, True),
+        (WRITE, PLAIN_WRITE, False),
+        (WRITE, request("update_one", "b"), True),
+        (WRITE, request("update_one", "a", 2), False),
+        (WRITE, request("find_one", "a", 2, starts=True), True),
+        (WRITE, request("abort_transaction", "a", 2), False),
+        (WRITE, request("commit_transaction", "b", 2), True),
+        (FIRST_READ, request("update_one", "b"), False),
+        (FIRST_WRITE, request("update_one", "b"), False),
+        (FIRST_READ, request("commit_transaction", "b", 2), False),
+        (FIRST_READ, request("commit_transaction", None, 2), True),
+        (FIRST_READ, request("abort_transaction", "b", 2), True),
+        (FIRST_READ, PLAIN_READ, True),
+        (FIRST_READ, request("update_one", "a", 2, starts=True), True),
+        (FIRST_WRITE, request("update_one", "a", 2, starts=True), False),
+        (COMMIT, PLAIN_READ, False),
+        (COMMIT, READ, True),
+        (ABORT, request("update_one", "b"), True),
+    ],
+)
+def test_requests_in_transactions_commute_where_neither_sees_or_hinders_the_other(
+    one: Request, other: Request, commutes: bool
+) -> None:
+    assert commute(one, other) is commute(other, one) is commutes

@@ -1,0 +1,555 @@
+"""Handlers that use transactions of MongoDB, right and wrong, as the explorer sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import mongomock
+import pytest
+from pymongo import InsertOne, UpdateOne
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
+
+from onewrite import ConfigurationError, Message, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.standins.stores import new_collection
+
+Handler: TypeAlias = Callable[[Message], Any]
+Build: TypeAlias = Callable[[Any], Handler]
+
+DEPOSIT = Message("m1", body=10)
+OTHER = Message("m2", body=5)
+
+
+def world() -> Any:
+    accounts = new_collection("accounts")
+    accounts.insert_many([{"_id": "ann", "balance": 0}, {"_id": "bob", "balance": 100}])
+    return accounts
+
+
+def plain_mongomock() -> Any:
+    accounts: Any = mongomock.MongoClient().bank.accounts
+    accounts.insert_many([{"_id": "ann", "balance": 0}, {"_id": "bob", "balance": 100}])
+    return accounts
+
+
+def balances(accounts: Any) -> dict[str, int]:
+    return {document["_id"]: document["balance"] for document in accounts.find({})}
+
+
+def explored(build: Build, *messages: Message, **options: Any) -> Exploration:
+    return explore(build, messages or [DEPOSIT], options.pop("world", world), balances, **options)
+
+
+def deposit(accounts: Any, message: Message, **session: Any) -> None:
+    accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}}, **session)
+
+
+def note(accounts: Any, message: Message, **session: Any) -> None:
+    accounts.database.inbox.insert_one({"_id": message.id}, **session)
+
+
+# ---------------------------------------------------------------- the inbox, right
+
+
+def inbox_with_a_callback(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        def body(session: Any) -> None:
+            note(accounts, message, session=session)
+            deposit(accounts, message, session=session)
+
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError):
+            session.with_transaction(body)
+
+    return handle
+
+
+def inbox_in_a_block(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
+            note(accounts, message, session=session)
+            deposit(accounts, message, session=session)
+
+    return handle
+
+
+def inbox_by_hand(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        session = accounts.database.client.start_session()
+        session.start_transaction()
+        try:
+            note(accounts, message, session=session)
+            deposit(accounts, message, session=session)
+            session.commit_transaction()
+        except DuplicateKeyError:
+            session.abort_transaction()
+        finally:
+            session.end_session()
+
+    return handle
+
+
+def inbox_tried_again_by_hand(accounts: Any) -> Handler:
+    """Tries a transaction again until it is through, and a commit until its result is known, as MongoDB's manual shows it."""
+
+    def commit(session: Any) -> None:
+        while True:
+            try:
+                return session.commit_transaction()
+            except PyMongoError as error:
+                if not error.has_error_label("UnknownTransactionCommitResult"):
+                    raise
+
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session:
+            while True:
+                try:
+                    with session.start_transaction():
+                        note(accounts, message, session=session)
+                        deposit(accounts, message, session=session)
+                        return commit(session)
+                except DuplicateKeyError:
+                    return None
+                except PyMongoError as error:
+                    if not error.has_error_label("TransientTransactionError"):
+                        raise
+
+    return handle
+
+
+def inbox_that_looks_first(accounts: Any) -> Handler:
+    """Two deliveries may both find nothing. The second insert is then in conflict with the first."""
+
+    def handle(message: Message) -> None:
+        inbox = accounts.database.inbox
+
+        def body(session: Any) -> None:
+            if inbox.find_one({"_id": message.id}, session=session) is None:
+                note(accounts, message, session=session)
+                deposit(accounts, message, session=session)
+
+        with accounts.database.client.start_session() as session:
+            session.with_transaction(body)
+
+    return handle
+
+
+def inbox_by_bulk_write(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session:
+            try:
+                with session.start_transaction():
+                    accounts.database.inbox.bulk_write([InsertOne({"_id": message.id})], session=session)
+                    update = UpdateOne({"_id": "ann"}, {"$inc": {"balance": message.body}})
+                    accounts.bulk_write([update], session=session)
+            except BulkWriteError as error:
+                if error.has_error_label("TransientTransactionError"):
+                    raise  # the message comes again
+
+    return handle
+
+
+def inbox_of_the_sessions_client(accounts: Any) -> Handler:
+    """Reaches its collections through the session, as MongoDB's manual shows it."""
+    client, name = accounts.database.client, accounts.database.name
+
+    def body(session: Any, message: Message) -> None:
+        database = session.client[name]
+        database.inbox.insert_one({"_id": message.id}, session=session)
+        deposit(database.accounts, message, session=session)
+
+    def handle(message: Message) -> None:
+        with client.start_session(causal_consistency=True) as session, suppress(DuplicateKeyError):
+            session.with_transaction(lambda given: body(given, message))
+
+    return handle
+
+
+RIGHT: list[Build] = [
+    inbox_with_a_callback,
+    inbox_in_a_block,
+    inbox_by_hand,
+    inbox_tried_again_by_hand,
+    inbox_that_looks_first,
+    inbox_by_bulk_write,
+    inbox_of_the_sessions_client,
+]
+
+
+@pytest.mark.parametrize("make", [world, plain_mongomock])
+@pytest.mark.parametrize("build", RIGHT)
+def test_an_inbox_in_one_transaction_is_right(build: Build, make: Callable[[], Any]) -> None:
+    report = explored(build, world=make)
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert report.remarks == ()
+
+
+@pytest.mark.parametrize("build", [inbox_in_a_block, inbox_with_a_callback])
+def test_an_inbox_in_one_transaction_is_right_for_two_messages(build: Build) -> None:
+    report = explored(build, DEPOSIT, OTHER)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_an_inbox_of_an_asynchronous_collection_is_right() -> None:
+    def asynchronous_world() -> Any:
+        accounts = new_collection("accounts", asynchronous=True)
+        asyncio.run(accounts.insert_one({"_id": "ann", "balance": 0}))
+        return accounts
+
+    def build(accounts: Any) -> Handler:
+        async def handle(message: Message) -> None:
+            async def body(session: Any) -> None:
+                await accounts.database.inbox.insert_one({"_id": message.id}, session=session)
+                await accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}}, session=session)
+
+            async with accounts.database.client.start_session() as session:
+                with suppress(DuplicateKeyError):
+                    await session.with_transaction(body)
+
+        return handle
+
+    async def observe(accounts: Any) -> Any:
+        return (await accounts.find_one({"_id": "ann"}))["balance"]
+
+    report = explore(build, [DEPOSIT], asynchronous_world, observe)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_an_inbox_with_a_unique_index_of_its_own_is_right() -> None:
+    def indexed() -> Any:
+        accounts = world()
+        accounts.database.inbox.create_index("message", unique=True)
+        return accounts
+
+    def build(accounts: Any) -> Handler:
+        def handle(message: Message) -> None:
+            client = accounts.database.client
+            with client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
+                document = {"_id": f"{message.id}, inbox", "message": message.id}
+                accounts.database.inbox.insert_one(document, session=session)
+                deposit(accounts, message, session=session)
+
+        return handle
+
+    report = explored(build, world=indexed)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def transfer(accounts: Any) -> Handler:
+    """Two documents, each with the mark of the message."""
+
+    def handle(message: Message) -> None:
+        def body(session: Any) -> None:
+            fresh = {"$ne": message.id}
+            taken = accounts.update_one(
+                {"_id": "bob", "seen": fresh},
+                {"$inc": {"balance": -message.body}, "$push": {"seen": message.id}},
+                session=session,
+            )
+            if taken.matched_count:
+                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}}, session=session)
+
+        with accounts.database.client.start_session() as session:
+            session.with_transaction(body)
+
+    return handle
+
+
+def nothing_is_lost(accounts: Any) -> bool:
+    return sum(balances(accounts).values()) == 100
+
+
+def test_a_transfer_between_two_documents_is_right() -> None:
+    report = explored(transfer, invariant=nothing_is_lost)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_a_guarded_collection_takes_part_in_a_transaction() -> None:
+    def build(accounts: Any) -> Handler:
+        guarded = GuardedCollection(accounts, SeenIds())
+
+        def handle(message: Message) -> Any:
+            def body(session: Any) -> Any:
+                change = {"$inc": {"balance": message.body}}
+                outcome = guarded.update_one(message, {"_id": "ann"}, change, session=session)
+                accounts.update_one({"_id": "bob"}, {"$set": {"last": message.id}}, session=session)
+                return outcome
+
+            with accounts.database.client.start_session() as session:
+                return session.with_transaction(body)
+
+        return handle
+
+    report = explored(build)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_an_asynchronous_guarded_collection_takes_part_in_a_transaction() -> None:
+    def asynchronous_world() -> Any:
+        accounts = new_collection("accounts", asynchronous=True)
+        asyncio.run(accounts.insert_one({"_id": "ann", "balance": 0}))
+        return accounts
+
+    def build(accounts: Any) -> Handler:
+        guarded = AsyncGuardedCollection(accounts, SeenIds())
+
+        async def handle(message: Message) -> Any:
+            async with accounts.database.client.start_session() as session, await session.start_transaction():
+                change = {"$inc": {"balance": message.body}}
+                return await guarded.update_one(message, {"_id": "ann"}, change, session=session)
+
+        return handle
+
+    async def observe(accounts: Any) -> Any:
+        return (await accounts.find_one({"_id": "ann"}))["balance"]
+
+    report = explore(build, [DEPOSIT], asynchronous_world, observe)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+# ---------------------------------------------------------------- wrong
+
+
+def inbox_without_a_transaction(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with suppress(DuplicateKeyError):
+            note(accounts, message)
+            deposit(accounts, message)
+
+    return handle
+
+
+def inbox_with_a_session_but_no_transaction(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError):
+            note(accounts, message, session=session)
+            deposit(accounts, message, session=session)
+
+    return handle
+
+
+def note_outside_of_the_transaction(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
+            note(accounts, message)
+            deposit(accounts, message, session=session)
+
+    return handle
+
+
+def deposit_outside_of_the_transaction(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
+            note(accounts, message, session=session)
+            deposit(accounts, message)
+
+    return handle
+
+
+def conflict_swallowed(accounts: Any) -> Handler:
+    """Takes every failure for a duplicate."""
+
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(PyMongoError), session.start_transaction():
+            note(accounts, message, session=session)
+            deposit(accounts, message, session=session)
+
+    return handle
+
+
+def conflict_swallowed_before_the_commit(accounts: Any) -> Handler:
+    """Goes on after a failed deposit, and takes the commit's refusal for that of an empty transaction."""
+
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError):
+            session.start_transaction()
+            with suppress(OperationFailure):
+                deposit(accounts, message, session=session)
+            with suppress(OperationFailure):
+                session.commit_transaction()
+
+    return handle
+
+
+def whole_again_when_unsure(accounts: Any) -> Handler:
+    """Tries the whole again, without a mark, when it is not known whether the commit was done."""
+
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session:
+            while True:
+                with suppress(PyMongoError), session.start_transaction():
+                    deposit(accounts, message, session=session)
+                    return session.commit_transaction()
+
+    return handle
+
+
+def two_transactions(accounts: Any) -> Handler:
+    def handle(message: Message) -> None:
+        with accounts.database.client.start_session() as session, suppress(DuplicateKeyError):
+            with session.start_transaction():
+                note(accounts, message, session=session)
+            with session.start_transaction():
+                deposit(accounts, message, session=session)
+
+    return handle
+
+
+def write_skew(accounts: Any) -> Handler:
+    """Looks in one document and writes another, which is no conflict."""
+
+    def handle(message: Message) -> None:
+        mine, other = ("ann", "bob") if message.id == "m1" else ("bob", "ann")
+
+        def body(session: Any) -> None:
+            if not (accounts.find_one({"_id": other}, session=session) or {}).get("on_call"):
+                accounts.update_one({"_id": mine}, {"$set": {"on_call": True, "balance": 1}}, session=session)
+
+        with accounts.database.client.start_session() as session:
+            session.with_transaction(body)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        inbox_without_a_transaction,
+        inbox_with_a_session_but_no_transaction,
+        note_outside_of_the_transaction,
+        deposit_outside_of_the_transaction,
+        whole_again_when_unsure,
+        two_transactions,
+    ],
+)
+def test_an_inbox_that_is_not_one_transaction_is_found(build: Build) -> None:
+    report = explored(build)
+    assert report.counterexample is not None
+    assert report.counterexample.observed != report.counterexample.expected[0]
+
+
+@pytest.mark.parametrize("build", [conflict_swallowed, conflict_swallowed_before_the_commit, write_skew])
+def test_two_messages_in_each_others_way_are_found(build: Build) -> None:
+    report = explored(build, DEPOSIT, OTHER, deliveries=1, crashes=0)
+    assert report.counterexample is not None
+
+
+def test_a_callback_that_swallows_a_duplicate_never_gets_through() -> None:
+    """The server has aborted the transaction, so that `with_transaction` begins it again and again."""
+
+    def build(accounts: Any) -> Handler:
+        def handle(message: Message) -> None:
+            def body(session: Any) -> None:
+                with suppress(DuplicateKeyError):
+                    note(accounts, message, session=session)
+                    deposit(accounts, message, session=session)
+
+            with accounts.database.client.start_session() as session:
+                session.with_transaction(body)
+
+        return handle
+
+    report = explored(build, crashes=1, deliveries=1)
+    assert report.counterexample is not None
+    assert "m1 never settled" in report.counterexample.reason
+
+
+def test_who_waits_for_the_own_transaction_loses_it() -> None:
+    """As the transaction is never committed, what it writes is no part of what is expected."""
+
+    def build(accounts: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with accounts.database.client.start_session() as session:
+                session.start_transaction()
+                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": 1}}, session=session)
+                accounts.update_one({"_id": "ann"}, {"$inc": {"balance": message.body}})
+                with pytest.raises(OperationFailure, match="has been aborted") as caught:
+                    session.commit_transaction()
+                assert caught.value.code == 251
+
+        return handle
+
+    report = explored(build, crashes=0)
+    assert report.counterexample is not None
+    assert (report.counterexample.expected, report.counterexample.observed) == (
+        ({"ann": 10, "bob": 100},),
+        {"ann": 20, "bob": 100},
+    )
+
+
+def test_a_circle_of_waiting_ends_as_on_a_server_when_a_transaction_is_too_old() -> None:
+    def build(accounts: Any) -> Handler:
+        def handle(message: Message) -> None:
+            mine, other = ("ann", "bob") if message.id == "m1" else ("bob", "ann")
+            with accounts.database.client.start_session() as session, session.start_transaction():
+                accounts.update_one({"_id": mine}, {"$set": {f"by {message.id}": 1}}, session=session)
+                accounts.update_one({"_id": other}, {"$set": {f"from {message.id}": 1}})
+
+        return handle
+
+    report = explored(build, DEPOSIT, OTHER, crashes=0)
+    assert report.ok
+    assert report.exhausted
+
+
+# ---------------------------------------------------------------- what a report says
+
+
+def test_a_report_shows_what_is_in_a_transaction_and_what_became_of_it() -> None:
+    report = explored(deposit_outside_of_the_transaction)
+    assert "insert_one inbox m1 in a transaction" in str(report)
+    assert "commit_transaction inbox m1: committed" in str(report)
+
+
+def test_a_delivery_that_starts_with_a_write_that_must_wait_is_shown_to_wait() -> None:
+    def build(accounts: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if message.id == "m2":
+                return deposit(accounts, message)
+            with accounts.database.client.start_session() as session, session.start_transaction():
+                balance = accounts.find_one_and_update({"_id": "ann"}, {"$set": {"x": 1}}, session=session)["balance"]
+                accounts.update_one({"_id": "bob"}, {"$set": {"balance": balance}}, session=session)
+            return None
+
+        return handle
+
+    report = explored(build, DEPOSIT, OTHER, deliveries=2, crashes=0)
+    assert report.counterexample is not None
+    replayed = explored(build, DEPOSIT, OTHER, deliveries=2, crashes=0, replay=report.counterexample.replay_code)
+    assert replayed.counterexample == report.counterexample
+
+
+@pytest.mark.parametrize(
+    ("what", "ask"),
+    [
+        ("create_index", lambda accounts, session: accounts.create_index("n", session=session)),
+        ("drop", lambda accounts, session: accounts.drop(session=session)),
+        ("list_indexes", lambda accounts, session: accounts.list_indexes(session=session)),
+        ("list_collections", lambda accounts, session: accounts.database.list_collections(session=session)),
+        (
+            "An aggregate that stores its result",
+            lambda accounts, session: accounts.aggregate([{"$out": "archive"}], session=session),
+        ),
+    ],
+)
+def test_what_mongodb_refuses_in_a_transaction_is_refused_by_name(what: str, ask: Callable[[Any, Any], Any]) -> None:
+    def build(accounts: Any) -> Handler:
+        def handle(_: Message) -> None:
+            with accounts.database.client.start_session() as session, session.start_transaction():
+                ask(accounts, session)
+
+        return handle
+
+    with pytest.raises(ConfigurationError, match=f"^{what} cannot be part of a transaction: MongoDB refuses it there"):
+        explored(build)
