@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pymongo import ReturnDocument
+from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from onewrite import Message, SeenIds
@@ -126,6 +126,32 @@ def newest_wins(customers: Any) -> Handler:
     def handle(message: Message) -> None:
         older = {**C1, "lastNumber": {"$lt": message.sequence}}
         customers.update_one(older, {"$set": {"balance": message.body["amount"], "lastNumber": message.sequence}})
+
+    return handle
+
+
+def inbox_in_a_transaction(customers: Any) -> Handler:
+    """Mark and effect are written together, or neither is. pymongo tries again after a conflict."""
+    database = customers.database
+
+    def handle(message: Message) -> None:
+        def write(session: Any) -> None:
+            database.processed.insert_one({"_id": message.id}, session=session)
+            customers.update_one(C1, {"$inc": {"balance": message.body["amount"]}}, session=session)
+
+        with database.client.start_session() as session, suppress(DuplicateKeyError):
+            session.with_transaction(write)
+
+    return handle
+
+
+def in_bulk(entries: Any) -> Handler:
+    """Each line has an id of its own, and is written only where it is not there."""
+
+    def handle(message: Message) -> None:
+        lines = [f"{message.id}-{line}" for line in ("a", "b")]
+        first = {"$setOnInsert": {"balance": message.body["amount"]}}
+        entries.bulk_write([UpdateOne({"_id": line}, first, upsert=True) for line in lines])
 
     return handle
 

@@ -42,6 +42,7 @@ DYNAMODB = {
     "version_checked": Work(),
     "read_then_condition": Work(stores=("customers", "entries"), content={"customers": ({"id": "c1", "factor": 2},)}),
     "mark_in_a_transaction": Work(stores=("customers", "processed")),
+    "mark_in_a_transaction_with_a_token": Work(stores=("customers", "processed")),
     "taken_in_a_transaction": Work(stores=MOVED, content=PENDING),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
     "phases": Work(PHASES, content=PLACED),
@@ -65,6 +66,8 @@ MONGODB = {
     "own_field_set": Work(observe=contents),
     "version_checked": Work(content=NEW),
     "newest_wins": Work(content=NEW),
+    "inbox_in_a_transaction": Work(ONE, content=NEW),
+    "in_bulk": Work(),
     "phases": Work(PHASES, content=PLACED),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
 }

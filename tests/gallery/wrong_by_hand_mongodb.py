@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pymongo import ReadPreference
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from onewrite import InSequence, Message, Outcome, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -98,6 +99,30 @@ def processing_state_left_behind(orders: Any) -> Handler:
                 return
             raise TimeoutError("another worker has it: come again") from refusal
         orders.update_one({"_id": message.id}, {"$set": {"phase": "done", "balance": message.body["amount"]}})
+
+    return handle
+
+
+def mark_outside_of_the_transaction(customers: Any) -> Handler:
+    """It forgets the session for one of the two writes. A transaction that is aborted leaves the mark behind."""
+    database = customers.database
+
+    def handle(message: Message) -> None:
+        with database.client.start_session() as session, suppress(DuplicateKeyError), session.start_transaction():
+            database.processed.insert_one({"_id": message.id})
+            customers.update_one(C1, _add(message), session=session)
+
+    return handle
+
+
+def conflict_swallowed(customers: Any) -> Handler:
+    """It takes every error of the transaction for the duplicate key of its mark. A conflict with another transaction is one too."""
+    database = customers.database
+
+    def handle(message: Message) -> None:
+        with database.client.start_session() as session, suppress(OperationFailure), session.start_transaction():
+            database.processed.insert_one({"_id": message.id}, session=session)
+            customers.update_one(C1, _add(message), session=session)
 
     return handle
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from onewrite import InSequence, Message, Outcome, SeenIds
@@ -84,6 +85,42 @@ def transaction_taken_for_a_guard(accounts: Any) -> Handler:
             for account, amount in amounts.items()
         ]
         client.transact_write_items(TransactItems=[{"Update": half} for half in halves])
+
+    return handle
+
+
+def token_taken_for_a_mark(accounts: Any) -> Handler:
+    """The id of the message is the token of the transaction. DynamoDB forgets it after ten minutes, and the message may come later."""
+    client = accounts.meta.client
+
+    def handle(message: Message) -> None:
+        effect = {"TableName": accounts.name, "Key": C1, **added_item(message)}
+        client.transact_write_items(TransactItems=[{"Update": effect}], ClientRequestToken=message.id)
+
+    return handle
+
+
+def token_made_in_the_handler(accounts: Any) -> Handler:
+    """Its token is good for the tries of one delivery. The next delivery makes another token."""
+    client = accounts.meta.client
+    numbers = itertools.count()
+
+    def handle(message: Message) -> None:
+        effect = {"TableName": accounts.name, "Key": C1, **added_item(message)}
+        client.transact_write_items(TransactItems=[{"Update": effect}], ClientRequestToken=f"try-{next(numbers)}")
+
+    return handle
+
+
+def token_of_the_customer(entries: Any) -> Handler:
+    """One token serves all messages of a customer. DynamoDB refuses it for a second one, which is taken for a duplicate."""
+    client = entries.meta.client
+
+    def handle(message: Message) -> None:
+        item = {"id": message.id, "balance": message.body["amount"]}
+        puts = [{"Put": {"TableName": entries.name, "Item": item}}]
+        with suppress(client.exceptions.IdempotentParameterMismatchException):
+            client.transact_write_items(TransactItems=puts, ClientRequestToken="c1")
 
     return handle
 
