@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
-from hypothesis import example, given, reject, settings
+from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 from pymongo import ReadPreference
 from pymongo.errors import DuplicateKeyError, PyMongoError
@@ -229,6 +229,7 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
 @given(cases())
 def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
+    assume(any(name != "read" for done in program.values() for name, _ in done))  # the explorer refuses what writes nothing
     options: dict[str, Any] = {
         "messages": messages_of(program),
         "world": world,
@@ -254,6 +255,7 @@ def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case
         wrong = searched(program, bounds, "every schedule").findings
     except ConfigurationError:  # it fails even undisturbed
         reject()
+    assume(any(not name.startswith("read") for done in program.values() for name, _ in done))
     report = explore(
         handler_of(program),
         messages_of(program),

@@ -132,11 +132,18 @@ def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
 def test_an_effect_that_only_observe_sees_is_one() -> None:
     sent: list[str] = []
 
-    def build(_: Any) -> Handler:
+    def build(collection: Any) -> Handler:
         sent.clear()
-        return lambda message: None if message.id in sent else sent.append(message.id)
 
-    assert explored(build, observe=lambda _: sorted(sent)).remarks == ()
+        def handle(message: Message) -> None:
+            collection.update_one({"_id": "c1"}, {"$set": {"touched": True}}, upsert=True)
+            if message.id not in sent:
+                sent.append(message.id)
+
+        return handle
+
+    (remark,) = explored(build, observe=lambda _: sorted(sent)).remarks
+    assert remark.startswith("observe() asked none of the stores")
 
 
 def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_raises() -> None:

@@ -229,6 +229,23 @@ def test_a_clients_tables_are_all_part_of_the_state(make: MakeTable) -> None:
     assert client.scan(TableName="archive")["Items"] == []
 
 
+def test_two_stores_that_reach_one_database_share_what_it_holds(make: MakeTable) -> None:
+    def world() -> Any:
+        table = make("orders", "id")
+        return {"table": table, "client": table.meta.client}
+
+    machine = Machine(world)
+    stores = machine.stores(machine.perform)
+    for _ in range(2):
+        machine.reset()
+        stores["table"].put_item(Item={"id": "a"})
+        state = machine.state
+        stores["client"].delete_item(TableName="orders", Key={"id": "a"})
+        stores["client"].put_item(TableName="orders", Item={"id": "a"})
+        assert machine.state is state
+        assert stores["table"].scan()["Items"] == [{"id": "a"}]
+
+
 def test_a_table_that_a_request_names_becomes_part_of_the_state(make: MakeTable) -> None:
     def world() -> Any:
         make("archive", "id").put_item(Item={"id": "old"})

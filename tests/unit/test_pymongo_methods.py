@@ -64,7 +64,7 @@ def test_a_method_whose_requests_a_tap_cannot_judge_is_refused_with_the_reason(t
 @pytest.mark.parametrize("name", sorted(methods.DATABASE_REFUSED))
 def test_a_method_of_a_database_that_a_tap_cannot_judge_is_refused_with_the_reason(tapped: Any, name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} cannot be tapped: {methods.DATABASE_REFUSED[name]}"):
-        getattr(tapped.database, name)
+        getattr(tapped.database, name)("anything")
 
 
 def test_a_method_that_a_tap_does_not_know_is_refused(tapped: Any, monkeypatch: pytest.MonkeyPatch, orders: Any) -> None:

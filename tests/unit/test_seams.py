@@ -28,7 +28,7 @@ PACKAGES = (seams.MONGOMOCK, seams.MOTO, seams.BOTOCORE, seams.BOTO3, seams.AIOB
 ROOT = Path(__file__).parents[2]
 ROOMS = Path(onewrite.testing.__path__[0])
 # Attributes that a constructor sets: the class does not show them. Without them a test fails where they are used.
-SET_BY_CONSTRUCTORS = {"_endpoint"}
+SET_BY_CONSTRUCTORS = {"_endpoint", "_request_signer", "_credentials", "_emitter", "_unique_id_handlers"}
 
 
 @pytest.fixture

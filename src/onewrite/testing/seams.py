@@ -148,7 +148,8 @@ MOTO = Package(
     ),
 )
 
-# A client also has an attribute `_endpoint`, which its constructor sets.
+# A client also has the attributes `_endpoint` and `_request_signer`, which its constructor sets, and the signer has `_credentials`.
+# A client's `meta.events` has an `_emitter` with `_unique_id_handlers`.
 BOTOCORE = Package(
     "botocore",
     ">=1.35.16",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Meter, meter
 from onewrite.testing.explorer.determined import determine
+from onewrite.testing.taps.everywhere import Listener, listener
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 from onewrite.testing.taps.transactions import Owner, current_owner
@@ -106,9 +107,10 @@ current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVa
 class CallThreads:
     """The threads in which calls run. A thread is used again when its call has ended."""
 
-    def __init__(self, timeout: float, now: float = 0.0) -> None:
+    def __init__(self, timeout: float, now: float = 0.0, hears: Listener | None = None) -> None:
         self._timeout = timeout
         self._now = now  # the time for stores that are given no clock
+        self._hears = hears  # what handlers send by clients that the explorer did not give them
         self.names_used = False  # a guarded table has put the name of a call into a request
         self._idle: list[_CallThread] = []
 
@@ -118,6 +120,7 @@ class CallThreads:
         call = HandlerCall(thread, name, known)
         context = contextvars.copy_context()  # so that the handler sees the context variables of the test
         context.run(determine, name, self._now, self._use_name)
+        context.run(listener.set, self._hears)
         thread.job = lambda: context.run(call.run, handler, message)
         call.resume(Answer())
         return call
@@ -208,3 +211,11 @@ async def _without_tasks_left(awaitable: Awaitable[Any]) -> Any:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+def in_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

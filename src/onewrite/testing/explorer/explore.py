@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import shlex
 import sys
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
 from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
+from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
@@ -20,6 +20,7 @@ from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.shrink import run_again, shortest
 from onewrite.testing.explorer.trial import Subject
 from onewrite.testing.model.machine import World
+from onewrite.testing.taps.everywhere import listener, taps
 
 T = TypeVar("T")
 
@@ -85,10 +86,18 @@ class Explore:
 
 def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
     """Make the exploration. `nodeid` is pytest's name of the test: the command that replays a counterexample contains it."""
-    return _outside_event_loops(lambda: _run(arguments, nodeid))
+    return _outside_event_loops(lambda: contextvars.copy_context().run(_tapped, arguments, nodeid))
 
 
 explore = Explore(run)
+
+
+def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
+    # A handler that is explored may itself explore another one.
+    listener.set(None)
+    current_call.set(None)
+    with taps.on():
+        return _run(arguments, nodeid)
 
 
 def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
@@ -99,10 +108,13 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
         judge.prepare()
         judge.recall()
         try:
-            return _explored(arguments, judge, lines, nodeid)
+            exploration = _explored(arguments, judge, lines, nodeid)
         except NotRecallableError:
             judge.do_not_recall()
-            return _explored(arguments, judge, lines, nodeid)
+            exploration = _explored(arguments, judge, lines, nodeid)
+        if exploration.ok:
+            subject.check()
+        return exploration
     finally:
         subject.close()
 
@@ -190,15 +202,7 @@ class _ProgressLines:
 
 def _outside_event_loops(function: Callable[[], T]) -> T:
     """Call the function, which runs event loops of its own, in another thread if a loop runs in this one."""
-    if not _in_an_event_loop():
+    if not in_an_event_loop():
         return function()
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(contextvars.copy_context().run, function).result()
-
-
-def _in_an_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import difference
+from onewrite.testing.explorer.initialisation import initialisation
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.recalled_trial import Effects, RecalledTrial
 from onewrite.testing.explorer.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.trial import Stores, Subject, Trial, TrialStep, name_of
 from onewrite.testing.model.machine import Position
+from onewrite.testing.model.transition import changes_structure
 
 T = TypeVar("T")
 
@@ -102,11 +104,17 @@ class Judge:
         """What the reader of the report should know."""
         if self._sees_nothing:
             yield "No message changes what observe() sees: does it look at the right entity?"
+        if self._looks_elsewhere:
+            yield "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it."
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
         yield from remarks_on(self._subject, _orders(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
+
+    @property
+    def _looks_elsewhere(self) -> bool:
+        return self._subject.wrote and not self._subject.looked
 
     @property
     def recalls(self) -> bool:
@@ -219,9 +227,12 @@ class Judge:
 
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
-        one, other = self._reference(order), self._reference(order)
+        one, other = self._two_alike(order)
         self._compare(one, other)
-        if self.nondeterministic is not None or one.observed == other.observed:
+        if self.nondeterministic is not None:
+            return
+        if one.observed == other.observed:
+            self._check_new_world(order, other)
             return
         if self._subject.always_anew:
             self.nondeterministic = (
@@ -232,6 +243,32 @@ class Judge:
             # `observe` looks at something beside the store, and it may be `world` that empties it.
             self._subject.always_anew = True
             self._run_twice(order)
+
+    def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
+        """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
+        one, other = self._reference(order), self._reference(order)
+        only_first = initialisation(one.taken, other.taken)
+        if only_first:
+            self._subject.begin_with(tuple(request for request in only_first if request.writes))
+        if only_first or self._subject.tapped_late:
+            one, other = other, self._reference(order)
+        return one, other
+
+    def _check_new_world(self, order: tuple[int, ...], known: Reference) -> None:
+        """What cannot be put back, such as a message in a queue, must not be found in a new world."""
+        if not any(taken.request is not None and changes_structure(taken.request) for taken in known.taken):
+            return
+        self._subject.renew()
+        trial = Trial(self._subject)
+        trial.settle(order)  # and nobody looks, because one who looks may take messages from a queue
+        trial.abandon()
+        self._subject.renew()
+        again = self._reference(order)
+        if again.observed != known.observed:
+            raise ConfigurationError(
+                f"world() must make the same each time: after undisturbed processing, observe() saw {known.observed!r}, and after the "
+                f"same in a new world {again.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
+            )
 
     def _compare(self, one: Reference, other: Reference) -> None:
         """Remember where two runs of one order differ in what the handler sends."""
@@ -309,10 +346,12 @@ class Judge:
         try:
             return End(self._observed(), failed=False, broken=broken)
         except Exception as error:
+            if self._subject.misuse is not None:
+                raise
             return End(in_words(error), failed=True, broken=broken)
 
     def _observed(self) -> Any:
-        return copy.deepcopy(self._subject.complete(self._observe(self._subject.stores)))
+        return copy.deepcopy(self._subject.look(self._observe))
 
     def _observed_or_words(self) -> Any:
         try:
@@ -325,7 +364,7 @@ class Judge:
         if self._invariant is None:
             return None
         try:
-            held = self._subject.complete(self._invariant(self._subject.stores))
+            held = self._subject.look(self._invariant)
         except Exception as error:
             return f"the invariant is broken: {in_words(error)}"
         return None if held is None or held else "the invariant is broken"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call, in_an_event_loop
 from onewrite.testing.explorer.comparable import comparable
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, deliverables_of, outcomes_of
 from onewrite.testing.explorer.invocation import Handler, Invocation
 from onewrite.testing.explorer.recall import Call, NotRecallableError, Recall, RecordedCall
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for
+from onewrite.testing.explorer.senders import Senders
 from onewrite.testing.explorer.waiting import must_wait
 from onewrite.testing.model.machine import Machine, Position, World
 from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
 from onewrite.testing.model.transition import State
+from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
 from onewrite.testing.taps.partial_batches import naming, without_last
 from onewrite.testing.taps.staleness import may_be_stale
@@ -53,6 +56,14 @@ class TrialStep:
 class Subject:
     """What is explored: the handler, its messages and its world. All trials of an exploration share it."""
 
+    always_anew = False  # make a new world for every trial
+    reads_may_be_stale = False  # such a read has been seen
+    misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
+    wrote = False  # has a call of the handler sent a write?
+    looked = False  # has `observe` or the invariant sent a request?
+    tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
+    _asked = False  # has a request been sent that is no step?
+
     def __init__(
         self,
         build: Callable[[Stores], Handler],
@@ -65,30 +76,33 @@ class Subject:
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
         self.start = _start(self.deliverables, bounds)
-        self.threads = CallThreads(timeout, time.time())
-        self.always_anew = False  # make a new world for every trial
-        self.reads_may_be_stale = False  # such a read has been seen
-        self.misuse: ConfigurationError | None = None  # set when the handler does what cannot be explored
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
-        self._world = world
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
-        self._renew()
+        self.machine = Machine(world)
+        self._begin_asynchronous()
+        self.stores: Stores = self.machine.stores(self._gate)
         self._keys = self.machine  # it numbers the requests, also after a new machine has taken its place
+        taps.extend()  # `world` may have imported a driver
+        self._senders = Senders(self.machine, self._answer, self._refuse)
+        self.threads = CallThreads(timeout, time.time(), self._senders)
 
     def close(self) -> None:
+        self._senders.closed = True
         self.threads.close()
         self._loop.close()
 
     def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
-        if self.always_anew:
-            self._renew()
+        self.tapped_late = taps.extend()
+        if self.tapped_late or self.always_anew:
+            self.renew()
         self.machine.reset()
-        handler = self._build(self.stores)
+        with heard_by(self._senders):
+            handler = self._build(self.stores)
         if not callable(handler):
             raise ConfigurationError(f"build(store) gave {handler!r}: let it return the handler, a function of a message.")
         return Invocation(handler)
@@ -100,6 +114,17 @@ class Subject:
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_of(tuple(part - first for part in parts))
         return self.threads.begin(invocation.of(deliverable), message, name_of(self.names, delivery), known)
+
+    def check(self) -> None:
+        """Raise if the exploration could see nothing that was wrong."""
+        if self.misuse is not None:
+            raise self.misuse
+        if not self.wrote:
+            raise ConfigurationError(
+                "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
+                "explorer sees are requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, which the "
+                "handler sends itself: not in a process or a thread that was there before, and not by another driver."
+            )
 
     def key(self, request: Request) -> Hashable:
         """Equal for requests that are the same. A request that cannot be compared has a key of its own each time."""
@@ -139,7 +164,7 @@ class Subject:
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
-        return _FAILURES[fault](self._store_of(request), request)
+        return _FAILURES[fault](self.machine.store(request.store), request)
 
     def faults_for(self, request: Request) -> tuple[Fault, ...]:
         """The faults that make a difference to this request because of what has happened before it."""
@@ -148,7 +173,7 @@ class Subject:
             self._in_transactions.update(request.tables)
         elif is_single_write(request) and self._in_transactions.intersection(request.tables):
             found = (Fault.CONFLICT,)
-        if may_be_stale(self._store_of(request), request):
+        if may_be_stale(self.machine.store(request.store), request):
             self.reads_may_be_stale = True
             found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
         return found
@@ -172,15 +197,35 @@ class Subject:
             return frozenset()
         return self.complete(self.machine.blockers(request))  # type: ignore[no-any-return]  # `complete` returns what it is given
 
+    def look(self, function: Callable[[Stores], Any]) -> Any:
+        """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
+        self._asked = False
+        try:
+            with self.machine.unchanged(), heard_by(self._senders):
+                return self.complete(function(self.stores))
+        finally:
+            self.looked = self.looked or self._asked
+
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
-        return self._loop.run(_awaited(cast("Awaitable[Any]", value))) if isinstance(value, Awaitable) else value
+        if not isinstance(value, Awaitable):
+            return value
+        return self._loop.run(_awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
-    def _renew(self) -> None:
-        self.machine = Machine(self._world)
+    def begin_with(self, structure: tuple[Request, ...]) -> None:
+        """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
+        if structure:
+            self.complete(self.machine.begin_with(structure))
+
+    def renew(self) -> None:
+        """Make a new world, and forget what the requests have answered."""
+        self.machine = self._senders.machine = self.machine.anew()
+        self._begin_asynchronous()
+        self.stores = self.machine.stores(self._gate)
+
+    def _begin_asynchronous(self) -> None:
         if self.machine.is_async:
             self.complete(self.machine.abegin())
-        self.stores: Stores = self.machine.stores(self._gate)
 
     def _send(self, request: Request, key: int | None = None) -> Any:
         return self.machine.aperform(request, key) if self.machine.is_async else self.machine.perform(request, key)
@@ -193,18 +238,35 @@ class Subject:
         return cast("Mapping[str, Any]", stores)[request.store] if isinstance(stores, Mapping) else stores
 
     def _gate(self, request: Request) -> Any:
+        """The requests of the world's stores pass here."""
+        return self._answer(request, awaited=self._is_awaited(request))
+
+    def _answer(self, request: Request, *, awaited: bool) -> Any:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
-            return self._send(request) if self._is_awaited(request) else self.complete(self._send(request))
+            self._asked = True
+            return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
-            self.misuse = self.misuse or ConfigurationError(
-                f"{request} was sent by a thread that the handler has started, or after the handler had returned: the "
-                "explorer cannot tell when it would come. Let the handler send its requests itself while it is explored."
-            )
-            raise self.misuse
+            self._refuse(_from_another_thread(request))
         answer = call.ask(request)
-        return _ready(answer) if self._is_awaited(request) else answer
+        return _ready(answer) if awaited else answer
+
+    def _send_now(self, request: Request) -> Any:
+        with unheard():
+            if self.machine.is_async and in_an_event_loop():
+                self._refuse(_in_a_coroutine(request))
+            return self.complete(self._send(request))
+
+    async def _send_awaited(self, request: Request) -> Any:
+        with unheard():
+            answer = self._send(request)
+            return await cast("Awaitable[Any]", answer) if isinstance(answer, Awaitable) else answer
+
+    def _refuse(self, error: ConfigurationError) -> NoReturn:
+        """Raise it, and remember it: the handler may catch it."""
+        self.misuse = self.misuse or error
+        raise self.misuse
 
 
 class Trial:
@@ -406,6 +468,7 @@ class Trial:
             else:
                 call.resume(Answer(error=self._subject.failure(fault, request)))
             return ()
+        self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
@@ -438,6 +501,20 @@ def _start(deliverables: Sequence[Deliverable], bounds: Bounds) -> Progress:
     asked = bounds.reorder == "within_source"
     sources = [deliverable.sources() if asked else frozenset[Hashable]() for deliverable in deliverables]
     return Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in deliverables])
+
+
+def _from_another_thread(request: Request) -> ConfigurationError:
+    return ConfigurationError(
+        f"{request} was sent by a thread that the handler has started, or after the handler had returned: the explorer cannot "
+        f"tell when it would come. Let the handler send its requests itself while it is explored."
+    )
+
+
+def _in_a_coroutine(request: Request) -> ConfigurationError:
+    return ConfigurationError(
+        f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, observe "
+        "and the invariant use the stores that they are given."
+    )
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

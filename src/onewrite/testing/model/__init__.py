@@ -3,6 +3,7 @@
 Read the modules in this order:
 
 - `machine`: answers requests from memory where it can, and from the real store where it must.
+- `databases`: which database each store reaches, and which store performs what clients of the handler's own send.
 - `transition`: what the machine remembers.
 - `tokens`, `transactions`: what DynamoDB's tokens and MongoDB's transactions do to an answer.
 - `contents`: reads what a table or collection holds, and puts it back.

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 from onewrite.testing.model.contents import Contents, read, restore, tables_of
+from onewrite.testing.model.databases import Databases
 from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
 from onewrite.testing.model.transactions import Answered, Transactions
 from onewrite.testing.model.transition import (
@@ -36,7 +37,7 @@ from onewrite.testing.model.transition import (
     repeated,
 )
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
-from onewrite.testing.taps.tap import Gate, Request, Store, is_async, kind_of, send, tap
+from onewrite.testing.taps.tap import Gate, Request, Store, check_store, is_async, kind_of, send, tap
 
 Position: TypeAlias = tuple[State, tuple[State, ...]]
 World: TypeAlias = Callable[[], Store | Mapping[str, Store]]
@@ -47,17 +48,19 @@ _MOST_PICKLES = 100_000  # a cache that is emptied when it is full, so that it d
 class Machine:
     """`world` makes the store, or a dict of stores. It is called once, and again where only a new world leads back."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, databases: Databases | None = None, kept: tuple[Request, ...] = ()) -> None:
         self.known = 0  # how many requests were answered from memory
         self.performed = 0  # how many requests were performed by the store
         self.why_slow: str | None = None  # once it is set, every request is performed by the store
         self._world = world
         self._given = world()
-        self._stores = _named(self._given)
-        self.is_async = _are_async(self._stores.values())
+        stores = _named(self._given)
+        self._databases = Databases(stores) if databases is None else _renewed(databases, stores)
+        self._kept = kept  # the structural requests with which each trial begins
+        self.is_async = _are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # what every table that was ever touched held in the beginning
         self._states: dict[Hashable, State] = {}
-        self._start = self._state = State({}, ())  # until `_begin` has read the stores
+        self._fresh = self._start = self._state = State({}, ())  # until `_begin` has read the stores
         self._real: State | None = None  # what the real stores hold; None if that is not known
         self._structure_changes = False  # some request has changed more than contents
         self._earlier: tuple[State, ...] = ()
@@ -73,6 +76,10 @@ class Machine:
         """The present state with the open transactions: equal whenever the stores hold the same."""
         transactions = self._transactions.form
         return self._state if transactions is None else (self._state, transactions)
+
+    @property
+    def _stores(self) -> Mapping[str, Store]:
+        return self._databases.stores
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
@@ -100,6 +107,41 @@ class Machine:
             yield
         finally:
             self._state = present
+
+    def store(self, name: str) -> Store:
+        """The store itself: of the world, or adopted."""
+        return self._stores[name]
+
+    def adopt_client(self, client: Any) -> str:
+        """The name of the store that performs what this client sends."""
+        return self._databases.adopt_client(client)
+
+    def adopt_database(self, database: Any) -> str:
+        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
+        return self._databases.adopt_database(database)
+
+    def key_names(self, store: str) -> dict[str, tuple[str, ...]]:
+        """The attributes that are the key of each table in a store's database, as far as tables were read."""
+        database = self._databases.name(store)
+        return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
+
+    def anew(self) -> Machine:
+        """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""
+        return Machine(self._world, self._databases, self._kept)
+
+    def begin_with(self, structure: tuple[Request, ...]) -> Any:
+        """Let every trial begin with these structural requests. Awaited if the stores are asynchronous."""
+        return (amake_calls if self.is_async else make_calls)(self._begin_with(structure))
+
+    @contextmanager
+    def unchanged(self) -> Generator[None, None, None]:
+        """Come back to the present state at the end of the block."""
+        position, writes = self.position, list(self._writes)
+        try:
+            yield
+        finally:
+            self.go_to(position)
+            self._writes = writes
 
     def reset(self) -> None:
         """Go back to the state in which the world began."""
@@ -221,8 +263,7 @@ class Machine:
         """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
         if not reads_structure(request) or self._structure_changes:
             return False
-        contents = state.contents
-        return all((found := contents.get((request.store, table))) and found.entities for table in request.tables)
+        return all((found := state.contents.get(place)) and found.entities for place in self.places_of(request))
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)
@@ -268,18 +309,27 @@ class Machine:
     def _begin(self) -> StoreCalls[None]:
         """Read what the stores hold in the beginning."""
         found: dict[Place, Contents] = {}
-        for name, store in self._stores.items():
+        for name, store in self._databases.of_world.items():
             for table in (yield from tables_of(store)):
-                found[name, table] = yield from read(store, table)
+                place = self._databases.name(name) or name, table
+                if place not in found:
+                    found[place] = yield from self._read(place, ())
         self._initial = found
-        self._start = self._real = self._state = self._state_of(self._initial, ())
+        self._fresh = self._start = self._real = self._state = self._state_of(self._initial, ())
+        if self._kept:
+            yield from self._begin_with(self._kept)
+
+    def _begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
+        yield from self._renew(structure)
+        assert self._real is not None  # noqa: S101  # `_renew` has seen to that
+        self._kept = structure
+        self._start = self._state = self._real
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still hold what they held in the beginning."""
-        for table in request.tables:
-            place = (request.store, table)
+        for place in self.places_of(request):
             if place not in self._initial:
-                self._initial[place] = yield from read(self._stores[request.store], table)
+                self._initial[place] = yield from self._read(place, ())
 
     def _state_after(self, before: State, request: Request, answer: object) -> StoreCalls[State]:
         """The state to which a request has led that the real store has just performed."""
@@ -289,15 +339,28 @@ class Machine:
         if changes_structure(request) and not isinstance(answer, Exception):
             self._structure_changes = True
             structure = (*structure, request)
-        touched = [place for place in self._initial if not request.tables or place[1] in request.tables]
         contents = dict(before.contents)
-        for place in touched:
-            contents[place] = yield from self._read(place, () if structure else self._initial[place].key)
+        for place, initial in self._initial.items() if self._touches_tables(request) else ():
+            if not request.tables or place[1] in request.tables:
+                changed = any(map(self._touches_tables, structure))
+                contents[place] = yield from self._read(place, () if changed else initial.key)
         return self._state_of(contents, structure, before.tokens)
 
+    def places_of(self, request: Request) -> list[Place]:
+        """The tables that a request names. One to another service than a database names none."""
+        database = self._databases.name(request.store)
+        return [] if database is None else [(database, table) for table in request.tables]
+
+    def keeper_name(self, place: Place) -> str:
+        """The name of the store through which this table is read."""
+        return self._databases.keeper_name(place[0])
+
+    def _touches_tables(self, request: Request) -> bool:
+        return self._databases.name(request.store) is not None
+
     def _read(self, place: Place, key: tuple[str, ...]) -> StoreCalls[Contents]:
-        name, table = place
-        return (yield from read(self._stores[name], table, key))
+        database, table = place
+        return (yield from read(self._databases.keeper(database), table, key))
 
     def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[State]:
         contents: dict[Place, Contents] = {}
@@ -339,7 +402,7 @@ class Machine:
             present = self._real.contents.get(place, initial)
             wanted = self._state.contents.get(place, initial)
             if present.digest != wanted.digest:
-                yield from restore(self._stores[place[0]], place[1], present, wanted)
+                yield from restore(self._databases.keeper(place[0]), place[1], present, wanted)
                 found = yield from self._read(place, wanted.key)
                 if found.digest != wanted.digest:
                     return place
@@ -347,12 +410,7 @@ class Machine:
 
     def _renew(self, requests: Iterable[Request]) -> StoreCalls[None]:
         """Make a new world, and perform these requests in it."""
-        given = _named(self._world())
-        if _names(given) != _names(self._stores):
-            raise ConfigurationError(
-                f"world() made {_names(self._stores)}, and then {_names(given)}: use the same names each time."
-            )
-        self._stores = given
+        _renewed(self._databases, _named(self._world()))
         fresh = yield from self._read_all(())
         self._check_same(fresh)
         structure: tuple[Request, ...] = ()
@@ -365,7 +423,7 @@ class Machine:
         self._real = yield from self._read_all(structure)
 
     def _check_same(self, fresh: State) -> None:
-        for place, before in self._start.contents.items():
+        for place, before in self._fresh.contents.items():
             if fresh.contents[place].digest != before.digest:
                 raise ConfigurationError(
                     f"world() must make the same each time: {place[1]!r} began with {_in_words(before)}, and then with "
@@ -391,7 +449,7 @@ class Machine:
         return self._keys_of_pickles[pickled]
 
     def _key_of_form(self, request: Request) -> int | None:
-        ordered = kind_of(self._stores[request.store]) == "collection"
+        ordered = not request.method[0].isupper()  # a method of a collection, and no operation of AWS
         try:
             arguments = [(name, canonical(value, ordered=ordered)) for name, value in request.arguments.items()]
             form = (request.store, request.method, tuple(sorted(arguments)), canonical(request.options, ordered=False))
@@ -408,8 +466,16 @@ def _named(given: Store | Mapping[str, Store]) -> dict[str, Store]:
             "world() made no store: return a boto3 client or Table, a pymongo collection, or a dict of these."
         )
     for store in stores.values():
-        kind_of(store)
+        check_store(store)
     return stores
+
+
+def _renewed(databases: Databases, stores: Mapping[str, Store]) -> Databases:
+    """The databases, gone over to the stores of a new world."""
+    before, after = _names(databases.of_world), _names(stores)
+    if before != after:
+        raise ConfigurationError(f"world() made {before}, and then {after}: use the same names each time.")
+    return databases.renewed(stores)
 
 
 def _are_async(stores: Iterable[Store]) -> bool:

@@ -82,6 +82,8 @@ class Stores(Protocol):
     @present.setter
     def present(self, state: State) -> None: ...
     def at(self, state: State, request: Request) -> StoreCalls[Answered]: ...
+    def places_of(self, request: Request) -> Iterable[Place]: ...
+    def keeper_name(self, place: Place) -> str: ...
     def held(self, state: State, place: Place) -> Contents: ...
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
 
@@ -131,7 +133,7 @@ class Transactions:
             )
             return waited_for.intersection(self._open)
         if changes_structure(request):
-            places = {(request.store, table) for table in request.tables}
+            places = frozenset(self._stores.places_of(request))
             return frozenset(name for name, one in self._open.items() if one.places & places)
         before = self._stores.present
         after = yield from self._stores.at(
@@ -173,7 +175,7 @@ class Transactions:
             raise after.error
         marks = yield from self._marks(before.view, after.state, after.state.contents)
         yield from self._check_conflict(marks, transaction, before)
-        places = before.places | {(request.store, table) for table in request.tables}
+        places = before.places | frozenset(self._stores.places_of(request))
         self._open[transaction.name] = OpenTransaction(before.snapshot, after.state, before.written | marks, places)
         return after.value
 
@@ -225,7 +227,9 @@ class Transactions:
     def _unique_indexes(self, place: Place, state: State) -> StoreCalls[Indexes]:
         known = place, tuple(map(id, state.structure))
         if known not in self._unique:
-            request = Request(place[0], "index_information", {}, None, writes=False, tables=(place[1],))
+            request = Request(
+                self._stores.keeper_name(place), "index_information", {}, None, writes=False, tables=(place[1],)
+            )
             answered = yield from self._stores.at(state, request)
             found = cast("Mapping[str, Mapping[str, Any]]", answered.value)
             self._unique[known] = {name: index for name, index in found.items() if index.get("unique")}

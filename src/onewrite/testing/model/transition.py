@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 from onewrite.testing.model.contents import Contents
 from onewrite.testing.taps.traffic import Request
 
-Place: TypeAlias = tuple[str, str]  # a store by its name in the world, and a table in it
+Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it
 Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
 
 _STRUCTURAL = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})

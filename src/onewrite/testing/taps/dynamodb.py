@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
+from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.traffic import Gate, Key, Request
 
 Item: TypeAlias = Mapping[str, Any]
@@ -55,6 +56,25 @@ def copy_of(thing: Any) -> Any:
     return copied
 
 
+@contextmanager
+def raised_by(client: Any) -> Generator[None, None, None]:
+    """Raise an error of the service as this client raises it, whichever client has met it.
+
+    The classes in `client.exceptions` belong to the session that has made the client.
+    """
+    try:
+        yield
+    except Exception as error:
+        response = getattr(error, "response", None)
+        if not isinstance(response, Mapping) or not hasattr(error, "operation_name"):
+            raise
+        met = cast("Any", error)
+        kind = client.exceptions.from_code(met.response.get("Error", {}).get("Code"))
+        if type(met) is kind:
+            raise
+        raise kind(met.response, met.operation_name) from None
+
+
 class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
@@ -68,7 +88,8 @@ class _ApiCall:
         for table in self._tables_without_key(method, arguments):
             with self._key_of(table) as keep:
                 keep(self._describe(table))
-        return self._gate(request_of(self._store, method, arguments, self._key_names))
+        with raised_by(self._client):
+            return self._gate(request_of(self._store, method, arguments, self._key_names))
 
     def _tables_without_key(self, method: str, arguments: Item) -> list[str]:
         """The tables that must be asked which attributes are their key: a whole item does not show it."""
@@ -88,8 +109,14 @@ class _ApiCall:
             self._key_names[table] = tuple(part["AttributeName"] for part in answer["Table"]["KeySchema"])
 
         self._key_names[table] = None
-        with suppress(Exception):
+        with suppress(Exception), unheard():
             yield keep
+
+
+async def awaited_from(client: Any, answer: Callable[[], Any]) -> Any:
+    """Await an answer, and raise its error as this client raises it."""
+    with raised_by(client):
+        return await answer()
 
 
 class _AsyncApiCall(_ApiCall):
@@ -97,7 +124,8 @@ class _AsyncApiCall(_ApiCall):
         for table in self._tables_without_key(method, arguments):
             with self._key_of(table) as keep:
                 keep(await self._describe(table))
-        return await self._gate(request_of(self._store, method, arguments, self._key_names))
+        with raised_by(self._client):
+            return await self._gate(request_of(self._store, method, arguments, self._key_names))
 
 
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:

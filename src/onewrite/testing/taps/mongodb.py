@@ -8,54 +8,36 @@ is tapped too: see `sessions`. What any other session or the client sends passes
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
 from onewrite.testing.taps.client import Client
+from onewrite.testing.taps.cursors import AsyncCursor, Chained, Cursor
+from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.mongodb_methods import (
     CURSORS,
     DATABASE_READS,
     DATABASE_REFUSED,
+    DATABASE_REQUESTS,
     DATABASE_SILENT,
     INDEXING,
     READS,
     REFUSED,
     SILENT,
     WRITES,
+    is_about_server,
     request_of,
 )
 from onewrite.testing.taps.sessions import without_session
 from onewrite.testing.taps.traffic import Gate, Request
 
 Options: TypeAlias = Mapping[str, Any]
-Documents: TypeAlias = list[Any]
-Chained: TypeAlias = tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
-
-_CHAINED = frozenset(
-    {
-        "add_option",
-        "allow_disk_use",
-        "batch_size",
-        "collation",
-        "comment",
-        "hint",
-        "limit",
-        "max",
-        "max_await_time_ms",
-        "max_time_ms",
-        "min",
-        "remove_option",
-        "skip",
-        "sort",
-        "where",
-    }
-)
 
 
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
@@ -81,13 +63,24 @@ async def _documents(cursor: Any) -> list[Any]:
 
 
 def _target(collection: Any, request: Request) -> Any:
-    if request.method in DATABASE_READS:
+    if request.method in DATABASE_REQUESTS:
         return collection.database
-    name = request.tables[0]
-    if name != collection.name:
-        inner = name.removeprefix(f"{collection.name}.")
-        collection = collection[inner] if inner != name else collection.database[name]
-    return collection.with_options(**request.options) if request.options else collection
+    target = named(collection, request.tables[0])
+    return target.with_options(**request.options) if request.options else target
+
+
+def named(collection: Any, name: str) -> Any:
+    """The collection of this name in the same database."""
+    if name == collection.name:
+        return collection
+    inner = name.removeprefix(f"{collection.name}.")
+    return collection[inner] if inner != name else collection.database[name]
+
+
+def options_beside(collection: Any, other: Any) -> Options:
+    """The options of a collection or database that differ from those of the other one."""
+    given = {name: getattr(collection, name) for name in signature_of("with_options").names}
+    return {name: value for name, value in given.items() if value != getattr(other, name)}
 
 
 def _call(request: Request) -> tuple[list[Any], dict[str, Any]]:
@@ -105,13 +98,21 @@ def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with
     return _Collection(collection, tap, {})
 
 
+def tap_for(gate: Gate, store: str, kind: type, keeper: Callable[[str], Any], *, awaited: bool) -> _Tap:
+    """A tap on collections that the world did not make. `keeper` gives what is asked for the indexes of a collection instead."""
+    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=False, keeper=keeper)
+
+
 class _Tap:
     """What the proxies of one tapped collection share."""
 
     awaited = False
 
-    def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
+    def __init__(
+        self, gate: Gate, store: str, kind: type, *, with_sessions: bool, keeper: Callable[[str], Any] | None = None
+    ) -> None:
         self._gate = gate
+        self._keeper = keeper
         self._store = store
         self._kind = kind
         self._with_sessions = with_sessions
@@ -120,6 +121,12 @@ class _Tap:
     def wrap(self, value: Any, options: Options) -> Any:
         """The proxy of a collection. Any other value is returned as it is."""
         return _Collection(value, self, options) if type(value) is self._kind else value
+
+    def proxy(self, raw: Any, options: Options) -> Any:
+        """The proxy of a collection or of a database."""
+        return (
+            _Collection(raw, self, options) if hasattr(cast("type[Any]", type(raw)), "update_one") else _Database(raw, self)
+        )
 
     def attribute(self, raw: Any, name: str, silent: frozenset[str], refused: Mapping[str, str]) -> Any:
         """An attribute that sends nothing: a property as it is, and another collection as a proxy."""
@@ -142,11 +149,12 @@ class _Tap:
         request = request_of(self._store, collection.name, method, arguments, options)
         if self._must_look(request):
             try:
-                self._learn(request, _untapped(collection).index_information())
+                with unheard():
+                    self._learn(request, self._keeper_of(collection).index_information())
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = self._send(session, self._checked(request))
-        return _Cursor(lambda _: answer) if method in CURSORS else answer
+        return Cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound("find", args, kwargs))
@@ -161,7 +169,10 @@ class _Tap:
         return self._gate(request) if session is None else session.perform(self._gate, request)
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return _Cursor(fetch)
+        return Cursor(fetch)
+
+    def _keeper_of(self, collection: Any) -> Any:
+        return _untapped(collection) if self._keeper is None else self._keeper(collection.name)
 
     def _must_look(self, request: Request) -> bool:
         if request.method in INDEXING:
@@ -200,14 +211,16 @@ class _AsyncTap(_Tap):
         request = request_of(self._store, collection.name, method, arguments, options)
         if self._must_look(request):
             try:
-                self._learn(request, await _untapped(collection).index_information())
+                with unheard():
+                    indexes = self._keeper_of(collection).index_information()
+                    self._learn(request, await indexes if inspect.isawaitable(indexes) else indexes)
             except Exception:  # where the indexes may not be read, the worst is assumed
                 self._learn(request, None)
         answer = await self._send(session, self._checked(request))
-        return _AsyncCursor(_ready(answer)) if method in CURSORS else answer
+        return AsyncCursor(_ready(answer)) if method in CURSORS else answer
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
-        return _AsyncCursor(fetch)
+        return AsyncCursor(fetch)
 
 
 def _ready(answer: Any) -> Callable[[Chained], Any]:
@@ -272,9 +285,16 @@ class _Database:
     def __getattr__(self, name: str) -> Any:
         if name == "client":
             return self._tap.client_of(self._raw)
+        if name == "command":
+            return self._command
         if name in DATABASE_READS:
             return partial(self._tap.call, self._raw, {}, name)
         return self._tap.attribute(self._raw, name, DATABASE_SILENT, DATABASE_REFUSED)
+
+    def _command(self, *args: Any, **kwargs: Any) -> Any:
+        if not is_about_server(bound("command", args, kwargs)["command"]):
+            return self._tap.attribute(self._raw, "command", DATABASE_SILENT, DATABASE_REFUSED)
+        return self._tap.call(self._raw, {}, "command", *args, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
         return self._tap.wrap(self._raw[name], {})
@@ -288,106 +308,3 @@ class _Database:
 
     def __repr__(self) -> str:
         return repr(self._raw)
-
-
-class _CursorState:
-    """What both cursors have: options until the first document is asked for, and then a list of documents."""
-
-    def __init__(self, fetch: Callable[[Chained], Any], then: Chained = ()) -> None:
-        self._fetch = fetch
-        self._then = then
-        self._documents: Documents | None = None
-        self._at = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _CHAINED:
-            raise AttributeError(f"A tapped cursor has no {name}: iterate over it, or use to_list().")
-        return partial(self._chain, name)
-
-    def _chain(self, name: str, *args: Any, **kwargs: Any) -> Self:
-        if self._documents is not None:
-            from pymongo.errors import InvalidOperation  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
-
-            raise InvalidOperation("cannot set options after executing query")
-        self._then = (*self._then, (name, args, kwargs))
-        return self
-
-    @property
-    def alive(self) -> bool:
-        return self._documents is None or self._at < len(self._documents)
-
-    def clone(self) -> Self:
-        return type(self)(self._fetch, self._then)
-
-    def rewind(self) -> Self:
-        self._documents, self._at = None, 0
-        return self
-
-    def _take(self, documents: Documents, length: int | None = None) -> Documents:
-        taken = documents[self._at :] if length is None else documents[self._at : self._at + length]
-        self._at += len(taken)
-        return taken
-
-
-class _Cursor(_CursorState):
-    def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            found = self._documents = self._fetch(self._then)
-        return found
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        for document in self._take(self._load(), 1):
-            return document
-        raise StopIteration
-
-    next = __next__
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            self._documents = self._load()[index]
-            return self
-        return self._load()[index]
-
-    def to_list(self, length: int | None = None) -> Documents:
-        return self._take(self._load(), length)
-
-    def close(self) -> None:
-        self._documents = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _AsyncCursor(_CursorState):
-    async def _load(self) -> Documents:
-        if (found := self._documents) is None:
-            found = self._documents = await self._fetch(self._then)
-        return found
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        for document in self._take(await self._load(), 1):
-            return document
-        raise StopAsyncIteration
-
-    next = __anext__
-
-    async def to_list(self, length: int | None = None) -> Documents:
-        return self._take(await self._load(), length)
-
-    async def close(self) -> None:
-        self._documents = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

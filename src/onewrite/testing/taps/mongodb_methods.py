@@ -75,6 +75,8 @@ REFUSED: Mapping[str, str] = {
 }
 
 DATABASE_READS = frozenset({"list_collection_names", "list_collections"})
+# A command is refused, except for these, which ask about the server.
+_ABOUT_SERVER = frozenset({"buildinfo", "connectionstatus", "hello", "ismaster", "ping"})
 # `client` is handed out untapped, except where sessions are tapped.
 DATABASE_SILENT = _SILENT | {"client", "get_collection"}
 _ANYTHING = "a tap cannot tell what such a command touches; use the methods of a collection"
@@ -98,6 +100,7 @@ _STRUCTURE = {
     "options": ("options",),
     "list_collection_names": ("collections",),
     "list_collections": ("collections",),
+    "command": ("server",),
 }
 _STORING = frozenset({"$out", "$merge"})
 _ELSEWHERE = _STORING | {"$lookup", "$graphLookup", "$unionWith"}  # the stages that name another collection
@@ -107,13 +110,22 @@ def request_of(
     store: str, collection: str, method: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Request:
     """A call as a request. Its keys are right as long as the only unique index is the one on `_id`."""
-    if method in DATABASE_READS:
+    if method in DATABASE_REQUESTS:
         return Request(store, method, arguments, (("", _STRUCTURE[method]),), writes=False, options=options)
     pipeline = arguments.get("pipeline")
     stores = any(name in _STORING for name in _names(pipeline))
     tables = (collection, *_elsewhere(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _keys(collection, arguments)
     return Request(store, method, arguments, keys, method in WRITES or stores, tuple(dict.fromkeys(tables)), options)
+
+
+DATABASE_REQUESTS = DATABASE_READS | {"command"}
+
+
+def is_about_server(command: object) -> bool:
+    """Does the command ask about nothing but the server? It is given as its name or as a document that begins with its name."""
+    name = next(iter(cast("Document", command)), "") if isinstance(command, Mapping) else command
+    return str(name).lower() in _ABOUT_SERVER
 
 
 def _names(pipeline: object) -> Iterator[str]:

@@ -5,6 +5,7 @@ The generator yields each call that it needs. It is sent what the call returns, 
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
@@ -21,5 +22,10 @@ def make_calls(calls: StoreCalls[T]) -> T:
 
 
 async def amake_calls(calls: StoreCalls[T]) -> T:
-    """Make and await the calls, and return what the generator returns."""
-    return await adrive(calls, operator.call)
+    """Make the calls, await those that must be, and return what the generator returns."""
+    return await adrive(calls, _acall)
+
+
+async def _acall(call: Callable[[], Any]) -> Any:
+    answer = call()
+    return await answer if inspect.isawaitable(answer) else answer

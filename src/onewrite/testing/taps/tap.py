@@ -14,22 +14,33 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import dynamodb, mongodb
+from onewrite.testing.taps.aws_clients import is_dynamodb, service_of
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
 
-__all__ = ["Gate", "Key", "Request", "Store", "commute", "describe", "is_async", "is_guarded", "kind_of", "send", "tap"]
+__all__ = [
+    "Gate",
+    "Key",
+    "Request",
+    "Store",
+    "check_store",
+    "commute",
+    "describe",
+    "is_async",
+    "is_guarded",
+    "kind_of",
+    "send",
+    "tap",
+]
 
 Store: TypeAlias = Any  # a boto3 or aiobotocore client or Table, or a pymongo or mongomock collection
 Kind: TypeAlias = Literal["table", "client", "collection"]
 
 
 def kind_of(store: object) -> Kind:
-    """What kind of store it is, or `ConfigurationError`."""
+    """What kind of store it is, or `ConfigurationError`. A client may be one of another service than DynamoDB."""
     kind = type(store)
     if hasattr(kind, "_make_api_call"):
-        service = cast("Any", store).meta.service_model.service_name
-        if service == "dynamodb":
-            return "client"
-        raise ConfigurationError(f"This is a client of {service}: give a client of dynamodb.")
+        return "client"
     if hasattr(kind, "meta") and hasattr(kind, "update_item"):
         return "table"
     # A database has an attribute of any name: a collection, which is callable.
@@ -37,6 +48,12 @@ def kind_of(store: object) -> Kind:
     if not other and callable(getattr(store, "find_one_and_update", None)):
         return "collection"
     raise ConfigurationError(f"{kind.__name__} is no store: give a boto3 client or Table, or a pymongo collection.")
+
+
+def check_store(store: object) -> None:
+    """Raise `ConfigurationError` unless it is a store that can be tapped."""
+    if kind_of(store) == "client" and not is_dynamodb(store):
+        raise ConfigurationError(f"This is a client of {service_of(store)}: give a client of dynamodb.")
 
 
 def is_async(store: object) -> bool:
@@ -56,6 +73,7 @@ def tap(store: Store, gate: Gate, *, name: str | None = None, with_sessions: boo
     if isinstance(store, Mapping):
         stores = cast("Mapping[str, Store]", store).items()
         return {key: tap(inner, gate, name=key, with_sessions=with_sessions) for key, inner in stores}
+    check_store(store)
     awaited = is_async(store)
     if kind_of(store) == "collection":
         return mongodb.tapped(store, gate, name, awaited=awaited, with_sessions=with_sessions)

@@ -1,0 +1,84 @@
+"""Hears what any client or collection in the process sends while a handler runs, and hands it on as a request to a store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.model.machine import Machine
+from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
+from onewrite.testing.taps import dynamodb, mongodb, services
+from onewrite.testing.taps.aws_clients import is_dynamodb
+from onewrite.testing.taps.tap import is_async
+from onewrite.testing.taps.traffic import Request
+
+
+class Answer(Protocol):
+    """Answers a request, or raises. The answer is awaited if that is what the sender does."""
+
+    def __call__(self, request: Request, *, awaited: bool) -> Any: ...
+
+
+class Senders:
+    """The listener of an exploration. `refuse` is given what cannot be explored, and raises it."""
+
+    def __init__(self, machine: Machine, answer: Answer, refuse: Callable[[ConfigurationError], Any]) -> None:
+        self.closed = False
+        self.machine = machine
+        self._answer = answer
+        self.refuse = refuse
+        self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
+
+    def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):
+                called: Callable[..., Any] = partial(self._api_call, owner)
+            else:
+                called = getattr(self._proxy(owner), method)
+            return called(*args, **kwargs)
+        except ConfigurationError as error:
+            return self.refuse(error)
+
+    def _api_call(self, client: Any, operation_name: str, api_params: Any) -> Any:
+        awaited = is_async(client)
+        check(AIOBOTOCORE if awaited else BOTOCORE)
+        store = self.machine.adopt_client(client)
+        if is_dynamodb(client):
+            request = dynamodb.request_of(store, operation_name, api_params, self.machine.key_names(store))
+        else:
+            request = services.request_of(store, operation_name, api_params)
+        if awaited:
+            return dynamodb.awaited_from(client, partial(self._answer, request, awaited=True))
+        with dynamodb.raised_by(client):
+            return self._answer(request, awaited=False)
+
+    def _proxy(self, owner: Any) -> Any:
+        """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
+        check(PYMONGO)
+        kind = cast("type[Any]", type(owner))
+        is_collection = hasattr(kind, "update_one")
+        database = owner.database if is_collection else owner
+        awaited = inspect.iscoroutinefunction(database.list_collection_names)
+        store = self.machine.adopt_database(database)
+        if (store, awaited) not in self._taps:
+            gate, keeper = partial(self._gate, awaited=awaited), partial(self._keeper, store)
+            self._taps[store, awaited] = mongodb.tap_for(gate, store, kind, keeper, awaited=awaited)
+        performer = self.machine.store(store)
+        other = mongodb.named(performer, owner.name) if is_collection else performer.database
+        return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
+
+    def _keeper(self, store: str, collection: str) -> Any:
+        """What is asked for the indexes of a collection; None if it would have to be awaited."""
+        performer = self.machine.store(store)
+        return None if is_async(performer) else mongodb.named(performer, collection)
+
+    def _gate(self, request: Request, *, awaited: bool) -> Any:
+        if request.arguments.get("session") is not None:
+            raise ConfigurationError(
+                f"{request} was sent in a session of a client that world() did not make: let the handler start its session with "
+                "the client of the store that build(store) is given."
+            )
+        return self._answer(request, awaited=awaited)

@@ -1,0 +1,165 @@
+"""Which database each store reaches, and which store performs what a sender outside of the world asks of it.
+
+Two stores that reach the same database share its contents. A client or collection that the world did not make is *adopted*: its
+requests are performed by a store of the world that reaches the same database and takes the same form of values, or by one that is
+made for this from a store of the world. So they go where the test has let them go, whatever the client itself is connected to, and
+an asynchronous client, which is bound to its event loop, sends nothing itself. A database that no store of the world reaches is
+refused: the explorer deletes and puts back what tables hold, and may do that only to what the test has given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Self, cast
+from urllib.parse import urlsplit
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.taps.aws_clients import is_dynamodb, service_of, takes_plain_values, twin_of
+from onewrite.testing.taps.dynamodb import client_of
+from onewrite.testing.taps.tap import Store, is_async, kind_of
+
+_LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
+
+
+class Server(NamedTuple):
+    """Where a store keeps its data: addresses and a region, or an object in memory."""
+
+    addresses: frozenset[str] = frozenset()
+    region: str | None = None
+    memory: object = None
+
+    def is_same(self, other: Server) -> bool:
+        if self.memory is not None or other.memory is not None:
+            return self.memory is other.memory
+        return self.region == other.region and not self.addresses.isdisjoint(other.addresses)
+
+    def __str__(self) -> str:
+        if self.memory is not None:
+            return "a server of its own in memory"
+        return ", ".join(sorted(self.addresses)) + (f" in {self.region}" if self.region else "")
+
+
+class Databases:
+    """The stores of a world, and those that were adopted, by their names."""
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self.of_world = stores
+        self.stores = dict(stores)
+        self._servers = {name: _server_of(store) for name, store in stores.items()}
+        self._names = {name: self._name_of(store, name) for name, store in stores.items()}  # of the databases
+        self._adopted: dict[str, Callable[[], Store]] = {}
+
+    def name(self, store: str) -> str | None:
+        """The name of the database that the store reaches; None for a service that keeps no tables."""
+        return self._names.get(store)
+
+    def keeper(self, database: str) -> Store:
+        """The store through which the contents of this database are read and put back."""
+        return self.stores[self.keeper_name(database)]
+
+    def keeper_name(self, database: str) -> str:
+        return next(store for store, name in self._names.items() if name == database)
+
+    def renewed(self, stores: Mapping[str, Store]) -> Self:
+        """Go over to the stores of a new world. What was adopted keeps its name."""
+        self.of_world = stores
+        self.stores = dict(stores)
+        self._servers = {name: _server_of(store) for name, store in stores.items()}
+        self.stores |= {name: make() for name, make in self._adopted.items()}
+        return self
+
+    # ------------------------------------------------------------ adopting
+
+    def adopt_client(self, client: Any) -> str:
+        """The name of the store that performs what this client sends."""
+        if not is_dynamodb(client):
+            return self._adopt_service(client)
+        server = _server_of(client)
+        home = self._home_of(server, f"DynamoDB at {server}")
+        plain = takes_plain_values(client)
+        for name, store in self.stores.items():
+            if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
+                return name
+        name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
+        return self._add(name, self._names[home], partial(self._twin_of_home, home, plain))
+
+    def adopt_database(self, database: Any) -> str:
+        """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
+        server = _server_of_database(database) or Server(memory=database)
+        home = self._home_of(server, f"the database {database.name!r} of MongoDB at {server}")
+        label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
+        for name, known in self._names.items():
+            if known == label:
+                return name
+        return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
+
+    def _home_of(self, server: Server, what: str) -> str:
+        """The store of the world that reaches the server."""
+        for name, other in self._servers.items():
+            if server.is_same(other):
+                return name
+        known = "; ".join(dict.fromkeys(map(str, self._servers.values())))
+        raise ConfigurationError(
+            f"A request was sent to {what}, and no store that world() made is there (world() made stores at {known}). The explorer "
+            "deletes and puts back what tables hold, so it works on no database that the test has not given it: let world() "
+            "make a store there too, or let the handler use the stores of the world."
+        )
+
+    def _adopt_service(self, client: Any) -> str:
+        server, service = _server_of(client), service_of(client)
+        for name in self._adopted:
+            store = self.stores[name]
+            if name not in self._names and service_of(store) == service and _server_of(store).is_same(server):
+                return name
+        performer = twin_of(client) if is_async(client) else client
+        return self._add(self._unused(service), None, lambda: performer)
+
+    def _add(self, name: str, database: str | None, make: Callable[[], Store]) -> str:
+        self._adopted[name] = make
+        self.stores[name] = make()
+        if database is not None:
+            self._names[name] = database
+        return name
+
+    def _twin_of_home(self, home: str, plain: bool) -> Store:  # noqa: FBT001  # private, and always given through `partial`
+        return twin_of(client_of(self.stores[home]), plain=plain)
+
+    def _other_database(self, home: str, database: str) -> Store:
+        return self.stores[home].database.client[database][self.stores[home].name]
+
+    def _name_of(self, store: Store, name: str) -> str:
+        """The name of the database that a store of the world reaches: the name of the first store on its server, and its own."""
+        first = next(other for other, server in self._servers.items() if server.is_same(self._servers[name]))
+        if kind_of(store) != "collection":
+            return first
+        return f"{first}/{getattr(getattr(store, 'database', None), 'name', '')}"
+
+    def _unused(self, name: str) -> str:
+        names = [name, *[f"{name} ({number})" for number in range(2, len(self.stores) + 3)]]
+        return next(name for name in names if name not in self.stores)
+
+
+def _server_of(store: Any) -> Server:
+    """Where a store, a client or a collection keeps its data. Each object of an unknown kind is a server of its own."""
+    kind = cast("type[Any]", type(store))
+    if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
+        meta = client_of(store).meta
+        return Server(frozenset({_address(meta.endpoint_url)}), meta.region_name)
+    return _server_of_database(getattr(store, "database", None)) or Server(memory=store)
+
+
+def _server_of_database(database: Any) -> Server | None:
+    client: Any = getattr(database, "client", None)
+    if type(client).__module__.startswith("pymongo."):
+        addresses = client.topology_description.server_descriptions()
+        return Server(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
+    memory = getattr(client, "_store", None)  # mongomock's; clients that are made with the same one share it
+    return None if memory is None else Server(memory=memory)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{_LOCAL.get(host, host)}:{port}"

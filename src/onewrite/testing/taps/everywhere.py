@@ -1,0 +1,198 @@
+"""Taps on the drivers' own classes, so that requests of every client and collection in the process can be heard.
+
+Code is heard while a listener is set in its context, as it is while a handler runs. All else passes untouched: what the explorer
+itself sends, what `world` sends, and threads that have nothing to do with the handler. Threads do not inherit contexts. So a
+thread that is started by code that is heard, and a function that such code gives to a pool of threads, is heard too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
+from typing import Any, Protocol, TypeAlias, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
+
+Function: TypeAlias = Callable[..., Any]
+Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
+
+# The classes of each module, with the names of the methods that send nothing. All requests of a client go through one method.
+_CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
+    "botocore.client": {"BaseClient": None},
+    "aiobotocore.client": {"AioBaseClient": None},
+    "pymongo.synchronous.collection": {"Collection": SILENT},
+    "pymongo.asynchronous.collection": {"AsyncCollection": SILENT},
+    "pymongo.synchronous.database": {"Database": DATABASE_SILENT},
+    "pymongo.asynchronous.database": {"AsyncDatabase": DATABASE_SILENT},
+    "mongomock.collection": {"Collection": SILENT},
+    "mongomock.database": {"Database": DATABASE_SILENT},
+    "onewrite.testing.standins.collection": {"StandInCollection": SILENT, "StandInDatabase": DATABASE_SILENT},
+}
+_THREADS = "threading"  # of Python itself
+_MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
+
+
+class Listener(Protocol):
+    """Answers what is called on a client, a collection or a database. The answer is awaited if the method is asynchronous."""
+
+    closed: bool
+
+    def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def refuse(self, error: ConfigurationError, /) -> Any: ...
+
+
+listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
+
+
+@contextmanager
+def heard_by(who: Listener | None) -> Generator[None, None, None]:
+    """Let this listener hear what is called in the block."""
+    token = listener.set(who)
+    try:
+        yield
+    finally:
+        listener.reset(token)
+
+
+def unheard() -> AbstractContextManager[None]:
+    """Let what is called in the block pass."""
+    return heard_by(None)
+
+
+def _present() -> Listener | None:
+    who = listener.get()
+    return None if who is None or who.closed else who
+
+
+class _Taps:
+    """The taps on the drivers that have been imported. They are there while somebody uses them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._tapped: dict[str, list[tuple[Any, str, Any]]] = {}  # what a module's classes had before
+
+    @contextmanager
+    def on(self) -> Generator[None, None, None]:
+        with self._lock:
+            self._users += 1
+        try:
+            self.extend()
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._take_off()
+
+    def extend(self) -> bool:
+        """Tap what has been imported since the last time. The result is whether there was anything."""
+        modules = (_THREADS, _MOTOR, *_CLASSES)
+        missing = [module for module in modules if module in sys.modules and module not in self._tapped]
+        if not self._users:
+            return False  # nobody would take them off
+        if missing:
+            with self._lock:
+                for module in missing:
+                    self._tapped[module] = [_put_on(patch) for patch in _patches(module)]
+        return bool(missing)
+
+    def _take_off(self) -> None:
+        for replaced in self._tapped.values():
+            for owner, name, original in replaced:
+                setattr(owner, name, original)
+        self._tapped.clear()
+
+
+taps = _Taps()
+
+
+def _put_on(patch: Patch) -> tuple[Any, str, Any]:
+    owner, name, wrapper = patch
+    original: Any = cast("dict[str, Any]", vars(owner))[name]
+    setattr(owner, name, wrapper(original))
+    return owner, name, original
+
+
+def _patches(module: str) -> Iterator[Patch]:
+    if module == _THREADS:
+        yield threading.Thread, "start", _starting
+        yield ThreadPoolExecutor, "submit", _submitting
+    if module == _MOTOR:
+        yield sys.modules[module], "run_on_executor", _refusing
+    for name, silent in _CLASSES.get(module, {}).items():
+        owner: type = getattr(sys.modules[module], name)
+        for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):
+            yield owner, method, partial(_heard, method)
+
+
+def _loud_methods(owner: type, silent: frozenset[str]) -> list[str]:
+    methods = [name for name, value in vars(owner).items() if inspect.isfunction(value)]
+    return [name for name in methods if not name.startswith("_") and name not in silent]
+
+
+def _heard(name: str, original: Function) -> Function:
+    """A method that a listener answers, if there is one."""
+
+    @wraps(original)
+    def method(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        who = _present()
+        return original(owner, *args, **kwargs) if who is None else who.call(owner, name, args, kwargs)
+
+    @wraps(original)
+    async def amethod(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        return await method(owner, *args, **kwargs)
+
+    return amethod if inspect.iscoroutinefunction(original) else method
+
+
+def _starting(original: Function) -> Function:
+    @wraps(original)
+    def start(thread: Any) -> None:
+        who = _present()
+        if who is not None:
+            thread.run = partial(_run_heard, who, thread.run)
+        original(thread)
+
+    return start
+
+
+def _submitting(original: Function) -> Function:
+    @wraps(original)
+    def submit(pool: Any, function: Function, /, *args: Any, **kwargs: Any) -> Any:
+        # The thread that runs it may have been started by code that is heard while this is not, or the other way round.
+        return original(pool, partial(_run_heard, _present(), function), *args, **kwargs)
+
+    return submit
+
+
+def _refusing(original: Function) -> Function:
+    """Motor calls pymongo's own methods, which it has looked up when it was imported, in threads of its own."""
+
+    @wraps(original)
+    def run_on_executor(loop: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
+        who = _present()
+        if who is None:
+            return original(loop, function, *args, **kwargs)
+        name = getattr(function, "__name__", "A request")
+        return who.refuse(
+            ConfigurationError(
+                f"{name} was sent by Motor, which sends from threads of its own: the explorer cannot tell when it would come. Let "
+                "the handler use pymongo's AsyncMongoClient, or a collection of it that build(store) is given."
+            )
+        )
+
+    return run_on_executor
+
+
+def _run_heard(who: Listener | None, function: Function, /, *args: Any, **kwargs: Any) -> Any:
+    with heard_by(who):
+        return function(*args, **kwargs)

@@ -1,0 +1,197 @@
+"""Handlers that reach a real mongod or a DynamoDB engine through clients and libraries of their own are explored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aioboto3
+import beanie
+import mongoengine
+import pytest
+from mongoengine.connection import disconnect
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo import AsyncMongoClient, MongoClient
+
+from onewrite import ConfigurationError, Message
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.explore import explore
+from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
+
+M1 = Message("m1", "s", 1, 30)
+
+
+class Customer(beanie.Document):
+    id: str  # type: ignore[assignment]  # Beanie's own documents say ObjectId
+    credit: int = 0
+    seen: list[str] = []  # noqa: RUF012  # as Beanie asks for it
+
+    class Settings:
+        name = "customers"
+
+
+class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
+    message = mongoengine.StringField(unique=True)
+    credit = mongoengine.IntField()
+
+
+@pytest.fixture
+def world(mongo: MongoClient[Any]) -> Callable[[], Any]:
+    def made() -> Any:
+        mongo.any.customers.drop()
+        mongo.any.customers.insert_one({"_id": "c1", "credit": 0, "seen": []})
+        return mongo.any.customers
+
+    return made
+
+
+def credit(collection: Any) -> Any:
+    return collection.find_one({"_id": "c1"}, {"credit": 1})
+
+
+def on(world: Any, build: Any, **options: Any) -> Exploration:
+    return explore(build, **{"messages": [M1], "world": world, "observe": credit, **options})
+
+
+def assert_found(report: Exploration, first: str) -> None:
+    assert report.counterexample is not None, report
+    assert str(report.counterexample.steps[0]).startswith(f"m1, delivery 1: {first}")
+
+
+def assert_right(report: Exploration) -> None:
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert report.schedules > 1
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_client_of_the_handlers_own(mongod: Mongod, world: Any, guarded: bool) -> None:
+    def handle(message: Message) -> None:
+        with MongoClient[Any](mongod.uri.replace("127.0.0.1", "localhost")) as client:
+            guard = {"seen": {"$ne": message.id}} if guarded else {}
+            change = {"$inc": {"credit": message.body}, "$push": {"seen": message.id}}
+            client.any.customers.update_one({"_id": "c1", **guard}, change)
+
+    report = on(world, lambda _: handle)
+    if guarded:
+        assert_right(report)
+    else:
+        assert_found(report, "update_one customers c1: applied")
+
+
+async def initialised(uri: str) -> None:
+    """The client is closed, which makes no difference: a store of the world performs what the document sends."""
+    async with AsyncMongoClient[Any](uri) as client:
+        await beanie.init_beanie(client.any, document_models=[Customer])
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_beanie_document(mongod: Mongod, world: Any, guarded: bool) -> None:
+    asyncio.run(initialised(mongod.uri))
+
+    async def handle(message: Message) -> None:
+        query = {"_id": "c1", **({"seen": {"$ne": message.id}} if guarded else {})}
+        await Customer.find_one(query).update({"$inc": {"credit": message.body}, "$push": {"seen": message.id}})
+
+    report = on(world, lambda _: handle)
+    if guarded:
+        assert_right(report)
+    else:
+        assert_found(report, "update_one customers c1: applied")
+
+
+def test_beanie_may_be_initialised_in_the_handler_and_read_before_it_writes(mongod: Mongod, world: Any) -> None:
+    async def handle(message: Message) -> None:
+        async with AsyncMongoClient[Any](mongod.uri) as client:
+            await beanie.init_beanie(client.any, document_models=[Customer])
+            customer = await Customer.get("c1")
+            assert customer is not None
+            if message.id not in customer.seen:
+                customer.credit += message.body
+                customer.seen.append(message.id)
+                await customer.save()
+                await Customer.find_one({"_id": "c1"}).update({"$inc": {"credit": 1}})
+
+    assert_found(on(world, lambda _: handle), "command customers: read")
+
+
+@pytest.fixture
+def connected(mongod: Mongod) -> Iterator[None]:
+    mongoengine.connect("any", host=mongod.uri, uuidRepresentation="standard")
+    Payment._collection = None
+    yield
+    disconnect()
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_mongoengine_document_with_a_unique_field(mongo: MongoClient[Any]) -> None:
+    def emptied() -> Any:
+        mongo.any.payment.drop()
+        return mongo.any.payment
+
+    def handle(message: Message) -> None:
+        try:
+            Payment(message=message.id, credit=message.body).save()
+        except mongoengine.NotUniqueError:
+            return
+
+    def payments(_: Any) -> Any:
+        return [(payment.message, payment.credit) for payment in Payment.objects]
+
+    assert_right(on(emptied, lambda _: handle, observe=payments))
+
+
+def test_a_mongoengine_document_that_is_read_and_saved(mongod: Mongod, connected: None, world: Any) -> None:
+    class Account(mongoengine.Document):  # type: ignore[misc]  # the same
+        id = mongoengine.StringField(primary_key=True)
+        credit = mongoengine.IntField()
+        seen = mongoengine.ListField(mongoengine.StringField())
+        meta = {"collection": "customers"}  # noqa: RUF012  # as mongoengine asks for it
+
+    def handle(message: Message) -> None:
+        account = Account.objects(id="c1").first()
+        Account.objects(id="c1").update_one(set__credit=account.credit + message.body)
+
+    assert_found(on(world, lambda _: handle), "find customers c1: read")
+
+
+def test_motor_is_refused(mongod: Mongod, world: Any) -> None:
+    async def handle(message: Message) -> None:
+        client: Any = AsyncIOMotorClient(mongod.uri)
+        try:
+            await client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}})
+        finally:
+            client.close()
+
+    with pytest.raises(ConfigurationError, match="update_one was sent by Motor"):
+        on(world, lambda _: handle)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_aioboto3_client_of_an_engine(dynoxide: Dynoxide, guarded: bool) -> None:
+    session = aioboto3.Session(aws_access_key_id="other", aws_secret_access_key="other", region_name=REGION)
+
+    async def handle(message: Message) -> None:
+        values = {":n": {"N": "1"}, ":ids": {"SS": [message.id]}, **({":id": {"S": message.id}} if guarded else {})}
+        guard = {"ConditionExpression": "NOT contains(seen, :id)"} if guarded else {}
+        async with session.client("dynamodb", endpoint_url=dynoxide.endpoint) as client:
+            try:
+                await client.update_item(
+                    TableName="any",
+                    Key={"id": {"S": "c1"}},
+                    UpdateExpression="ADD n :n, seen :ids",
+                    ExpressionAttributeValues=values,
+                    **guard,
+                )
+            except client.exceptions.ConditionalCheckFailedException:
+                return
+
+    def total(table: Any) -> Any:
+        return table.get_item(Key={"id": "c1"})["Item"]["n"]
+
+    report = on(lambda: dynoxide.table("any", "id"), lambda _: handle, observe=total)
+    if guarded:
+        assert_right(report)
+    else:
+        assert_found(report, "UpdateItem any c1: applied")

@@ -1,0 +1,727 @@
+"""What a handler sends through clients that the explorer did not give it is explored too, or refused by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import aioboto3
+import boto3
+import mongoengine
+import mongomock
+import moto.core.models  # noqa: F401  # clients that are made before this are not mocked
+import pytest
+from botocore.client import BaseClient
+from mongoengine.connection import disconnect
+from pymongo import MongoClient
+from pymongo.errors import DuplicateKeyError
+from pynamodb.attributes import NumberAttribute, UnicodeAttribute, UnicodeSetAttribute
+from pynamodb.exceptions import UpdateError
+from pynamodb.expressions.update import Action
+from pynamodb.models import Model
+
+from onewrite import ConfigurationError, Message
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.explore import explore
+from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.taps import everywhere, services
+from onewrite.testing.taps.everywhere import heard_by, taps
+
+Handler = Callable[[Message], Any]
+M1, M2 = Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)
+REGION = "eu-west-1"
+GUARD = {"ConditionExpression": "NOT contains(seen, :id)"}
+COUNT = "ADD credit :credit, seen :ids"
+
+SQS = boto3.client("sqs", region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
+SNS = boto3.client("sns", region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
+EVENTS = boto3.client("events", region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
+TABLE = boto3.resource("dynamodb", region_name=REGION).Table("customers")
+CLIENT = boto3.client("dynamodb", region_name=REGION)
+AIO = aioboto3.Session(region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
+
+
+@pytest.fixture
+def make() -> Iterator[MakeTable]:
+    with moto_tables() as made:
+        yield made
+
+
+@pytest.fixture
+def world(make: MakeTable) -> Callable[[], Any]:
+    return lambda: make("customers", "id")
+
+
+def credit(table: Any) -> Any:
+    item = table.get_item(Key={"id": "c1"}).get("Item", {})
+    return int(item.get("credit", 0))
+
+
+def on(world: Any, build: Any, **options: Any) -> Exploration:
+    return explore(build, **{"messages": [M1], "world": world, "observe": credit, **options})
+
+
+def words(report: Exploration) -> list[str]:
+    assert report.counterexample is not None, report
+    return [str(step) for step in report.counterexample.steps]
+
+
+def assert_right(report: Exploration) -> None:
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert report.schedules > 1
+    assert report.remarks == ()
+
+
+ADDED_TWICE = [f"m1, delivery {number}: UpdateItem customers c1: applied" for number in (1, 2)]
+
+
+# ---------------------------------------------------------------- DynamoDB
+
+
+def plain(message: Message, *, guarded: bool) -> dict[str, Any]:
+    values = {":credit": message.body, ":ids": {message.id}, **({":id": message.id} if guarded else {})}
+    guard = GUARD if guarded else {}
+    return {"Key": {"id": "c1"}, "UpdateExpression": COUNT, "ExpressionAttributeValues": values, **guard}
+
+
+def typed(message: Message, *, guarded: bool) -> dict[str, Any]:
+    own = {":id": {"S": message.id}} if guarded else {}
+    values = {":credit": {"N": str(message.body)}, ":ids": {"SS": [message.id]}, **own}
+    guard = GUARD if guarded else {}
+    key = {"TableName": "customers", "Key": {"id": {"S": "c1"}}}
+    return {**key, "UpdateExpression": COUNT, "ExpressionAttributeValues": values, **guard}
+
+
+def through_table(*, guarded: bool) -> Handler:
+    def handle(message: Message) -> None:
+        try:
+            TABLE.update_item(**plain(message, guarded=guarded))
+        except TABLE.meta.client.exceptions.ConditionalCheckFailedException:
+            return
+
+    return handle
+
+
+def through_client(client: Callable[[], Any], *, guarded: bool) -> Handler:
+    def handle(message: Message) -> None:
+        used = client()
+        try:
+            used.update_item(**typed(message, guarded=guarded))
+        except used.exceptions.ConditionalCheckFailedException:
+            return
+
+    return handle
+
+
+def made_here() -> Any:
+    return boto3.client("dynamodb", region_name=REGION)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        through_table,
+        lambda guarded: through_client(lambda: CLIENT, guarded=guarded),
+        lambda guarded: through_client(made_here, guarded=guarded),
+    ],
+    ids=["a Table of the module", "a client of the module", "a client made in the handler"],
+)
+def test_a_handler_with_a_client_of_its_own_is_explored(world: Any, handler: Any) -> None:
+    assert words(on(world, lambda _: handler(guarded=False))) == ADDED_TWICE
+    assert_right(on(world, lambda _: handler(guarded=True)))
+
+
+def test_a_typed_and_a_plain_client_of_one_database_share_its_state(world: Any) -> None:
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if "Item" not in CLIENT.get_item(TableName="customers", Key={"id": {"S": message.id}}, ConsistentRead=True):
+                table.put_item(Item={"id": message.id})
+                TABLE.update_item(**plain(message, guarded=False))
+
+        return handle
+
+    report = on(world, build)
+    assert words(report)[0].startswith("m1, delivery 1: GetItem customers m1: read, nothing there")
+
+
+def test_a_world_that_gives_a_client_serves_a_table(make: MakeTable) -> None:
+    def client() -> Any:
+        make("customers", "id")
+        return made_here()
+
+    def typed_credit(store: Any) -> Any:
+        return store.get_item(TableName="customers", Key={"id": {"S": "c1"}})["Item"]["credit"]
+
+    assert words(on(client, lambda _: through_table(guarded=False), observe=typed_credit)) == ADDED_TWICE
+    assert_right(on(client, lambda _: through_table(guarded=True), observe=typed_credit))
+
+
+def test_a_database_that_the_world_does_not_have_is_refused_also_where_the_handler_catches_it(world: Any) -> None:
+    elsewhere = boto3.client("dynamodb", region_name="us-east-1")
+
+    def build(_: Any) -> Handler:
+        def handle(message: Message) -> None:
+            try:
+                elsewhere.update_item(**typed(message, guarded=False))
+            except Exception:
+                TABLE.update_item(**plain(message, guarded=True))
+
+        return handle
+
+    with pytest.raises(
+        ConfigurationError, match=r"dynamodb.us-east-1.amazonaws.com:443 in us-east-1.*let world\(\) make a store"
+    ):
+        on(world, build)
+
+
+def test_an_observe_that_goes_elsewhere_only_at_some_ends_is_refused_and_is_no_finding(world: Any) -> None:
+    elsewhere = boto3.client("dynamodb", region_name="us-east-1")
+    looks: list[int] = []
+
+    def observe(table: Any) -> Any:
+        looks.append(1)
+        if len(looks) > 5:
+            elsewhere.list_tables()
+        return credit(table)
+
+    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
+        on(world, lambda _: through_table(guarded=True), observe=observe)
+
+
+def test_an_observe_before_any_message_may_not_go_elsewhere_either(world: Any) -> None:
+    elsewhere = boto3.client("dynamodb", region_name="us-east-1")
+
+    def observe(table: Any) -> Any:
+        if "Item" not in table.get_item(Key={"id": "c1"}):
+            elsewhere.list_tables()
+        return credit(table)
+
+    with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
+        on(world, lambda _: through_table(guarded=True), observe=observe, deliveries=1, crashes=0)
+
+
+class Customer(Model):
+    class Meta:
+        table_name = "customers"
+        region = REGION
+
+    id = UnicodeAttribute(hash_key=True)
+    credit = NumberAttribute(default=0)
+    seen = UnicodeSetAttribute(null=True)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_pynamodb_model_is_explored(world: Any, guarded: bool) -> None:
+    def handle(message: Message) -> None:
+        actions: list[Action] = [Customer.credit.add(message.body), Customer.seen.add({message.id})]
+        try:
+            Customer("c1").update(actions=actions, condition=~Customer.seen.contains(message.id) if guarded else None)
+        except UpdateError as error:
+            if error.cause_response_code != "ConditionalCheckFailedException":
+                raise
+
+    report = on(world, lambda _: handle)
+    if guarded:
+        assert_right(report)
+    else:
+        assert words(report) == ADDED_TWICE
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_aioboto3_table_is_explored_and_sends_nothing_itself(world: Any, guarded: bool) -> None:
+    async def handle(message: Message) -> None:
+        async with AIO.resource("dynamodb") as resource:
+            table = await resource.Table("customers")
+            try:
+                await table.update_item(**plain(message, guarded=guarded))
+            except table.meta.client.exceptions.ConditionalCheckFailedException:
+                return
+
+    report = on(world, lambda _: handle)
+    if guarded:
+        assert_right(report)
+    else:
+        assert words(report) == ADDED_TWICE
+
+
+def test_an_asynchronous_observe_may_use_a_client_of_its_own(world: Any) -> None:
+    async def awaited_credit(_: Any) -> Any:
+        async with AIO.client("dynamodb") as client:
+            answer = await client.get_item(TableName="customers", Key={"id": {"S": "c1"}})
+        return answer["Item"]["credit"]
+
+    assert_right(on(world, lambda _: through_table(guarded=True), observe=awaited_credit))
+
+
+# ---------------------------------------------------------------- other services
+
+
+def queue_url() -> str:
+    return str(SQS.get_queue_url(QueueName="orders")["QueueUrl"])
+
+
+@pytest.fixture
+def world_with_queue(make: MakeTable) -> Callable[[], Any]:
+    def world() -> Any:
+        with suppress(SQS.exceptions.QueueDoesNotExist):
+            SQS.delete_queue(QueueUrl=queue_url())
+        SQS.create_queue(QueueName="orders")
+        return make("customers", "id")
+
+    return world
+
+
+def sent(table: Any) -> Any:
+    found = SQS.receive_message(QueueUrl=queue_url(), MaxNumberOfMessages=10).get("Messages", [])
+    return sorted(one["Body"] for one in found), credit(table)
+
+
+def sending(_: Any) -> Handler:
+    url = queue_url()
+
+    def handle(message: Message) -> None:
+        SQS.send_message(QueueUrl=url, MessageBody=message.id)
+        through_table(guarded=True)(message)
+
+    return handle
+
+
+def test_a_message_that_is_sent_before_the_write_is_sent_twice(world_with_queue: Any) -> None:
+    report = on(world_with_queue, sending, observe=sent)
+    assert words(report)[0] == "m1, delivery 1: SendMessage orders: applied"
+    assert report.counterexample is not None
+    assert report.counterexample.expected == ((["m1"], 30),)
+    assert report.counterexample.observed == (["m1", "m1"], 30)
+
+
+def test_looking_into_a_queue_takes_nothing_from_it_for_what_follows(world_with_queue: Any) -> None:
+    report = on(world_with_queue, sending, observe=lambda table: (bool(sent(table)[0]), credit(table)))
+    assert_right(report)
+
+
+def test_a_send_that_nobody_looks_at_is_no_mistake(world_with_queue: Any) -> None:
+    assert_right(on(world_with_queue, sending))
+
+
+def test_a_queue_that_a_new_world_does_not_empty_is_named(make: MakeTable) -> None:
+    def world() -> Any:
+        SQS.create_queue(QueueName="orders")
+        return make("customers", "id")
+
+    with pytest.raises(ConfigurationError, match=r"in a new world.*empty what observe\(\) looks at, such as a queue"):
+        on(world, sending, observe=sent)
+
+
+def test_an_address_that_is_looked_up_once_in_the_life_of_the_process_is_no_difference(world_with_queue: Any) -> None:
+    urls: list[str] = []
+
+    def build(_: Any) -> Handler:
+        def handle(message: Message) -> None:
+            if not urls:
+                urls.append(queue_url())
+            SQS.send_message(QueueUrl=urls[0], MessageBody=message.id)
+
+        return handle
+
+    report = on(world_with_queue, build, observe=lambda table: bool(sent(table)[0]))
+    assert report.nondeterministic is None
+    assert_right(report)
+
+
+@pytest.mark.parametrize("service", ["sns", "events", "asynchronous sqs"])
+def test_other_services_are_steps_too(world_with_queue: Any, service: str) -> None:
+    def publish(message: Message) -> None:
+        SNS.publish(TopicArn=SNS.create_topic(Name="paid")["TopicArn"], Message=message.id)
+        TABLE.update_item(**plain(message, guarded=False))
+
+    def put_events(message: Message) -> None:
+        EVENTS.put_events(Entries=[{"Source": "s", "DetailType": "d", "Detail": json.dumps({"id": message.id})}])
+        TABLE.update_item(**plain(message, guarded=False))
+
+    async def send(message: Message) -> None:
+        async with AIO.client("sqs") as sqs, AIO.client("sns") as sns:
+            await sns.list_topics()
+            await sqs.send_message(QueueUrl=queue_url(), MessageBody=message.id)
+        TABLE.update_item(**plain(message, guarded=False))
+
+    handlers: dict[str, Any] = {"sns": publish, "events": put_events, "asynchronous sqs": send}
+    report = on(world_with_queue, lambda _: handlers[service])
+    shown = {"sns": "Publish paid", "events": "PutEvents default", "asynchronous sqs": "SendMessage orders"}
+    assert any(shown[service] in step for step in words(report))
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "tables", "writes"),
+    [
+        ("SendMessage", {"QueueUrl": "https://sqs.eu-west-1.amazonaws.com/1/orders"}, ("orders",), True),
+        ("Publish", {"TopicArn": "arn:aws:sns:eu-west-1:1:paid"}, ("paid",), True),
+        (
+            "PutEvents",
+            {"Entries": [{"EventBusName": "arn:aws:events:eu-west-1:1:event-bus/shop"}, {}]},
+            ("shop", "default"),
+            True,
+        ),
+        ("PutEvents", {"Entries": ["no entry"]}, (), True),
+        ("PutEvents", {"Entries": None}, (), True),
+        ("GetObject", {"Bucket": "files", "Key": "a"}, ("files",), False),
+        ("GetSecretValue", {"SecretId": "s"}, (), False),
+        ("ReceiveMessage", {"QueueUrl": "orders"}, ("orders",), True),
+    ],
+)
+def test_a_call_of_another_service_names_what_it_goes_to(method: str, arguments: Any, tables: Any, writes: bool) -> None:
+    found = services.request_of("sqs", method, arguments)
+    assert (found.tables, found.writes, found.keys) == (tables, writes, None)
+
+
+# ---------------------------------------------------------------- MongoDB stand-ins
+
+
+def document(collection: Any) -> Any:
+    return collection.find_one({"_id": "c1"}, {"credit": 1})
+
+
+def on_mongodb(world: Any, build: Any, **options: Any) -> Exploration:
+    return explore(build, **{"messages": [M1], "world": world, "observe": document, **options})
+
+
+def adding(collection: Callable[[], Any], *, guarded: bool) -> Handler:
+    def handle(message: Message) -> None:
+        query = {"_id": "c1", **({"seen": {"$ne": message.id}} if guarded else {})}
+        change = {"$inc": {"credit": message.body}, "$push": {"seen": message.id}}
+        try:
+            collection().update_one(query, change, upsert=True)
+        except DuplicateKeyError:
+            collection().update_one(query, change)
+
+    return handle
+
+
+STAND_IN = new_collection("customers")
+ASYNC_STAND_IN = new_collection("customers", asynchronous=True)
+MOCK: Any = mongomock.MongoClient()
+
+
+def emptied(collection: Any) -> Any:
+    collection.delete_many({})
+    return collection
+
+
+@pytest.mark.parametrize("collection", [STAND_IN, MOCK.shop.customers], ids=["stand-in", "mongomock"])
+def test_a_collection_of_the_module_is_explored(collection: Any) -> None:
+    def world() -> Any:
+        return emptied(collection)
+
+    report = on_mongodb(world, lambda _: adding(lambda: collection, guarded=False))
+    assert words(report) == [f"m1, delivery {number}: update_one customers c1: applied" for number in (1, 2)]
+    assert_right(on_mongodb(world, lambda _: adding(lambda: collection, guarded=True)))
+
+
+def test_another_database_on_the_same_server_is_explored() -> None:
+    def world() -> Any:
+        emptied(MOCK.archive.customers)
+        return emptied(MOCK.shop.customers)
+
+    def archived(_: Any) -> Any:
+        return list(MOCK.archive.customers.find({}, {"credit": 1}))
+
+    report = on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=False), observe=archived)
+    assert report.counterexample is not None
+    assert report.counterexample.observed == [{"_id": "c1", "credit": 60}]
+    assert_right(on_mongodb(world, lambda _: adding(lambda: MOCK.archive.customers, guarded=True), observe=archived))
+
+
+def test_another_server_in_memory_is_refused() -> None:
+    other: Any = mongomock.MongoClient()
+    with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at a server of its own in memory"):
+        on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _: adding(lambda: other.shop.customers, guarded=False))
+
+
+def test_a_collection_of_a_server_that_the_world_does_not_have_is_refused_before_it_is_connected() -> None:
+    client: Any = MongoClient("mongodb://localhost:1", connect=False)
+    with pytest.raises(ConfigurationError, match=r"'shop' of MongoDB at 127\.0\.0\.1:1,"):
+        on_mongodb(lambda: emptied(STAND_IN), lambda _: adding(lambda: client.shop.customers, guarded=False))
+    client.close()
+
+
+def test_an_asynchronous_stand_in_of_the_module_is_explored() -> None:
+    async def credited(collection: Any) -> Any:
+        return [each["credit"] async for each in collection.find({})]
+
+    def world() -> Any:
+        emptied(STAND_IN)
+        return ASYNC_STAND_IN
+
+    def build(_: Any) -> Any:
+        async def handle(message: Message) -> None:
+            await ASYNC_STAND_IN.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
+
+        return handle
+
+    ASYNC_STAND_IN._collection.delete_many({})
+    assert not on_mongodb(world, build, observe=credited).ok
+
+
+def test_a_blocking_client_in_an_asynchronous_observe_is_refused_where_the_stores_are_asynchronous() -> None:
+    def world() -> Any:
+        ASYNC_STAND_IN._collection.delete_many({})
+        return ASYNC_STAND_IN
+
+    def build(collection: Any) -> Any:
+        async def handle(message: Message) -> None:
+            await collection.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True)
+
+        return handle
+
+    async def credited(_: Any) -> Any:
+        return [each["credit"] async for each in ASYNC_STAND_IN.find({})]
+
+    with pytest.raises(ConfigurationError, match="use the stores that they are given"):
+        on_mongodb(world, build, observe=credited)
+
+
+def test_what_a_tap_cannot_see_is_refused_for_every_collection_and_database() -> None:
+    for call in (lambda: MOCK.shop.create_collection("new"), lambda: MOCK.shop.command("dropDatabase")):
+        with pytest.raises(ConfigurationError, match="cannot be tapped"):
+            on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
+
+
+def test_a_session_of_a_client_that_the_world_did_not_make_is_refused() -> None:
+    session = SimpleNamespace(in_transaction=False)
+    handle = lambda message: STAND_IN.insert_one({"_id": message.id}, session=session)  # noqa: E731
+    with pytest.raises(ConfigurationError, match="in a session of a client"):
+        on_mongodb(lambda: emptied(STAND_IN), lambda _: handle)
+
+
+# ---------------------------------------------------------------- mongoengine
+
+
+class Payment(mongoengine.Document):  # type: ignore[misc]  # mongoengine says nothing of its types
+    message = mongoengine.StringField(unique=True)
+    credit = mongoengine.IntField()
+
+
+@pytest.fixture
+def connected() -> Iterator[None]:
+    mongoengine.connect("shop", mongo_client_class=mongomock.MongoClient, uuidRepresentation="standard")
+    Payment._collection = None
+    yield
+    disconnect()
+
+
+def pay(message: Message) -> None:
+    try:
+        Payment(message=message.id, credit=message.body).save()
+    except mongoengine.NotUniqueError:
+        return
+
+
+def payments(_: Any) -> Any:
+    return sorted((payment.message, payment.credit) for payment in Payment.objects)
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_mongoengine_document_is_explored_and_its_indexes_are_made_once() -> None:
+    def world() -> Any:
+        client = mongoengine.get_connection()
+        client.drop_database("shop")
+        return client.shop.payment
+
+    assert_right(on_mongodb(world, lambda _: pay, observe=payments, messages=[M1, M2]))
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_mongoengine_document_without_its_index_is_found() -> None:
+    def world() -> Any:
+        client = mongoengine.get_connection()
+        client.drop_database("shop")
+        return client.shop.payment
+
+    def build(_: Any) -> Handler:
+        def handle(message: Message) -> None:
+            Payment._get_collection().drop_indexes()
+            pay(message)
+
+        return handle
+
+    assert not on_mongodb(world, build, observe=payments).ok
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_a_thread_of_the_handler_is_refused_and_any_other_passes(world: Any) -> None:
+    def in_a_thread(message: Message) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(through_table(guarded=True), message).result()
+
+    def with_a_thread(message: Message) -> None:
+        failed: list[Exception] = []
+
+        def send() -> None:
+            try:
+                through_table(guarded=True)(message)
+            except ConfigurationError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        thread.join()
+        assert failed
+
+    for handle in (in_a_thread, with_a_thread):
+        with pytest.raises(
+            ConfigurationError, match="UpdateItem customers c1 was sent by a thread that the handler has started"
+        ):
+            on(world, lambda _, handle=handle: handle)
+
+
+def test_a_pool_that_was_there_before_is_refused_too(world: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        with pytest.raises(ConfigurationError, match="by a thread that the handler has started"):
+            on(world, lambda _: lambda message: pool.submit(through_table(guarded=True), message).result())
+
+
+def test_threads_that_have_nothing_to_do_with_the_handler_pass(world: Any, make: MakeTable) -> None:
+    make("customers", "id")
+    other_client = made_here()
+    done = threading.Event()
+    started = threading.Event()
+    answers: list[Any] = []
+
+    def look() -> None:
+        while not done.wait(0.001):
+            answers.append(other_client.list_tables()["TableNames"])
+            started.set()
+
+    other = threading.Thread(target=look)
+    other.start()
+    assert started.wait(10)
+    assert_right(on(world, lambda _: through_table(guarded=True)))
+    done.set()
+    other.join()
+    assert set(map(tuple, answers)) == {("customers",)}
+
+
+def test_motor_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Motor hands each request to this function, with the method of pymongo's that it has looked up when it was imported."""
+    motor: Any = ModuleType("motor.frameworks.asyncio")
+    motor.run_on_executor = lambda loop, function, *args: function(*args)
+    monkeypatch.setitem(sys.modules, "motor.frameworks.asyncio", motor)
+    original = motor.run_on_executor
+
+    def update_one(collection: Any) -> None:
+        collection.insert_one({"_id": "c1"})
+
+    async def handle(_: Message) -> None:
+        motor.run_on_executor(None, update_one, STAND_IN)
+
+    def world() -> Any:
+        return motor.run_on_executor(None, emptied, STAND_IN)
+
+    with pytest.raises(ConfigurationError, match="update_one was sent by Motor"):
+        on_mongodb(world, lambda _: handle)
+    assert motor.run_on_executor is original
+
+
+# ---------------------------------------------------------------- what was tested
+
+
+def test_an_exploration_without_a_write_is_an_error(world: Any) -> None:
+    for handle in (lambda message: None, lambda message: TABLE.get_item(Key={"id": "c1"})):
+        with pytest.raises(ConfigurationError, match="has sent a write, so nothing was tested"):
+            on(world, lambda _, handle=handle: handle)
+
+
+def test_what_was_found_is_told_also_where_no_write_was_sent(world: Any) -> None:
+    told: list[str] = []
+
+    def build(_: Any) -> Handler:
+        told.clear()
+        return lambda message: told.append(message.id)
+
+    assert not on(world, build, observe=lambda _: list(told)).ok
+
+
+def test_an_observe_that_asks_no_store_is_remarked(world: Any) -> None:
+    report = on(world, lambda _: through_table(guarded=True), observe=lambda _: None)
+    assert any(remark.startswith("observe() asked none of the stores") for remark in report.remarks)
+
+
+# ---------------------------------------------------------------- taps on classes
+
+
+class Note:
+    closed = False
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def call(self, owner: Any, method: str, args: Any, kwargs: Any) -> Any:
+        self.heard.append(method)
+
+    def refuse(self, error: ConfigurationError, /) -> Any:
+        raise error
+
+
+def test_the_taps_are_taken_off_after_the_last_exploration_also_after_an_error(world: Any) -> None:
+    before = vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit
+
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            inner = explore(
+                lambda _: adding(lambda: STAND_IN, guarded=True), [M1], lambda: emptied(STAND_IN), document, deliveries=1
+            )
+            assert inner.exhausted
+            assert vars(BaseClient)["_make_api_call"] is not before[0]
+            through_table(guarded=True)(message)
+
+        return handle
+
+    assert_right(on(world, build, deliveries=1, crashes=1))
+    with pytest.raises(ConfigurationError):
+        on(world, lambda _: None)
+    assert (vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit) == before
+
+
+def test_a_driver_that_is_imported_later_is_tapped_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    later: Any = ModuleType("later.collection")
+    later.Collection = type("Collection", (), {"insert_one": lambda self: "sent", "name": property(str)})
+    monkeypatch.setitem(everywhere._CLASSES, "later.collection", {"Collection": frozenset()})
+    note = Note()
+    assert not taps.extend()  # nobody uses them
+    with taps.on():
+        assert not taps.extend()
+        monkeypatch.setitem(sys.modules, "later.collection", later)
+        assert taps.extend()
+        assert later.Collection().insert_one() == "sent"
+        with heard_by(note):
+            assert later.Collection().insert_one() is None
+        note.closed = True
+        with heard_by(note):
+            assert later.Collection().insert_one() == "sent"
+    assert note.heard == ["insert_one"]
+
+
+def test_a_handler_that_imports_its_driver_is_run_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    later: Any = ModuleType("later.collection")
+    later.Collection = type("Collection", (), {"insert": lambda self, message: STAND_IN.update_one({"_id": "c1"}, message)})
+    monkeypatch.setitem(everywhere._CLASSES, "later.collection", {"Collection": frozenset()})
+
+    def build(_: Any) -> Handler:
+        def handle(message: Message) -> None:
+            first = "later.collection" not in sys.modules
+            monkeypatch.setitem(sys.modules, "later.collection", later)
+            if not first:
+                adding(lambda: STAND_IN, guarded=True)(message)
+
+        return handle
+
+    assert_right(on_mongodb(lambda: emptied(STAND_IN), build))
