@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from onewrite import Message
 from onewrite.dynamodb.values import plain
 
-Worlds: TypeAlias = Callable[[str, Sequence[str]], Callable[[], Any]]
+Content: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of stores by their names
+Worlds: TypeAlias = Callable[..., Callable[[], Any]]  # of an engine, the names of stores, and their content
 
 NOW = 1_790_000_000
 OUTBOX: list[str] = []  # a side effect outside of any database; the handler that fills it empties it when it is built
@@ -23,8 +24,13 @@ def deposit(n: int) -> Message:
 
 def balances(world: Any) -> dict[str, int]:
     """The balance of everybody who has one, in one store or several."""
-    stores = world.values() if isinstance(world, Mapping) else [world]
-    return _balances(item for store in stores for item in _content(store))
+    return _balances(item for items in contents(world).values() for item in items)
+
+
+def contents(world: Any) -> dict[str, list[Any]]:
+    """Everything in each store."""
+    stores = world if isinstance(world, Mapping) else {"": world}
+    return {name: sorted(_content(store), key=str) for name, store in stores.items()}
 
 
 async def awaited_balances(collection: Any) -> dict[str, int]:
@@ -41,3 +47,14 @@ def _content(store: Any) -> list[Any]:
     if hasattr(store, "table_name"):
         return list(store.scan()["Items"])
     return [plain(item) for item in store.scan(TableName="customers")["Items"]]
+
+
+def added_item(message: Message) -> dict[str, Any]:
+    """What adds the message to a balance on DynamoDB."""
+    return {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": message.body["amount"]}}
+
+
+def marked_item(message: Message) -> dict[str, Any]:
+    """What also keeps the id of the message."""
+    values = {":n": message.body["amount"], ":ids": {message.id}}
+    return {"UpdateExpression": "ADD balance :n, seen :ids", "ExpressionAttributeValues": values}

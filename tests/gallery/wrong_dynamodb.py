@@ -10,20 +10,11 @@ from typing import Any
 
 from onewrite import Applied, HighWaterMark, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
-from tests.gallery.cases import NOW, OUTBOX
+from tests.gallery.cases import NOW, OUTBOX, added_item, marked_item
 
 Handler = Callable[[Message], Any]
 
 C1 = {"id": "c1"}
-
-
-def _add(message: Message) -> dict[str, Any]:
-    return {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": message.body["amount"]}}
-
-
-def _add_and_mark(message: Message) -> dict[str, Any]:
-    values = {":n": message.body["amount"], ":ids": {message.id}}
-    return {"UpdateExpression": "ADD balance :n, seen :ids", "ExpressionAttributeValues": values}
 
 
 def read_then_write(customers: Any) -> Handler:
@@ -32,7 +23,7 @@ def read_then_write(customers: Any) -> Handler:
     def handle(message: Message) -> None:
         customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {})
         if message.id not in customer.get("seen", ()):
-            customers.update_item(Key=C1, **_add_and_mark(message))
+            customers.update_item(Key=C1, **marked_item(message))
 
     return handle
 
@@ -46,7 +37,7 @@ def marked_before_the_effect(stores: Mapping[str, Any]) -> Handler:
             processed.put_item(Item={"id": message.id}, ConditionExpression="attribute_not_exists(id)")
         except processed.meta.client.exceptions.ConditionalCheckFailedException:
             return
-        customers.update_item(Key=C1, **_add(message))
+        customers.update_item(Key=C1, **added_item(message))
 
     return handle
 
@@ -58,7 +49,7 @@ def marked_after_the_effect(stores: Mapping[str, Any]) -> Handler:
     def handle(message: Message) -> None:
         if "Item" in processed.get_item(Key={"id": message.id}, ConsistentRead=True):
             return
-        customers.update_item(Key=C1, **_add(message))
+        customers.update_item(Key=C1, **added_item(message))
         processed.put_item(Item={"id": message.id})
 
     return handle
@@ -70,7 +61,7 @@ def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
 
     def handle(message: Message) -> str:
         known = {"ConditionExpression": "attribute_exists(id) AND NOT contains(seen, :id)"}
-        native = _add_and_mark(message)
+        native = marked_item(message)
         native["ExpressionAttributeValues"][":id"] = message.id
         try:
             customers.update_item(Key=C1, **native, **known)
@@ -106,8 +97,8 @@ def counted_outside_the_guard(customers: Any) -> Handler:
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> None:
-        guarded.update_item(message, Key=C1, **_add(message))
-        customers.update_item(Key={"id": "total"}, **_add(message))
+        guarded.update_item(message, Key=C1, **added_item(message))
+        customers.update_item(Key={"id": "total"}, **added_item(message))
 
     return handle
 
@@ -118,7 +109,7 @@ def written_over_the_ledger(customers: Any) -> Handler:
 
     def handle(message: Message) -> None:
         if "amount" in message.body:
-            guarded.update_item(message, Key=C1, **_add(message))
+            guarded.update_item(message, Key=C1, **added_item(message))
         else:
             customer = guarded.get_item(Key=C1, ConsistentRead=True) or C1
             customers.put_item(Item={**customer, "name": message.body["name"]})
@@ -131,7 +122,7 @@ def id_minted_in_the_handler(customers: Any) -> Handler:
     guarded = GuardedTable(customers, SeenIds())
 
     def handle(message: Message) -> Outcome:
-        return guarded.update_item(Message(str(uuid.uuid4()), body=message.body), Key=C1, **_add(message))
+        return guarded.update_item(Message(str(uuid.uuid4()), body=message.body), Key=C1, **added_item(message))
 
     return handle
 
@@ -141,7 +132,7 @@ def high_water_mark_on_an_unordered_queue(customers: Any) -> Handler:
     guarded = GuardedTable(customers, HighWaterMark())
 
     def handle(message: Message) -> Outcome:
-        return guarded.update_item(message, Key=C1, **_add(message))
+        return guarded.update_item(message, Key=C1, **added_item(message))
 
     return handle
 
@@ -169,7 +160,7 @@ def forgets_within_the_redelivery_window(customers: Any) -> Handler:
     guarded = GuardedTable(customers, SeenIds(retention=timedelta(hours=1)), clock=lambda: next(nights))
 
     def handle(message: Message) -> Outcome:
-        return guarded.update_item(message, Key=C1, **_add(message))
+        return guarded.update_item(message, Key=C1, **added_item(message))
 
     return handle
 
@@ -191,7 +182,7 @@ def lease_outlived(customers: Any) -> Handler:
             if message.id in customers.get_item(Key=C1, ConsistentRead=True)["Item"].get("seen", ()):
                 return
             raise TimeoutError("locked: come again") from refusal
-        native = _add_and_mark(message)
+        native = marked_item(message)
         customers.update_item(Key=C1, **{**native, "UpdateExpression": native["UpdateExpression"] + " REMOVE lockedUntil"})
 
     return handle
@@ -204,6 +195,6 @@ def side_effect_before_the_write(customers: Any) -> Handler:
 
     def handle(message: Message) -> Outcome:
         OUTBOX.append(message.id)
-        return guarded.update_item(message, Key=C1, **_add(message))
+        return guarded.update_item(message, Key=C1, **added_item(message))
 
     return handle

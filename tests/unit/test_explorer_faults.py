@@ -505,3 +505,26 @@ def test_two_ways_to_one_state_are_both_followed_where_a_stale_read_tells_them_a
     )
     assert report.exhausted
     assert seen == {15, 10, 5}
+
+
+def test_what_a_request_raises_has_nothing_of_the_explorer_in_its_context(customers: Any) -> None:
+    contexts: list[BaseException | None] = []
+
+    def build(table: Any) -> Handler:
+        def handle(message: Message) -> None:
+            for _ in range(2):
+                try:
+                    table.update_item(
+                        Key=C1, UpdateExpression="SET balance = :n", ExpressionAttributeValues={":n": message.body}
+                    )
+                except (BotoCoreError, ClientError) as error:
+                    contexts.append(error.__context__)
+                else:
+                    return
+            raise TimeoutError
+
+        return handle
+
+    explored(build, customers, crashes=2).assert_effectively_once()
+    assert contexts
+    assert not any(contexts)

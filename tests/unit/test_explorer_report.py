@@ -167,3 +167,4 @@ def test_the_first_difference_is_named(before: Request | None, after: Request | 
     assert text.startswith("m1, delivery 1 is not the same each time that the same schedule is run: ")
     assert told in text
     assert "message.child(name)" in text
+    assert ("must be made in build(store)" in text) == (before is None or after is None)

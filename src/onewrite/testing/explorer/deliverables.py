@@ -7,7 +7,7 @@ named by their places, from 0. What was not settled is delivered again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -16,6 +16,7 @@ from onewrite.batch.source import Source, field_at
 from onewrite.errors import ConfigurationError
 from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
 from onewrite.identity.record import Record
+from onewrite.outcome import Deferred, Outcome, Stale
 
 Places: TypeAlias = tuple[int, ...]
 
@@ -154,6 +155,22 @@ def is_settled(answer: object) -> bool:
 def outcomes_of(answer: object) -> Sequence[object]:
     """The outcomes that a handler has returned, which may be one or several."""
     return cast("Sequence[object]", answer) if isinstance(answer, list | tuple) else [answer]
+
+
+def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
+    """Did a guarded store keep a message out for good? These are the outcomes of each delivery, one after the other.
+
+    It did if it answered `Stale`, and also if `Deferred` is the last that it said of a message: then the handler has told the broker
+    that the message is done, and it never came again.
+    """
+    waiting: set[object] = set()
+    for of_delivery in outcomes:
+        answers = [outcome for outcome in of_delivery if isinstance(outcome, Outcome)]
+        if any(isinstance(answer, Stale) for answer in answers):
+            return True
+        waiting -= {(answer.message.id, answer.message.parts) for answer in answers}
+        waiting |= {(answer.message.id, answer.message.parts) for answer in answers if isinstance(answer, Deferred)}
+    return bool(waiting)
 
 
 def _deliverable(message: Any, number: str) -> Deliverable:

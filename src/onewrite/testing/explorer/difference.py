@@ -11,6 +11,10 @@ _REMEDY = (
     "Take ids from the message, as message.child(name) gives them, and take the time from an argument that the test sets: a "
     "redelivery must send what the first delivery sent."
 )
+_REMEDY_FOR_MEMORY = (
+    "A module keeps what is in its memory from one schedule to the next, so what a handler remembers must be made in build(store), "
+    "which is called before each schedule"
+)
 
 
 def difference(delivery: str, before: Request | None, after: Request | None) -> str:
@@ -20,7 +24,7 @@ def difference(delivery: str, before: Request | None, after: Request | None) -> 
     """
     if before is None or after is None:
         sending, silent = ("first", "second") if after is None else ("second", "first")
-        what = f"it sent {before or after} the {sending} time, and nothing the {silent}"
+        what = f"it sent {before or after} the {sending} time, and nothing the {silent}. {_REMEDY_FOR_MEMORY}"
     elif str(before) != str(after):
         what = f"it sent {before} the first time, and {after} the second"
     else:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.outcome import Stale
+from onewrite.testing.explorer.deliverables import leave_out_a_message
 from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.initialisation import initialisation
 from onewrite.testing.explorer.orders import orders_of, predecessors_of
@@ -56,7 +56,7 @@ class Reference(NamedTuple):
     taken: tuple[TakenStep, ...]
     observed: Any
     position: Position  # of the machine
-    stale: bool  # a guarded store answered `Stale`, so this was no processing of every message
+    incomplete: bool  # a guarded store kept a message out, so this was no processing of every message
     failure: str | None
 
 
@@ -291,7 +291,7 @@ class Judge:
             self._tried[order] = self._reference(order)
         # Sorted, because a replay tries the orders in another succession and must expect the same.
         done = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0)) if reference.failure is None]
-        clean = [reference for reference in done if not reference.stale]
+        clean = [reference for reference in done if not reference.incomplete]
         self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
@@ -305,9 +305,9 @@ class Judge:
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
                 words = f"{self._unsettled(trial)}: {in_words(failure)}"
-                return Reference(taken, None, trial.position, stale=False, failure=words)
-            stale = any(isinstance(outcome, Stale) for step in trial.steps for outcome in step.outcomes)
-            return Reference(taken, self._observed_undisturbed(), trial.position, stale, None)
+                return Reference(taken, None, trial.position, incomplete=False, failure=words)
+            incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
+            return Reference(taken, self._observed_undisturbed(), trial.position, incomplete, None)
         finally:
             trial.abandon()
 

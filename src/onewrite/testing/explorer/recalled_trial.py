@@ -89,12 +89,15 @@ class RecalledTrial(Trial):
                 self._calls = {step.delivery: RecalledCall(self._recall, history)}
                 done, position = super()._done(step)
             except UnknownError as unknown:
-                self._learn(step.delivery, unknown.history)
+                missing = (
+                    unknown.history
+                )  # to be learned after this block: what is raised in it gets `unknown` for its context
             else:
                 if self._subject.machine.why_slow is not None:
                     break
                 call = cast("RecalledCall | None", self._calls.get(step.delivery))
                 return _Effect(done, position, None if call is None else call.history)
+            self._learn(step.delivery, missing)
         raise NotRecallableError
 
     def _learn(self, delivery: Delivery, history: History) -> None:
