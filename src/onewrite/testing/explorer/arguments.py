@@ -16,7 +16,6 @@ Build: TypeAlias = Callable[[Stores], Handler]
 Observe: TypeAlias = Callable[[Stores], Any]
 Invariant: TypeAlias = Callable[[Stores], Any]
 
-_MOST_SCHEDULES = 10_000  # they take about half a minute
 _DEFAULTS = Bounds()
 
 
@@ -28,7 +27,7 @@ class ExploreOptions(TypedDict, total=False):
     crashes: int
     reorder: Reorder
     concurrency: int
-    schedules: int
+    schedules: int | None
     replay: str | None
     timeout: float
 
@@ -50,7 +49,7 @@ class Arguments:
     crashes: int = _DEFAULTS.crashes
     reorder: Reorder = _DEFAULTS.reorder
     concurrency: int = _DEFAULTS.concurrency
-    schedules: int = _MOST_SCHEDULES
+    schedules: int | None = None
     replay: str | None = None
     timeout: float = 30.0
     at_random: bool = False
@@ -65,7 +64,8 @@ class Arguments:
             # A collection is callable too: it takes any attribute that it does not know for a collection inside it.
             if not callable(given := getattr(self, name)) or hasattr(given, "find_one_and_update"):
                 raise ConfigurationError(f"{name}={given!r}: give a function.")
-        check_count("schedules", self.schedules, 1)
+        if self.schedules is not None:
+            check_count("schedules", self.schedules, 1)
         _check_seconds(self.timeout)
 
 

@@ -57,7 +57,8 @@ class Explore:
             reorder: True, the default, allows any order of the messages. "within_source" keeps the messages of each source
                 in the order given, and False keeps all of them in it.
             concurrency: How many deliveries are under way at once at most. The default is 2.
-            schedules: How many schedules are run at most. The default is 10,000.
+            schedules: How many schedules are run at most. The default, None, is 10,000 runs of the handler, or 100,000 schedules where
+                it is known what the handler does.
             replay: The replay code of a counterexample, to run that schedule and no other.
             timeout: How many seconds a handler may take between two requests. The default is 30.
         """
@@ -121,7 +122,7 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid: str | None) -> Exploration:
     plan = plan_for(arguments, judge)
-    found, schedules, exhausted = _first_finding(plan, arguments.schedules, lines)
+    found, schedules, exhausted = _first_finding(plan, arguments.schedules or plan.most, lines)
     shortened: str | None = None
     if found is not None and plan.shrinks:
         found, shortened = shortest(judge, _with_handler(judge, found))

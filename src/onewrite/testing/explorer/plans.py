@@ -20,6 +20,7 @@ class Plan(Protocol):
     """Iterates over schedules as they are run."""
 
     pruned: int
+    most: int  # schedules that are run unless the test says otherwise
     sampled: bool  # it is not meant to run every schedule within the bounds
     shrinks: bool  # a schedule that ends wrongly is to be shortened
     remark: str | None  # what the reader of the report should know
@@ -36,18 +37,21 @@ def plan_for(arguments: Arguments, judge: Judge) -> Plan:
 
 
 class _EveryPlace(PlaceSearch):
+    most = 100_000
     sampled = False
     shrinks = True
     remark: str | None = None
 
 
 class _EverySchedule(Search):
+    most = 10_000
     sampled = False
     shrinks = True
     remark: str | None = None
 
 
 class _RandomSchedules:
+    most = 10_000
     pruned = 0
     sampled = True
     shrinks = True
@@ -62,6 +66,7 @@ class _RandomSchedules:
 
 
 class _OneSchedule:
+    most = 1
     pruned = 0
     sampled = True
     shrinks = False
