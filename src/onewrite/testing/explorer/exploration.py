@@ -151,7 +151,8 @@ def _paragraphs(exploration: Exploration) -> Iterator[str]:
         yield f"No counterexample{'' if exploration.exhausted else ' so far'}."
     bounds = exploration.bounds
     yield (
-        f"{exploration.schedules} schedules run, {exploration.pruned} branches pruned, {exploration.seconds:.1f} s; "
+        f"{_counted(exploration.schedules, 'schedule', 's')} run, {_counted(exploration.pruned, 'branch', 'es')} pruned, "
+        f"{exploration.seconds:.1f} s; "
         f"deliveries={bounds.deliveries}, crashes={bounds.crashes}, reorder={bounds.reorder!r}, "
         f"concurrency={bounds.concurrency}"
     )
@@ -221,3 +222,7 @@ def _states(title: str, states: Sequence[Any]) -> Iterator[str]:
         yield from (f"{'':12}{line}" for line in rest)
     if len(states) > _STATES_SHOWN:
         yield f"{'':12}or one of {len(states) - _STATES_SHOWN} more"
+
+
+def _counted(count: int, noun: str, plural: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else plural}"

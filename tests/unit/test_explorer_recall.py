@@ -1,0 +1,129 @@
+"""What a handler does is recalled instead of run: what is found stays the same, and is never lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from onewrite import Message, SeenIds
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer import shrink
+from onewrite.testing.standins.stores import new_collection
+
+Handler: TypeAlias = Callable[[Message], Any]
+
+ONE = [Message("m1", body=1)]
+TWO = [*ONE, Message("m2", body=10)]
+C1 = {"_id": "c1"}
+
+
+def customers() -> Any:
+    return new_collection("customers")
+
+
+def credit(collection: Any) -> Any:
+    return [document.get("n") for document in collection.find({})]
+
+
+def plain(collection: Any) -> Handler:
+    return lambda message: collection.update_one(C1, {"$inc": {"n": message.body}}, upsert=True) and None
+
+
+def counting(collection: Any) -> Handler:
+    """What it sends depends on what it keeps in memory."""
+    calls: list[str] = []
+
+    def handle(message: Message) -> None:
+        calls.append(message.id)
+        change = {"$inc": {"n": message.body}, "$set": {"calls": len(calls)}}
+        collection.update_one(C1, change, upsert=True)
+
+    return handle
+
+
+def guarded(collection: Any) -> Handler:
+    store = GuardedCollection(collection, SeenIds())
+    return lambda message: store.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+
+
+def three_guarded(collection: Any) -> Handler:
+    store = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        for part in ("a", "b"):
+            store.update_one(message.part(part), C1, {"$inc": {"n": message.body}}, upsert=True)
+        return store.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+
+    return handle
+
+
+def test_the_handler_seldom_runs() -> None:
+    runs: Counter[str] = Counter()
+
+    def build(collection: Any) -> Handler:
+        inner = three_guarded(collection)
+
+        def handle(message: Message) -> Any:
+            runs[message.id] += 1
+            return inner(message)
+
+        return handle
+
+    report = explore(build, ONE, customers, credit)
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert runs.total() < report.schedules
+
+
+def test_an_effect_in_memory_that_only_a_redelivery_shows_is_found() -> None:
+    mails: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        inner = guarded(collection)
+
+        def handle(message: Message) -> Any:
+            mails.append(message.id)
+            return inner(message)
+
+        return handle
+
+    def world() -> Any:
+        mails.clear()
+        return customers()
+
+    report = explore(build, ONE, world, lambda collection: (credit(collection), len(mails) > 1))
+    assert report.counterexample is not None
+    assert report.counterexample.observed == ([1], True)
+
+
+def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> None:
+    kept, remarks = 0, ""
+    for most in range(1, 60):
+        built: list[Any] = []
+
+        def build(collection: Any, built: list[Any] = built, most: int = most) -> Handler:
+            built.append(collection)
+            if len(built) > most:
+                raise RuntimeError("no more handlers")
+            return counting(collection)
+
+        try:
+            report = explore(build, TWO, customers, credit)
+        except RuntimeError:
+            assert kept == 0, "a counterexample had been found with fewer handlers"
+            continue
+        assert report.counterexample is not None
+        kept, remarks = kept + 1, remarks + str(report)
+    assert kept
+    assert "looking for it failed with RuntimeError: no more handlers" in remarks
+
+
+def test_the_search_for_a_shorter_schedule_ends_after_some_tries_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "_MOST_TRIALS", 2)
+    report = explore(plain, TWO, customers, credit)
+    assert report.counterexample is not None
+    assert "There may be a shorter schedule that ends like this: 2 were tried." in report.remarks
