@@ -52,7 +52,7 @@ DYNAMODB = {
     "fenced_lease": Work(ONE),
     "outbox_cleared_after_sending": Work(ONE, stores=("customers", "receipts")),
     "undone_as_a_part_of_its_own": Work(ONE),
-    "parked_until_its_turn": Work(stores=("customers", "parked")),
+    "parked_until_its_turn": Work(stores=("customers", "parked"), bounds={"deliveries": 1}),
     "withdrawn_when_covered": Work((deposit(1), WITHDRAWAL)),
     "refused_for_now": Work((deposit(1), WITHDRAWAL)),
 }

@@ -117,6 +117,7 @@ STEPS = {
     "sum_of_a_read": Mistake({"c1": 100}, TWO),
     "eventually_consistent_look": Mistake({"c1": 20}, bounds=ONE_WORKER),
     "outbox_emptied_before_it_is_sent": Mistake(({"c1": 10}, []), observe=and_receipts),
+    "parked_and_left_there": Mistake({"c1": 10}, TWO, ("customers", "parked")),
     "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
 BY_HAND = {

@@ -103,7 +103,7 @@ def token_taken_for_a_mark(accounts: Any) -> Handler:
 def token_made_in_the_handler(accounts: Any) -> Handler:
     """Its token is good for the tries of one delivery. The next delivery makes another token."""
     client = accounts.meta.client
-    numbers = itertools.count()
+    numbers = itertools.count()  # people take a random token, which would differ from run to run
 
     def handle(message: Message) -> None:
         effect = {"TableName": accounts.name, "Key": C1, **added_item(message)}

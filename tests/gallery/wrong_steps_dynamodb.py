@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite import Message, SeenIds
+from onewrite import Deferred, InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import OUTBOX, added_item, marked_item
 
@@ -187,6 +187,24 @@ def outbox_emptied_before_it_is_sent(customers: Any) -> Handler:
         guarded.update_item(message, Key=C1, **add)
         taken = customers.update_item(Key=C1, UpdateExpression="REMOVE receipts", ReturnValues="ALL_OLD")["Attributes"]
         OUTBOX.extend(sorted(taken.get("receipts", ())))
+
+    return handle
+
+
+def parked_and_left_there(stores: Mapping[str, Any]) -> Handler:
+    """What is deferred waits in a table for the message before it. That one may have looked there just before."""
+    customers, parked = GuardedTable(stores["customers"], InSequence()), stores["parked"]
+
+    def let_in(message: Message) -> Outcome:
+        return customers.update_item(message, Key=C1, **added_item(message))
+
+    def handle(message: Message) -> None:
+        if isinstance(let_in(message), Deferred):
+            parked.put_item(Item={"id": message.id, "number": message.sequence})
+            return
+        for item in parked.scan(ConsistentRead=True)["Items"]:
+            number = int(item["number"])
+            let_in(Message(item["id"], source="bank", sequence=number, body={"amount": 10**number}))
 
     return handle
 
