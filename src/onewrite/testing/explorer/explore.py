@@ -16,6 +16,7 @@ from onewrite.testing.explorer.exploration import Counterexample, Exploration, c
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.plans import Plan, plan_for
 from onewrite.testing.explorer.recall import NotRecallableError
+from onewrite.testing.explorer.remarks import in_words
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.shrink import run_again, shortest
 from onewrite.testing.explorer.subject import Subject
@@ -137,10 +138,20 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
         plan.sampled,
         tuple(
             remark
-            for remark in (shortened, plan.remark, _why_slow(plan, judge, exhausted), *judge.remarks)
+            for remark in (shortened, plan.remark, _why_slow(plan, judge, exhausted), *_said(judge, found))
             if remark is not None
         ),
     )
+
+
+def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[str]:
+    """The judge's remarks. What goes wrong with them must not lose a counterexample."""
+    try:
+        return tuple(judge.remarks)
+    except Exception as error:
+        if found is None:
+            raise
+        return (f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}.",)
 
 
 def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
