@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
 from onewrite.testing.explorer.calls import Answer, HandlerCall
+from onewrite.testing.explorer.invocation import Invocation
 from onewrite.testing.explorer.recall import Call, History, NotRecallableError, Recall, RecalledCall, UnknownError
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
 from onewrite.testing.explorer.subject import Subject
@@ -49,7 +50,7 @@ class RecalledTrial(Trial):
         """The deliveries that may take the next step, but only one of those that may take each other's part."""
         histories = self._histories
         able = {(delivery.message, histories.get(delivery)): delivery for delivery in reversed(self.progress.able())}
-        return next(([delivery] for delivery in able.values() if self._is_alone(delivery)), [*reversed(able.values())])
+        return [*reversed(able.values())]
 
     @property
     def place(self) -> Hashable:
@@ -57,12 +58,6 @@ class RecalledTrial(Trial):
         histories = sorted([history.number for history in self._histories.values()])
         progress = self.progress
         return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
-
-    def _is_alone(self, delivery: Delivery) -> bool:
-        """Does it make no difference whether others go first? A read of what no write changes is taken at once."""
-        history = self._histories.get(delivery)
-        request = None if history is None else history.request
-        return request is not None and self._subject.machine.is_lasting(request, self.position[0])
 
     def _done(self, step: Step) -> tuple[TrialStep, Position]:
         delivery, fault = step
@@ -105,7 +100,7 @@ class RecalledTrial(Trial):
         made: list[HandlerCall] = []
 
         def make(known: Sequence[Answer]) -> HandlerCall:
-            made.append(self._subject.call(self._subject.begin(), delivery, self._brought[delivery], known))
+            made.append(self._subject.call(self._begun_here(), delivery, self._brought[delivery], known))
             return made[0]
 
         try:
@@ -113,6 +108,12 @@ class RecalledTrial(Trial):
         finally:
             for call in made:
                 self._subject.threads.release(call)
+
+    def _begun_here(self) -> Invocation:
+        """A handler that was built anew, with the store as it is where this trial stands."""
+        invocation = self._subject.begin()
+        self.go_here()
+        return invocation
 
     def _start(self) -> None:
         self._subject.machine.reset()

@@ -234,8 +234,18 @@ class Subject:
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self._refuse(_from_another_thread(request))
+        if self._needs_no_step(request):
+            with unheard():
+                return self._send(request)
         answer = call.ask(request)
         return _ready(answer) if awaited else answer
+
+    def _needs_no_step(self, request: Request) -> bool:
+        """Does it make no difference when this is sent? So it is with what a store asks once about its table, and keeps in memory.
+
+        If the handler does go by what this answers, it does not do what is recalled, and is run for every schedule.
+        """
+        return self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request)
 
     def _send_now(self, request: Request) -> Any:
         with unheard():

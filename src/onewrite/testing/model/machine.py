@@ -237,11 +237,9 @@ class Machine:
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State:
         return self._state_of(contents, like.structure, like.tokens)
 
-    def is_lasting(self, request: Request, state: State) -> bool:
-        """Does the request read something that no write of an entity changes, such as the indexes of a table that exists?"""
-        if not reads_structure(request) or self._structure_changes:
-            return False
-        return all((found := state.contents.get(place)) and found.entities for place in self.databases.places_of(request))
+    def is_lasting(self, request: Request) -> bool:
+        """Does the request read nothing that anything here has changed, such as the indexes of a table?"""
+        return reads_structure(request) and not self._structure_changes
 
     def _known(self, key: int | None) -> Transition | None:
         return None if key is None or self.why_slow is not None else self._state.known.get(key)

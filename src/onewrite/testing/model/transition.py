@@ -16,7 +16,7 @@ Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it
 Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
 
 _STRUCTURAL = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-_READS_STRUCTURE = frozenset({"index_information", "list_indexes", "options", "DescribeTable"})
+_READS_STRUCTURE = frozenset({"index_information", "list_indexes", "options", "list_collection_names", "DescribeTable"})
 _DATA = frozenset(
     {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
     | {"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"}
