@@ -298,7 +298,7 @@ def test_a_transaction_is_not_explored(mongo: MongoClient[dict[str, Any]], colle
     with (
         mongo.start_session() as session,
         session.start_transaction(),
-        pytest.raises(ConfigurationError, match="without it"),
+        pytest.raises(ConfigurationError, match="start the session in the handler"),
     ):
         store.insert_one({"_id": 1}, session=session)
     assert collection.count_documents({}) == 0

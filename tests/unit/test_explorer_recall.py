@@ -12,6 +12,9 @@ from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer import shrink
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.standins.stores import new_collection
 
 Handler: TypeAlias = Callable[[Message], Any]
@@ -79,11 +82,14 @@ def test_the_handler_seldom_runs() -> None:
     assert runs.total() < report.schedules
 
 
-def test_an_effect_in_memory_that_only_a_redelivery_shows_is_found() -> None:
+@pytest.mark.parametrize("emptied_by", ["build", "world"])
+def test_an_effect_in_memory_that_only_a_redelivery_shows_is_found(emptied_by: str) -> None:
     mails: list[str] = []
 
     def build(collection: Any) -> Handler:
         inner = guarded(collection)
+        if emptied_by == "build":
+            mails.clear()
 
         def handle(message: Message) -> Any:
             mails.append(message.id)
@@ -92,7 +98,8 @@ def test_an_effect_in_memory_that_only_a_redelivery_shows_is_found() -> None:
         return handle
 
     def world() -> Any:
-        mails.clear()
+        if emptied_by == "world":
+            mails.clear()
         return customers()
 
     report = explore(build, ONE, world, lambda collection: (credit(collection), len(mails) > 1))
@@ -121,6 +128,12 @@ def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> Non
     assert kept
     assert "looking for it failed with RuntimeError: no more handlers" in remarks
     assert "looking at it failed with RuntimeError: no more handlers" in remarks
+
+
+def test_an_answer_that_cannot_be_copied_is_not_recalled() -> None:
+    recall = Recall(lambda request: request.method, by_delivery=False)
+    with pytest.raises(NotRecallableError):
+        recall.after(recall.root(Delivery(0, 0), (0,)), Answer(lambda: None))
 
 
 def test_the_search_for_a_shorter_schedule_ends_after_some_tries_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,12 +144,10 @@ class Judge:
     def _observes_memory(self) -> bool:
         """Does `observe` see something else in the same state of the store, once the handler has been built anew?"""
         reference = self._tried[self._given]
-        if reference.failure is not None:
-            return False
         trial = Trial(self._subject)
         trial.position = reference.position
         trial.go_here()
-        return bool(self._look().observed != reference.observed)
+        return reference.failure is None and bool(self._look().observed != reference.observed)
 
     def run(self, body: Callable[[Trial], T], *, recalled: bool = False) -> T:
         """Run a trial. Run it again if it had to be given up because more orders had to be tried."""

@@ -46,11 +46,11 @@ class PlaceSearch:
                 faulty = [Step(step.delivery, fault) for fault in taken.faults]
                 todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
             judged = self._judged(onwards)
-            if judged is None:
-                stack.append((onwards, self._steps(onwards)))
-            else:
+            if judged is not None:
                 nothing = nothing and judged.finding is None
                 yield judged
+            if judged is None or judged.finding is not None:
+                stack.append((onwards, self._steps(onwards)))
         checks += last_checks(self._judge, len(self._seen))
         if nothing:
             yield from (judged for judged in checks if judged.finding is not None)

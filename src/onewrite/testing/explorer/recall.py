@@ -99,11 +99,9 @@ class Recall:
         """Let a call be made that is given these answers, and note what it does after them."""
         histories = _until(history)
         call = make([_copied(later.answer) for later in histories[1:]])
-        if len(call.asked) < len(histories) - call.ended:
+        asked = [self._key_of(request) for request in call.asked[: len(histories) - 1]]
+        if asked != [earlier.does for earlier in histories[:-1]]:
             raise NotRecallableError
-        for earlier, request in zip(histories[:-1], call.asked, strict=False):
-            if earlier.does != self._key_of(request):
-                raise NotRecallableError
         self.note(history, call)
 
     def _new(self, histories: dict[Hashable, History], key: Hashable, before: History | None, answer: Answer) -> History:
@@ -219,10 +217,10 @@ def _until(history: History) -> list[History]:
 
 
 def _copied(answer: Answer) -> Answer:
-    """A copy, which stays the same if the handler changes what it was given; the answer itself if it cannot be copied."""
+    """A copy, which stays the same if the handler changes what it was given."""
     again = repeated(answer.value if answer.error is None else answer.error)
     if again is None:
-        return answer
+        raise NotRecallableError
     try:
         return Answer(again())
     except Exception as error:

@@ -14,8 +14,6 @@ from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import Trial, TrialStep
 from onewrite.testing.model.machine import Position
 
-_MOST_UNKNOWN = 3  # times that a step comes to what is not known yet: where its delivery begins, and after its answer
-
 
 class _Effect(NamedTuple):
     """What comes of a step wherever the store and the delivery stand as they did."""
@@ -79,21 +77,19 @@ class RecalledTrial(Trial):
         return replace(effect.done, taken=taken), effect.position
 
     def _effect(self, step: Step, history: History) -> _Effect:
-        for _ in range(_MOST_UNKNOWN):
-            try:
-                self._calls = {step.delivery: RecalledCall(self._recall, history)}
-                done, position = super()._done(step)
-            except UnknownError as unknown:
-                missing = (
-                    unknown.history
-                )  # to be learned after this block: what is raised in it gets `unknown` for its context
-            else:
-                if self._subject.machine.why_slow is not None:
-                    break
-                call = cast("RecalledCall | None", self._calls.get(step.delivery))
-                return _Effect(done, position, None if call is None else call.history)
-            self._learn(step.delivery, missing)
-        raise NotRecallableError
+        try:
+            self._calls = {step.delivery: RecalledCall(self._recall, history)}
+            done, position = super()._done(step)
+        except UnknownError as unknown:
+            missing = unknown.history
+        else:
+            if self._subject.machine.why_slow is not None:
+                raise NotRecallableError
+            call = cast("RecalledCall | None", self._calls.get(step.delivery))
+            return _Effect(done, position, None if call is None else call.history)
+        # Outside of the block, so that what is raised in the handler does not get `unknown` for its context.
+        self._learn(step.delivery, missing)
+        return self._effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
         """Run the handler to see what it does with these answers."""

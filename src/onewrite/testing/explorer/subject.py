@@ -102,10 +102,8 @@ class Subject:
 
     def check(self) -> None:
         """Raise if the exploration could see nothing that was wrong."""
-        if self.misuse is not None:
-            raise self.misuse
-        if not self.wrote:
-            raise ConfigurationError(
+        if self.misuse is not None or not self.wrote:
+            raise self.misuse or ConfigurationError(
                 "No call of the handler has sent a write, so nothing was tested. Give messages that the handler acts on. What the "
                 "explorer sees are requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, which the "
                 "handler sends itself: not in a process or a thread that was there before, and not by another driver."
