@@ -146,11 +146,11 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
 
 def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[str]:
     """The judge's remarks. What goes wrong with them must not lose a counterexample."""
+    if found is None:
+        return tuple(judge.remarks)
     try:
         return tuple(judge.remarks)
     except Exception as error:
-        if found is None:
-            raise
         return (f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}.",)
 
 

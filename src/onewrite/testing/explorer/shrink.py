@@ -8,6 +8,7 @@ unsettled messages are redelivered.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -56,11 +57,10 @@ def _confirmed(judge: Judge, best: JudgedSchedule) -> JudgedSchedule | None:
     """The same schedule run with the handler itself, if it ends wrongly then too."""
     if not judge.recalls:
         return best
-    try:
+    again: JudgedSchedule | None = None
+    with suppress(Exception):
         again = run_again(judge, best.steps)
-    except Exception:
-        return None
-    return None if again.finding is None else again
+    return None if again is None or again.finding is None else again
 
 
 class _SpentError(Exception):
@@ -121,9 +121,8 @@ class _Shortening:
                 tried = self._try((*decided, Step(delivery)))
                 yield tried
                 faults = () if tried.last is None else tried.last.faults
-                for step in (Step(delivery, fault) for fault in faults):
-                    if progress.allows(step):
-                        yield self._try((*decided, step))
+                faulty = [Step(delivery, fault) for fault in faults]
+                yield from [self._try((*decided, step)) for step in faulty if progress.allows(step)]
 
     def _try(self, steps: Steps) -> _Tried:
         if self.tried == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
