@@ -234,8 +234,9 @@ class Subject:
             self._refuse(_from_another_thread(request))
         if self._needs_no_step(request):
             with unheard():
-                return self._send(request)
-        answer = call.ask(request)
+                answer = self._send(request)
+        else:
+            answer = call.ask(request)
         return _ready(answer) if awaited else answer
 
     def _needs_no_step(self, request: Request) -> bool:
