@@ -18,7 +18,7 @@ from onewrite.testing.explorer.plans import Plan, plan_for
 from onewrite.testing.explorer.recall import NotRecallableError
 from onewrite.testing.explorer.remarks import in_words
 from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.shrink import run_again, shortest
+from onewrite.testing.explorer.shrink import confirmed, shortest
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.model.worlds import World
 from onewrite.testing.taps.everywhere import listener, taps
@@ -126,7 +126,7 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
     found, schedules, exhausted = _first_finding(plan, arguments.schedules or plan.most, lines)
     shortened: str | None = None
     if found is not None and plan.shrinks:
-        found, shortened = shortest(judge, _with_handler(judge, found))
+        found, shortened = shortest(judge, confirmed(judge, found) or found)
     return Exploration(
         schedules,
         plan.pruned,
@@ -161,16 +161,6 @@ def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa:
         "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
         "or it goes by what it keeps in memory from one delivery to the next, or observe() does."
     )
-
-
-def _with_handler(judge: Judge, found: JudgedSchedule) -> JudgedSchedule:
-    """The same schedule, run with the handler itself."""
-    if not judge.recalls:
-        return found
-    again = run_again(judge, found.steps)
-    if again.finding is None:
-        raise NotRecallableError
-    return again
 
 
 def _first_finding(plan: Plan, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:

@@ -33,36 +33,46 @@ class PlaceSearch:
         checks = first_checks(self._judge)
         nothing = True
         start = self._judge.recalled_trial()
-        stack = [(start, self._steps(start))]
+        stack = [(start, _steps(start))]
         while stack:
             trial, todo = stack[-1]
             if not todo:
                 stack.pop()
                 continue
-            step = todo.pop()
-            onwards = trial.fork()
-            taken = onwards.take(step)
-            if not step.fault:
-                faulty = [Step(step.delivery, fault) for fault in taken.faults]
-                todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
-            judged = self._judged(onwards)
+            onwards = _after_next(trial, todo)
+            if self._is_known(onwards.place):
+                yield JudgedSchedule(tuple(onwards.steps), None)
+                continue
+            following = _steps(onwards)
+            judged = self._judge.judged(onwards, may_go_on=bool(following))
             if judged is not None:
                 nothing = nothing and judged.finding is None
                 yield judged
-            if judged is None or judged.finding is not None:
-                stack.append((onwards, self._steps(onwards)))
+            stack.append((onwards, following))
         checks += last_checks(self._judge, len(self._seen))
         if nothing:
             yield from (judged for judged in checks if judged.finding is not None)
 
-    def _judged(self, trial: RecalledTrial) -> JudgedSchedule | None:
-        """The schedule, if it goes no further."""
-        if trial.place in self._seen:
+    def _is_known(self, place: Hashable) -> bool:
+        """Has another schedule been at this place?"""
+        if place in self._seen:
             self.pruned += 1
-            return JudgedSchedule(tuple(trial.steps), None)
-        self._seen.add(trial.place)
-        return self._judge.judged(trial, may_go_on=bool(trial.able()))
+            return True
+        self._seen.add(place)
+        return False
 
-    def _steps(self, trial: RecalledTrial) -> list[Step]:
-        """What may come next, the first last."""
-        return [Step(delivery) for delivery in reversed(trial.able())]
+
+def _after_next(trial: RecalledTrial, todo: list[Step]) -> RecalledTrial:
+    """A trial that has taken the next step. The faults that may befall its request are still to be taken."""
+    step = todo.pop()
+    onwards = trial.fork()
+    taken = onwards.take(step)
+    if not step.fault:
+        faulty = [Step(step.delivery, fault) for fault in taken.faults]
+        todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
+    return onwards
+
+
+def _steps(trial: RecalledTrial) -> list[Step]:
+    """What may come next, the first last."""
+    return [Step(delivery) for delivery in reversed(trial.able())]

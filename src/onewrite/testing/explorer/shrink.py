@@ -50,17 +50,15 @@ def shortest(judge: Judge, found: JudgedSchedule) -> tuple[JudgedSchedule, str |
         remark = f"There may be a shorter schedule that ends like this: {search.tried} were tried."
     except Exception as error:
         remark = f"There may be a shorter schedule that ends like this: looking for it failed with {in_words(error)}."
-    return _confirmed(judge, search.best) or found, remark
-
-
-def _confirmed(judge: Judge, best: JudgedSchedule) -> JudgedSchedule | None:
-    """The same schedule run with the handler itself, if it ends wrongly then too."""
-    if not judge.recalls:
-        return best
-    again: JudgedSchedule | None = None
     with suppress(Exception):
-        again = run_again(judge, best.steps)
-    return None if again is None or again.finding is None else again
+        return confirmed(judge, search.best) or found, remark
+    return found, remark
+
+
+def confirmed(judge: Judge, found: JudgedSchedule) -> JudgedSchedule | None:
+    """The same schedule run with the handler itself, if it ends wrongly then too."""
+    again = run_again(judge, found.steps) if judge.recalls else found
+    return None if again.finding is None else again
 
 
 class _SpentError(Exception):

@@ -25,7 +25,6 @@ from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
 from onewrite.testing.taps.partial_batches import naming, without_last
 from onewrite.testing.taps.staleness import may_be_stale
-from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 
 Stores: TypeAlias = Any
@@ -163,10 +162,10 @@ class Subject:
 
     def _stale_answer(self, request: Request) -> Answer | None:
         """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
-        present = self._answer_at(self.machine.present, request)
+        present = comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
             answer = self._answer_at(state, request)
-            if answer.error is None and comparable(answer) != comparable(present):
+            if answer.error is None and comparable(answer) != present:
                 return answer
         return None
 
@@ -213,16 +212,9 @@ class Subject:
     def _send(self, request: Request, key: int | None = None) -> Any:
         return self.machine.aperform(request, key) if self.machine.is_async else self.machine.perform(request, key)
 
-    def _is_awaited(self, request: Request) -> bool:
-        return is_async(self._store_of(request))
-
-    def _store_of(self, request: Request) -> Any:
-        stores: Any = self.stores
-        return cast("Mapping[str, Any]", stores)[request.store] if isinstance(stores, Mapping) else stores
-
     def _gate(self, request: Request) -> Any:
         """The requests of the world's stores pass here."""
-        return self._answer(request, awaited=self._is_awaited(request))
+        return self._answer(request, awaited=self.machine.is_async)
 
     def _answer(self, request: Request, *, awaited: bool) -> Any:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""

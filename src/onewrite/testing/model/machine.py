@@ -5,9 +5,9 @@ the data and the request. The machine remembers both. A request that is new at t
 store. If the real store holds something else than the present state, it is first brought there: the entities that differ
 are put back.
 
-A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed more than
-that, such as the creation of an index. Such a change cannot be undone, so going back to before it takes a new world, in which the structural requests are
-performed again.
+A state consists of what the tables hold, of the tokens of DynamoDB's transactions, and of the requests that have changed
+more than that, such as the creation of an index. Such a change cannot be undone, so going back to before it takes a new world,
+in which the structural requests are performed again.
 """
 
 from __future__ import annotations
