@@ -12,7 +12,7 @@ from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer import shrink
-from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.calls import Answer, CallThreads
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.standins.stores import new_collection
@@ -131,7 +131,7 @@ def test_what_was_found_is_kept_though_building_the_handler_fails_later() -> Non
 
 
 def test_an_answer_that_cannot_be_copied_is_not_recalled() -> None:
-    recall = Recall(lambda request: request.method, by_delivery=False)
+    recall = Recall(lambda request: request.method, lambda: False)
     with pytest.raises(NotRecallableError):
         recall.after(recall.root(Delivery(0, 0), (0,)), Answer(lambda: None))
 
@@ -141,3 +141,18 @@ def test_the_search_for_a_shorter_schedule_ends_after_some_tries_and_says_so(mon
     report = explore(plain, TWO, customers, credit)
     assert report.counterexample is not None
     assert "There may be a shorter schedule that ends like this: 2 were tried." in report.remarks
+
+
+def test_deliveries_of_a_message_are_not_taken_for_the_same_once_an_attempt_has_had_a_name() -> None:
+    """Guarded tables put the names of attempts into requests, and perhaps not before some redelivery."""
+    names: list[str] = []
+    threads = CallThreads(timeout=10)
+    recall = Recall(lambda request: request.method, lambda: bool(names))
+    start = recall.root(Delivery(0, 0), (0,))
+    try:
+        recall.learn(start, threads.begin(lambda _: None, ONE[0], "m1, delivery 1"))
+        names.append("m1, delivery 1, attempt 1")
+        with pytest.raises(NotRecallableError):
+            recall.learn(start, threads.begin(lambda _: None, ONE[0], "m1, delivery 2"))
+    finally:
+        threads.close()

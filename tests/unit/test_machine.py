@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from decimal import Decimal
 from threading import Lock
 from types import SimpleNamespace
@@ -15,9 +15,9 @@ from boto3.dynamodb.conditions import Attr
 from pymongo import IndexModel, WriteConcern
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import ConfigurationError, Message, SeenIds
+from onewrite import ConfigurationError, Duplicate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.mongodb import AsyncGuardedCollection
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.model import keys
 from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
 from onewrite.testing.model.machine import Machine
@@ -82,6 +82,27 @@ def test_stores_that_hold_the_same_are_one_state(counters: Counters) -> None:
     bump("a")
     assert machine.state is both
     assert len({empty, one, both}) == 3
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(retention=None, readable=True)])
+def test_ledgers_that_hold_the_same_messages_are_one_state_and_other_arrays_keep_their_order(ledger: SeenIds) -> None:
+    machine = Machine(new_collection)
+    collection = machine.stores(machine.perform)
+    guarded = GuardedCollection(collection, ledger, clock=lambda: 0.0)
+
+    def state_after(*names: str, plain: str = "") -> Hashable:
+        machine.reset()
+        for name in names:
+            guarded.update_one(Message(name), {"_id": "a"}, {"$inc": {"n": 1}}, upsert=True)
+        for name in plain:
+            collection.update_one({"_id": "a"}, {"$push": {"plain": name}})
+        return machine.state
+
+    assert state_after("m1", "m2") is state_after("m2", "m1")
+    assert state_after("m1", "m2") is not state_after("m1", "m3")
+    assert state_after("m1", plain="xy") is not state_after("m1", plain="yx")
+    state_after("m2", "m1")
+    assert guarded.seen(Message("m1"), {"_id": "a"}) == Duplicate(Message("m1"), {"_id": "a", "n": 2})
 
 
 def test_the_store_is_brought_to_the_present_state_for_what_is_new(counters: Counters) -> None:

@@ -36,14 +36,18 @@ def _is_made_by(attribute: str, name: str) -> bool:
     return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
 
 
+def labelled_fields(document: Document) -> frozenset[str]:
+    """The fields of all ledgers whose labels are in the document."""
+    attributes, plain = labelled(document.items())
+    return frozenset(
+        name for name in document if name in plain or any(_is_made_by(attribute, name) for attribute in attributes)
+    )
+
+
 def without_ledger(terms: Terms, document: Document) -> Entity:
     """The document without the store's ledger, and without any other ledger whose label is in it."""
-    others, plain = labelled(document.items())
-    return {
-        name: value
-        for name, value in document.items()
-        if name not in plain and not belongs(terms, name) and not any(_is_made_by(other, name) for other in others)
-    }
+    others = labelled_fields(document)
+    return {name: value for name, value in document.items() if name not in others and not belongs(terms, name)}
 
 
 def lookup(document: Document) -> Lookup:

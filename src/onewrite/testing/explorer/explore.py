@@ -58,7 +58,7 @@ class Explore:
             reorder: True, the default, allows any order of the messages. "within_source" keeps the messages of each source
                 in the order given, and False keeps all of them in it.
             concurrency: How many deliveries are under way at once at most. The default is 2.
-            schedules: How many schedules are run at most. The default, None, is 10,000 runs of the handler, or 100,000 schedules where
+            schedules: How many schedules are run at most. The default, None, is 10,000 runs of the handler, or 300,000 schedules where
                 it is known what the handler does.
             replay: The replay code of a counterexample, to run that schedule and no other.
             timeout: How many seconds a handler may take between two requests. The default is 30.

@@ -127,7 +127,7 @@ class Judge:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
         slow = self._subject.always_anew or self._subject.machine.why_slow is not None
         if self.nondeterministic is None and not slow and not self._observes_memory():
-            self._subject.recall = Recall(self._subject.key, by_delivery=self._subject.threads.names_used)
+            self._subject.recall = Recall(self._subject.key, lambda: self._subject.threads.names_used)
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""

@@ -37,7 +37,7 @@ def plan_for(arguments: Arguments, judge: Judge) -> Plan:
 
 
 class _EveryPlace(PlaceSearch):
-    most = 100_000
+    most = 300_000
     sampled = False
     shrinks = True
     remark: str | None = None

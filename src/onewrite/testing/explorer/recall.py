@@ -66,11 +66,12 @@ class History:
 
 
 class Recall:
-    """All that is remembered of a handler. `by_delivery`: deliveries of one message differ, as their writes have names."""
+    """All that is remembered of a handler. Deliveries of one message differ once names of attempts are used in their writes."""
 
-    def __init__(self, key_of: Callable[[Request], Hashable], *, by_delivery: bool) -> None:
+    def __init__(self, key_of: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
         self._key_of = key_of
-        self._by_delivery = by_delivery
+        self._names_used = names_used
+        self._by_delivery = names_used()
         self._roots: dict[Hashable, History] = {}
         self._count = 0
 
@@ -87,6 +88,8 @@ class Recall:
 
     def note(self, history: History, call: HandlerCall) -> None:
         """Remember what the call does, or compare it with what is remembered."""
+        if self._names_used() and not self._by_delivery:
+            raise NotRecallableError
         does = _end(call.result) if call.request is None else self._key_of(call.request)
         if history.does is None:
             history.does = does
@@ -95,12 +98,11 @@ class Recall:
         elif history.does != does:
             raise NotRecallableError
 
-    def learn(self, history: History, make: Callable[[Sequence[Answer]], HandlerCall]) -> None:
-        """Let a call be made that is given these answers, and note what it does after them."""
-        histories = _until(history)
-        call = make([_copied(later.answer) for later in histories[1:]])
-        asked = [self._key_of(request) for request in call.asked[: len(histories) - 1]]
-        if asked != [earlier.does for earlier in histories[:-1]]:
+    def learn(self, history: History, call: HandlerCall) -> None:
+        """Note what a call does that has been given the answers of this history."""
+        earlier = _until(history)[:-1]
+        asked = [self._key_of(request) for request in call.asked[: len(earlier)]]
+        if asked != [before.does for before in earlier]:
             raise NotRecallableError
         self.note(history, call)
 
@@ -209,6 +211,11 @@ def _kinds(returned: object) -> str:
 def _check_known(history: History) -> None:
     if history.does is None:
         raise UnknownError(history)
+
+
+def answers_of(history: History) -> list[Answer]:
+    """Copies of the answers that a delivery has been given."""
+    return [_copied(later.answer) for later in _until(history)[1:]]
 
 
 def _until(history: History) -> list[History]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
-from onewrite.testing.explorer.calls import Answer, HandlerCall
 from onewrite.testing.explorer.invocation import Invocation
-from onewrite.testing.explorer.recall import Call, History, NotRecallableError, Recall, RecalledCall, UnknownError
+from onewrite.testing.explorer.recall import (
+    Call,
+    History,
+    NotRecallableError,
+    Recall,
+    RecalledCall,
+    UnknownError,
+    answers_of,
+)
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import Trial, TrialStep
@@ -93,17 +100,11 @@ class RecalledTrial(Trial):
 
     def _learn(self, delivery: Delivery, history: History) -> None:
         """Run the handler to see what it does with these answers."""
-        made: list[HandlerCall] = []
-
-        def make(known: Sequence[Answer]) -> HandlerCall:
-            made.append(self._subject.call(self._begun_here(), delivery, self._brought[delivery], known))
-            return made[0]
-
+        call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
         try:
-            self._recall.learn(history, make)
+            self._recall.learn(history, call)
         finally:
-            for call in made:
-                self._subject.threads.release(call)
+            self._subject.threads.release(call)
 
     def _begun_here(self) -> Invocation:
         """A handler that was built anew, with the store as it is where this trial stands."""
