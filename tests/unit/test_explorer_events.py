@@ -226,6 +226,23 @@ def test_only_the_records_that_failed_are_delivered_again() -> None:
     assert ["a", "b"] in after_failure  # a duplicate, once everything is settled, has all the records
 
 
+def test_what_goes_by_the_first_record_of_a_batch_is_found_as_records_of_sqs_come_again_in_other_batches() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(event: Any, context: Any) -> None:
+            amounts = [ADD[by_name(record).id]["$inc"]["credit"] for record in event["Records"]]
+            guarded.update_one(by_name(event["Records"][0]), C1, {"$inc": {"credit": sum(amounts)}}, upsert=True)
+
+        return handle
+
+    report = explored(build, [sqs("ab")])
+    assert report.counterexample is not None
+    assert report.counterexample.observed == 21
+    assert "id-a and 1 more, delivery 3 of id-b: update_one customers c1: guarded, applied" in str(report)
+    explored(build, [kinesis("ab")]).assert_effectively_once()
+
+
 def naming_failures(each: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """A Lambda handler as people write it."""
 
@@ -292,7 +309,7 @@ def test_powertools_batches_are_read_as_lambda_reads_them() -> None:
     right.assert_effectively_once()
     assert right.exhausted
     wrong = explored(lambda collection: with_powertools(add(collection)), [sqs("ab")], replay=FIRST_ANSWER_LOST)
-    assert "id-a and 1 more, delivery 2: update_one customers c1: applied" in str(wrong)
+    assert "id-a and 1 more, delivery 2 of id-a: update_one customers c1: applied" in str(wrong)
     assert wrong.counterexample is not None
     assert wrong.counterexample.observed == 12
 

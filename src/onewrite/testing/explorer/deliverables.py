@@ -43,6 +43,10 @@ class OneMessage:
     def ids(self) -> tuple[str, ...]:
         return (self.name,)
 
+    @property
+    def comes_apart(self) -> bool:
+        return False
+
     def sources(self) -> frozenset[Hashable]:
         if not hasattr(self.message, "source"):
             raise ConfigurationError(
@@ -71,6 +75,11 @@ class LambdaEvent:
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(record_id(record) for record in self.records)
+
+    @property
+    def comes_apart(self) -> bool:
+        """Do records that come again come in batches of their own? SQS delivers each when its own visibility timeout is over."""
+        return self.source is SQS
 
     def sources(self) -> frozenset[Hashable]:
         """What keeps the order of the records. A standard queue keeps none."""

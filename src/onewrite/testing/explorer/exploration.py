@@ -20,7 +20,7 @@ from onewrite.testing.taps.traffic import describe
 _WIDTH = 100  # of the timeline, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
-_RECORDS_SHOWN = 3  # of those that an answer names as failed
+_RECORDS_SHOWN = 3  # of those that an answer names as failed, or that a delivery brings
 _REDELIVERIES_SHOWN = 12  # a message that is never settled is redelivered more often than anybody wants to read
 _AFTER_REQUEST = {
     Fault.NONE: "",
@@ -162,9 +162,13 @@ def _paragraphs(exploration: Exploration) -> Iterator[str]:
 
 
 def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:
-    return [
-        ShownStep(name_of(names, step.taken.step.delivery), in_words(step), step.settling) for step in judged.trial_steps
-    ]
+    return [ShownStep(_delivery_of(step, names), in_words(step), step.settling) for step in judged.trial_steps]
+
+
+def _delivery_of(step: TrialStep, names: Sequence[str]) -> str:
+    """The name of the delivery, with the records that it brings if it brings some only."""
+    only = f" of {_listed(step.only)}" if step.only else ""
+    return f"{name_of(names, step.taken.step.delivery)}{only}"
 
 
 def _value(answer: Answer) -> object:
@@ -179,10 +183,13 @@ def _ending(step: TrialStep) -> str:
     if end.error is not None:
         return f", raises {type(end.error).__name__}"
     if step.again:
-        shown = [*step.again[:_RECORDS_SHOWN], *(["others"] if len(step.again) > _RECORDS_SHOWN else [])]
-        return f", fails {', '.join(shown)}"
+        return f", fails {_listed(step.again)}"
     says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
+
+
+def _listed(records: Sequence[str]) -> str:
+    return ", ".join([*records[:_RECORDS_SHOWN], *(["others"] if len(records) > _RECORDS_SHOWN else [])])
 
 
 def _redeliveries(lines: Sequence[str], *, undisturbed: bool) -> Iterator[str]:

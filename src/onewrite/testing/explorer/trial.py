@@ -30,6 +30,7 @@ class TrialStep:
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
     outcomes: tuple[object, ...] = ()  # what the delivery returned, and what guarded stores returned to it
     again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
+    only: tuple[str, ...] = ()  # the ids of the records that the delivery brings, if it brings some only
 
 
 class Trial:
@@ -80,7 +81,8 @@ class Trial:
             self._release(self._calls.pop(step.delivery))
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        return _what_was_done(taken, answers, call, again), self._subject.machine.position
+        done = replace(_what_was_done(taken, answers, call, again), only=self._only(step.delivery))
+        return done, self._subject.machine.position
 
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
@@ -147,15 +149,15 @@ class Trial:
     def settle(self, order: Sequence[int]) -> BaseException | None:
         """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
 
-        Parts of one event that follow each other come with one delivery. The result is None, or what the handler failed with
-        last if some part is never settled.
+        Parts of one event that follow each other come with one delivery, but records that SQS delivers again come each in a
+        batch of its own. The result is None, or what the handler failed with last if some part is never settled.
         """
         failure: BaseException = TimeoutError("the handler never says that it is done")
         for _ in range(ROUNDS):
             missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
-            for message, parts in self._together(missing):
+            for message, parts in self._batches(missing):
                 failure = self.deliver(message, parts).error or failure
         return failure
 
@@ -179,14 +181,16 @@ class Trial:
             self._release(call)
         self._calls.clear()
 
-    def _together(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The messages that these parts belong to, each with those of its parts that follow each other."""
+    def _batches(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The messages that these parts belong to, each with those of its parts that come with one delivery."""
         owners = {part: message for message, own in enumerate(self.progress.parts) for part in own}
         first = 0
         for place in range(1, len(parts) + 1):
             before = parts[place - 1]
-            if place == len(parts) or owners[parts[place]] != owners[before] or parts[place] < before:
-                yield owners[before], tuple(parts[first:place])
+            message = owners[before]
+            alone = self.progress.started[message] and self._subject.deliverables[message].comes_apart
+            if alone or place == len(parts) or owners[parts[place]] != message or parts[place] < before:
+                yield message, tuple(parts[first:place])
                 first = place
 
     def _start(self) -> None:
@@ -199,6 +203,11 @@ class Trial:
 
     def _release(self, call: Call) -> None:
         self._subject.threads.release(call.call if isinstance(call, RecordedCall) else cast("HandlerCall", call))
+
+    def _only(self, delivery: Delivery) -> tuple[str, ...]:
+        ids = self._subject.deliverables[delivery.message].ids
+        places = self._places(delivery, self._brought[delivery])
+        return tuple(ids[place] for place in places) if len(places) < len(ids) else ()
 
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
