@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onewrite.testing.explorer.schedule import TakenStep
-from onewrite.testing.taps.mongodb_methods import INDEXING
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
 
 # These ask for what lasts as long as the process, or make what is there once.
 _AWS = ("Describe", "List", "GetQueueUrl", "GetParameter", "GetSecretValue", "GetCallerIdentity")
 _AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucket", "CreateEventBus", "AssumeRole"})
-_MONGODB = INDEXING | {
-    "command",
-    "index_information",
-    "list_indexes",
-    "list_collections",
-    "list_collection_names",
-    "options",
-}
+_MONGODB = INDEXING | DESCRIBING | {"command"}
 
 
 def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:

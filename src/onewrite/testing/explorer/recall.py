@@ -30,7 +30,7 @@ class UnknownError(Exception):
         self.history = history
 
 
-class Call(Protocol):
+class AnyCall(Protocol):
     """One call of the handler. Either `request` is what it is about to send, or it has `ended`."""
 
     @property

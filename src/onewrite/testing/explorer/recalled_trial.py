@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from onewrite.testing.explorer.invocation import Invocation
 from onewrite.testing.explorer.recall import (
-    Call,
+    AnyCall,
     History,
     NotRecallableError,
     Recall,
@@ -119,5 +119,5 @@ class RecalledTrial(Trial):
         self._histories[delivery] = self._recall.root(delivery, parts)
         self._brought[delivery] = parts
 
-    def _release(self, call: Call) -> None:
+    def _release(self, call: AnyCall) -> None:
         """No thread has been taken for it."""

@@ -16,7 +16,7 @@ from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
 
 
-class Answer(Protocol):
+class Answerer(Protocol):
     """Answers a request, or raises. The answer is awaited if that is what the sender does."""
 
     def __call__(self, request: Request, *, awaited: bool) -> Any: ...
@@ -25,7 +25,7 @@ class Answer(Protocol):
 class Senders:
     """The listener of an exploration. `refuse` is given what cannot be explored, and raises it."""
 
-    def __init__(self, machine: Machine, answer: Answer, refuse: Callable[[ConfigurationError], Any]) -> None:
+    def __init__(self, machine: Machine, answer: Answerer, refuse: Callable[[ConfigurationError], Any]) -> None:
         self.closed = False
         self.machine = machine
         self._answer = answer

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from onewrite.testing.explorer.calls import Answer, HandlerCall
 from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
-from onewrite.testing.explorer.recall import Call, RecordedCall
+from onewrite.testing.explorer.recall import AnyCall, RecordedCall
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, TakenStep, faults_for
 from onewrite.testing.explorer.subject import Subject, name_of
 from onewrite.testing.explorer.waiting import must_wait
@@ -43,7 +43,7 @@ class Trial:
         self.progress = subject.start
         self.steps: list[TrialStep] = []
         self._subject = subject
-        self._calls: dict[Delivery, Call] = {}
+        self._calls: dict[Delivery, AnyCall] = {}
         self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._start()
@@ -97,7 +97,7 @@ class Trial:
             return False
         return self._subject.machine.forget_tokens(self._tokens.pop(delivery.message, set()))
 
-    def _ends_more(self, delivery: Delivery, call: Call, request: Request | None) -> bool:
+    def _ends_more(self, delivery: Delivery, call: AnyCall, request: Request | None) -> bool:
         """Has the end of this call ended a transaction too, or may the tokens of its message be forgotten from now on?"""
         if request is not None and TOKEN in request.arguments:
             self._tokens.setdefault(delivery.message, set()).add(str(request.arguments[TOKEN]))
@@ -201,7 +201,7 @@ class Trial:
         self._calls[delivery] = made if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
         self._brought[delivery] = parts
 
-    def _release(self, call: Call) -> None:
+    def _release(self, call: AnyCall) -> None:
         self._subject.threads.release(call.call if isinstance(call, RecordedCall) else cast("HandlerCall", call))
 
     def _only(self, delivery: Delivery) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class Trial:
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
-    def _sorted_out(self, delivery: Delivery, call: Call) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _sorted_out(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """The parts that the end of this call settles, and the ids of the records that its answer names as failed."""
         if not call.ended or call.died or call.result.error is not None:
             return (), ()
@@ -228,7 +228,7 @@ class Trial:
             return ()
         return *faults_for(request), *self._subject.faults_for(request)
 
-    def _perform(self, call: Call, request: Request, key: Hashable, fault: Fault) -> tuple[Answer, ...]:
+    def _perform(self, call: AnyCall, request: Request, key: Hashable, fault: Fault) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
         if fault.keeps_back:
             if fault.kills:
@@ -250,7 +250,7 @@ class Trial:
         return (answer,)
 
 
-def _what_was_done(taken: TakenStep, answers: tuple[Answer, ...], call: Call, again: tuple[str, ...]) -> TrialStep:
+def _what_was_done(taken: TakenStep, answers: tuple[Answer, ...], call: AnyCall, again: tuple[str, ...]) -> TrialStep:
     if not call.ended:
         return TrialStep(taken, answers, None)
     outcomes = (*call.outcomes, *outcomes_of(call.result.value))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import sys
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from onewrite.mongodb.layout import labelled_fields
 from onewrite.testing.model.canonical import canonical, digest
 from onewrite.testing.taps.store_calls import StoreCalls
 from onewrite.testing.taps.tap import Store, kind_of, send
@@ -90,7 +90,9 @@ def _form(entity: Entity, *, ordered: bool) -> Hashable:
 
     So documents are equal that have got the same messages in different orders, and there are far fewer states.
     """
-    ledger = labelled_fields(entity) if ordered else ()
+    # It is not imported here: those who test on DynamoDB may lack pymongo, and then no collection is guarded.
+    layout: Any = sys.modules.get("onewrite.mongodb.layout") if ordered else None
+    ledger: Collection[str] = () if layout is None else layout.labelled_fields(entity)
     return canonical({name: _as_sets(value) if name in ledger else value for name, value in entity.items()}, ordered=ordered)
 
 

@@ -24,14 +24,14 @@ from onewrite.testing.taps.traffic import Request
 _LOCAL = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 
 
-class Server(NamedTuple):
+class Location(NamedTuple):
     """Where a store keeps its data: addresses and a region, or an object in memory."""
 
     addresses: frozenset[str] = frozenset()
     region: str | None = None
     memory: object = None
 
-    def is_same(self, other: Server) -> bool:
+    def is_same(self, other: Location) -> bool:
         if self.memory is not None or other.memory is not None:
             return self.memory is other.memory
         return self.region == other.region and not self.addresses.isdisjoint(other.addresses)
@@ -48,7 +48,7 @@ class Databases:
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self.of_world = stores
         self.stores = dict(stores)
-        self._servers = {name: _server_of(store) for name, store in stores.items()}
+        self._locations = {name: _location_of(store) for name, store in stores.items()}
         self._names = {name: self._name_of(store, name) for name, store in stores.items()}  # of the databases
         self._adopted: dict[str, Callable[[], Store]] = {}
 
@@ -72,7 +72,7 @@ class Databases:
         """Go over to the stores of a new world. What was adopted keeps its name."""
         self.of_world = stores
         self.stores = dict(stores)
-        self._servers = {name: _server_of(store) for name, store in stores.items()}
+        self._locations = {name: _location_of(store) for name, store in stores.items()}
         self.stores |= {name: make() for name, make in self._adopted.items()}
         return self
 
@@ -82,8 +82,8 @@ class Databases:
         """The name of the store that performs what this client sends."""
         if not is_dynamodb(client):
             return self._adopt_service(client)
-        server = _server_of(client)
-        home = self._home_of(server, f"DynamoDB at {server}")
+        location = _location_of(client)
+        home = self._home_of(location, f"DynamoDB at {location}")
         plain = takes_plain_values(client)
         for name, store in self.stores.items():
             if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
@@ -93,20 +93,20 @@ class Databases:
 
     def adopt_database(self, database: Any) -> str:
         """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
-        server = _server_of_database(database) or Server(memory=database)
-        home = self._home_of(server, f"the database {database.name!r} of MongoDB at {server}")
+        location = _location_of_database(database) or Location(memory=database)
+        home = self._home_of(location, f"the database {database.name!r} of MongoDB at {location}")
         label = f"{self._names[home].rpartition('/')[0]}/{database.name}"
         for name, known in self._names.items():
             if known == label:
                 return name
         return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
 
-    def _home_of(self, server: Server, what: str) -> str:
-        """The store of the world that reaches the server."""
-        for name, other in self._servers.items():
-            if server.is_same(other):
+    def _home_of(self, location: Location, what: str) -> str:
+        """The store of the world that reaches this location."""
+        for name, other in self._locations.items():
+            if location.is_same(other):
                 return name
-        known = "; ".join(dict.fromkeys(map(str, self._servers.values())))
+        known = "; ".join(dict.fromkeys(map(str, self._locations.values())))
         raise ConfigurationError(
             f"A request was sent to {what}, and no store that world() made is there (world() made stores at {known}). The explorer "
             "deletes and puts back what tables hold, so it works on no database that the test has not given it: let world() "
@@ -114,10 +114,10 @@ class Databases:
         )
 
     def _adopt_service(self, client: Any) -> str:
-        server, service = _server_of(client), service_of(client)
+        location, service = _location_of(client), service_of(client)
         for name in self._adopted:
             store = self.stores[name]
-            if name not in self._names and service_of(store) == service and _server_of(store).is_same(server):
+            if name not in self._names and service_of(store) == service and _location_of(store).is_same(location):
                 return name
         performer = twin_of(client) if is_async(client) else client
         return self._add(self._unused(service), None, lambda: performer)
@@ -136,8 +136,8 @@ class Databases:
         return self.stores[home].database.client[database][self.stores[home].name]
 
     def _name_of(self, store: Store, name: str) -> str:
-        """The name of the database that a store of the world reaches: the name of the first store on its server, and its own."""
-        first = next(other for other, server in self._servers.items() if server.is_same(self._servers[name]))
+        """The name of the database that a store of the world reaches: the name of the first store at its location, and its own."""
+        first = next(other for other, location in self._locations.items() if location.is_same(self._locations[name]))
         if kind_of(store) != "collection":
             return first
         return f"{first}/{getattr(getattr(store, 'database', None), 'name', '')}"
@@ -147,22 +147,22 @@ class Databases:
         return next(name for name in names if name not in self.stores)
 
 
-def _server_of(store: Any) -> Server:
-    """Where a store, a client or a collection keeps its data. Each object of an unknown kind is a server of its own."""
+def _location_of(store: Any) -> Location:
+    """Where a store, a client or a collection keeps its data. Each object of an unknown kind has a location of its own."""
     kind = cast("type[Any]", type(store))
     if hasattr(kind, "_make_api_call") or hasattr(kind, "meta"):
         meta = client_of(store).meta
-        return Server(frozenset({_address(meta.endpoint_url)}), meta.region_name)
-    return _server_of_database(getattr(store, "database", None)) or Server(memory=store)
+        return Location(frozenset({_address(meta.endpoint_url)}), meta.region_name)
+    return _location_of_database(getattr(store, "database", None)) or Location(memory=store)
 
 
-def _server_of_database(database: Any) -> Server | None:
+def _location_of_database(database: Any) -> Location | None:
     client: Any = getattr(database, "client", None)
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
-        return Server(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
+        return Location(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))
     memory = getattr(client, "_store", None)  # mongomock's; clients that are made with the same one share it
-    return None if memory is None else Server(memory=memory)
+    return None if memory is None else Location(memory=memory)
 
 
 def _address(url: str) -> str:

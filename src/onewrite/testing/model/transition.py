@@ -10,13 +10,12 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from onewrite.testing.model.contents import Contents
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
 
 Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it
 Tokens: TypeAlias = frozenset[tuple[str, int | None]]  # each with the key of the request that it was given with
 
-_STRUCTURAL = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
-_READS_STRUCTURE = frozenset({"index_information", "list_indexes", "options", "list_collection_names", "DescribeTable"})
 _DATA = frozenset(
     {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
     | {"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"}
@@ -49,12 +48,12 @@ def changes_structure(request: Request) -> bool:
     """Does it change something that the contents of the tables do not show, such as an index?"""
     if request.method[0].isupper():
         return request.writes and request.method not in _DATA
-    return request.method in _STRUCTURAL
+    return request.method in INDEXING
 
 
 def reads_structure(request: Request) -> bool:
     """Does it read nothing but what the contents of the tables do not show?"""
-    return request.method in _READS_STRUCTURE
+    return request.method in DESCRIBING or request.method == "DescribeTable"
 
 
 def copied(request: Request) -> Request:

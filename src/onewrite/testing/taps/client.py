@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.sessions import AsyncSession, Session, start_session
+from onewrite.testing.taps.sessions import TappedAsyncSession, TappedSession, start_session
 from onewrite.testing.taps.traffic import Gate
 
 # `topology_description` is what pymongo knows of its servers.
 _SILENT = frozenset({"codec_options", "options", "read_concern", "read_preference", "topology_description", "write_concern"})
 
 
-class Client:
+class TappedClient:
     """The client of `raw_database`, whose tapped form is `database`."""
 
     def __init__(self, raw_database: Any, database: Any, gate: Gate, store: str, *, awaited: bool) -> None:
@@ -27,7 +27,7 @@ class Client:
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # the same
         return cast("Any", type(self._raw))
 
-    def start_session(self, *args: Any, **kwargs: Any) -> Session | AsyncSession:
+    def start_session(self, *args: Any, **kwargs: Any) -> TappedSession | TappedAsyncSession:
         return start_session(self, self._gate, self._store, *args, awaited=self._awaited, **kwargs)
 
     def __getitem__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class Client:
         return self[name]
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._raw == (other._raw if type(other) is Client else other))
+        return bool(self._raw == (other._raw if type(other) is TappedClient else other))
 
     def __hash__(self) -> int:
         return hash(self._raw)

@@ -17,7 +17,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
-from onewrite.testing.taps.client import Client
+from onewrite.testing.taps.client import TappedClient
 from onewrite.testing.taps.cursors import AsyncCursor, Chained, Cursor
 from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.mongodb_methods import (
@@ -142,7 +142,7 @@ class _Tap:
         """The client of a tapped database: itself, or a proxy if its sessions are tapped."""
         if not self._with_sessions:
             return database.client
-        return Client(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
+        return TappedClient(database, _Database(database, self), self._gate, self._store, awaited=self.awaited)
 
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound(method, args, kwargs))

@@ -48,15 +48,9 @@ WRITES = frozenset(
     }
 )
 INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_indexes", "drop", "rename"})
+DESCRIBING = frozenset({"index_information", "list_indexes", "list_collections", "list_collection_names", "options"})
 # The server answers these with an error in a transaction.
-UNFIT_FOR_TRANSACTIONS = INDEXING | {
-    "estimated_document_count",
-    "index_information",
-    "list_collection_names",
-    "list_collections",
-    "list_indexes",
-    "options",
-}
+UNFIT_FOR_TRANSACTIONS = INDEXING | DESCRIBING | {"estimated_document_count"}
 # These send nothing. `next` raises: neither a collection nor a database is an iterator.
 _SILENT = frozenset({"codec_options", "name", "next", "read_concern", "read_preference", "with_options", "write_concern"})
 SILENT = _SILENT | {"database", "full_name"}

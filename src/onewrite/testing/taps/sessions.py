@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.traffic import Gate, Key, Request
-from onewrite.testing.taps.transactions import ABORT, COMMIT, Transaction, current_owner
+from onewrite.testing.taps.transaction_names import ABORT, COMMIT, Transaction, current_owner
 
 Callback: TypeAlias = Callable[[Any], Any]
 
@@ -206,7 +206,7 @@ class AnySession:
             _misuse("Cannot use ended session")
 
 
-class Session(AnySession):
+class TappedSession(AnySession):
     """Looks like pymongo's ClientSession."""
 
     _awaited = False
@@ -253,7 +253,7 @@ class Session(AnySession):
         self.end_session()
 
 
-class AsyncSession(AnySession):
+class TappedAsyncSession(AnySession):
     """Looks like pymongo's AsyncClientSession."""
 
     _awaited = True
@@ -308,7 +308,7 @@ def start_session(
     causal_consistency: bool | None = None,
     default_transaction_options: Any = None,
     snapshot: bool | None = False,
-) -> Session | AsyncSession:
+) -> TappedSession | TappedAsyncSession:
     """What `client.start_session()` returns. `store` is the name under which its commits pass the gate."""
     from pymongo import client_session  # noqa: PLC0415  # a test on DynamoDB may run without pymongo
 
@@ -317,7 +317,7 @@ def start_session(
             "A session with snapshot=True cannot be tapped: a tap does not know what the data were before. Read in a transaction."
         )
     options = cast("Any", client_session).SessionOptions(causal_consistency, default_transaction_options, snapshot)
-    return (AsyncSession if awaited else Session)(client, gate, store, options)
+    return (TappedAsyncSession if awaited else TappedSession)(client, gate, store, options)
 
 
 def without_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
