@@ -72,6 +72,8 @@ def _number(value: float, row: Row) -> str:
     match row.unit:
         case "x":
             return f"{value:.3f} x"
+        case "s":
+            return f"{value:.1f} s"
         case "us":
             return f"{value:.1f} us"
         case "units":

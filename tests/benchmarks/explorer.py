@@ -1,4 +1,4 @@
-"""What exploring a handler costs: for each schedule, and how many of them pruning leaves.
+"""What it costs to explore a handler, until every schedule within the default bounds is exhausted.
 
 The stand-ins are in this process, and an exploration waits for nothing else: what counts is the time on the clock.
 """
@@ -6,9 +6,9 @@ The stand-ins are in this process, and an exploration waits for nothing else: wh
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 from onewrite import Message, SeenIds
@@ -16,89 +16,107 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge
+from onewrite.testing.explorer.places import PlaceSearch
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.search import Search
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.benchmarks.measure import Plan, Row
 
-ON_MONGOMOCK = 1e6 / 300  # microseconds
-ON_MOTO = 1e6 / 150
-_EXPLORATIONS = 7  # to one median
-_MOST = 100_000  # without pruning: a minute or two
+_EXPLORATIONS = 3  # to one median
+_MANY = 1_000_000  # schedules: enough to exhaust each of these
 MESSAGES = [Message("m1", body=30), Message("m2", body=50)]
+
+Build = Callable[[Any], Callable[[Message], object]]
 
 
 def rows(plan: Plan) -> Iterator[Row]:
     del plan  # an exploration is as long as it is
-    yield _per_schedule("mongomock", _one_write_on_mongodb, new_collection, _mongodb_state, ON_MONGOMOCK)
+    for writes, target in ((1, None), (2, None), (3, 3.0)):
+        yield _exhausted(f"{writes} guarded, mongomock", _guarded_on_mongodb(writes), new_collection, _documents, target)
+    yield _exhausted("6 plain requests, mongomock", _six_plain_requests, new_collection, _documents, 30.0)
     with moto_tables() as make:
-        yield _per_schedule("moto", _one_write_on_dynamodb, make, _dynamodb_state, ON_MOTO)
-        for writes in (1, 2):
-            yield _pruned(f"{writes} on DynamoDB, each message the same", _writes_on_dynamodb(writes, apart=False), make)
-            yield _pruned(f"{writes} on DynamoDB, each message others", _writes_on_dynamodb(writes, apart=True), make)
+        for writes in (1, 2, 3):
+            yield _exhausted(f"{writes} guarded, moto", _guarded_on_dynamodb(writes), make, _items, None)
+    yield _recalled_against_run(2)
 
 
-def _one_write_on_mongodb(collection: Any) -> Callable[[Message], object]:
-    guarded = GuardedCollection(collection, SeenIds())
-    return lambda message: guarded.update_one(message, {"_id": "o-1"}, {"$inc": {"paid": message.body}}, upsert=True)
+def _guarded_on_mongodb(writes: int) -> Build:
+    def build(collection: Any) -> Callable[[Message], object]:
+        guarded = GuardedCollection(collection, SeenIds())
 
+        def handle(message: Message) -> None:
+            for number in range(writes):
+                part = message.part(str(number))
+                guarded.update_one(part, {"_id": "o-1"}, {"$inc": {"paid": message.body}}, upsert=True)
 
-def _mongodb_state(collection: Any) -> object:
-    return collection.find_one({"_id": "o-1"}, {"paid": 1})
-
-
-def _one_write_on_dynamodb(table: Any) -> Callable[[Message], object]:
-    return _writes_on_dynamodb(1, apart=False)(table)
-
-
-def _dynamodb_state(table: Any) -> object:
-    return table.get_item(Key={"orderId": "o-1"}).get("Item", {}).get("paid")
-
-
-def _writes_on_dynamodb(count: int, *, apart: bool) -> Callable[[Any], Callable[[Message], object]]:
-    """A handler that writes so many entities, with a guard on each."""
-
-    def build(table: Any) -> Callable[[Message], object]:
-        guarded = GuardedTable(table, SeenIds())
-
-        def write(message: Message, number: int) -> object:
-            key = {"orderId": f"{message.id if apart else 'o'}-{number}"}
-            values = {":cents": message.body}
-            return guarded.update_item(
-                message, Key=key, UpdateExpression="ADD paid :cents", ExpressionAttributeValues=values
-            )
-
-        return lambda message: [write(message, number) for number in range(1, count + 1)]
+        return handle
 
     return build
 
 
-def _per_schedule(
-    where: str,
-    build: Callable[[Any], Callable[[Message], object]],
-    world: Callable[[], Any],
-    observe: Callable[[Any], object],
-    target: float,
+def _guarded_on_dynamodb(writes: int) -> Build:
+    def build(table: Any) -> Callable[[Message], object]:
+        guarded = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> None:
+            for number in range(writes):
+                part = message.part(str(number))
+                values = {":cents": message.body}
+                guarded.update_item(
+                    part, Key={"orderId": "o-1"}, UpdateExpression="ADD paid :cents", ExpressionAttributeValues=values
+                )
+
+        return handle
+
+    return build
+
+
+def _six_plain_requests(collection: Any) -> Callable[[Message], object]:
+    """Writes that may be repeated, each to a document of its own."""
+
+    def handle(message: Message) -> None:
+        for number in range(6):
+            collection.update_one({"_id": number}, {"$set": {message.id: message.body}}, upsert=True)
+
+    return handle
+
+
+def _documents(collection: Any) -> object:
+    return [[each.get(name) for name in ("_id", "paid", "m1", "m2")] for each in collection.find().sort("_id", 1)]
+
+
+def _items(table: Any) -> object:
+    return [item["paid"] for item in table.scan()["Items"]]
+
+
+def _exhausted(
+    what: str, build: Build, world: Callable[[], Any], observe: Callable[[Any], object], target: float | None
 ) -> Row:
-    """Of whole explorations, with what the explorer learns about the store, and the states that it compares with."""
-    reports = [explore(build, MESSAGES, world, observe) for _ in range(_EXPLORATIONS)]
+    """The seconds of whole explorations, with what the explorer learns about the store, and the states that it expects."""
+    reports = [explore(build, MESSAGES, world, observe, schedules=_MANY) for _ in range(_EXPLORATIONS)]
     if not all(report.ok and report.exhausted for report in reports):
         raise AssertionError(reports[0])
-    took = [report.seconds / report.schedules * 1e6 for report in reports]
-    what = f"a schedule of one guarded write, {where}"
-    against = f"{reports[0].schedules} within the default bounds"
-    return Row(what, against, statistics.median(took), min(took), max(took), "us", target)
+    took = [report.seconds for report in reports]
+    against = f"2 messages, {reports[0].schedules} schedules"
+    return Row(f"exhausted: {what}", against, statistics.median(took), min(took), max(took), "s", target)
 
 
-def _pruned(what: str, build: Callable[[Any], Callable[[Message], object]], world: Callable[[], Any]) -> Row:
-    run, whole = (_schedules(build, world, prune=prune) for prune in (True, False))
-    against = f"without pruning ({'over ' if whole == _MOST else ''}{whole})"
-    return Row(f"schedules, guarded writes: {what} ({run})", against, run / whole, run / whole, run / whole, "x")
+def _recalled_against_run(writes: int) -> Row:
+    recalled, run = (_seconds(_guarded_on_mongodb(writes), recalled=recalled) for recalled in (True, False))
+    ratio = recalled / run
+    return Row(
+        f"exhausted: {writes} guarded, mongomock, recalled", "each schedule run from its start", ratio, ratio, ratio, "x"
+    )
 
 
-def _schedules(build: Callable[[Any], Callable[[Message], object]], world: Callable[[], Any], *, prune: bool) -> int:
-    with closing(Subject(build, MESSAGES, world, Bounds(), timeout=30)) as subject:
-        judge = Judge(subject, lambda _: None)
+def _seconds(build: Build, *, recalled: bool) -> float:
+    with closing(Subject(build, MESSAGES, new_collection, Bounds(), timeout=30)) as subject:
+        judge = Judge(subject, _documents)
         judge.prepare()
-        return sum(1 for _ in islice(Search(judge, prune=prune), _MOST))
+        if recalled:
+            judge.recall()
+        start = time.perf_counter()
+        for _ in PlaceSearch(judge) if recalled else Search(judge):
+            pass
+        return time.perf_counter() - start
