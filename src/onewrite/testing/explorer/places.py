@@ -20,6 +20,8 @@ from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.recalled_trial import RecalledTrial
 from onewrite.testing.explorer.schedule import Step
 
+_KNOWN = JudgedSchedule((), None)  # a schedule that is given up
+
 
 class PlaceSearch:
     """Iterates over the schedules. `pruned` counts those that were given up because they came to a place that was known."""
@@ -41,7 +43,7 @@ class PlaceSearch:
                 continue
             onwards = _after_next(trial, todo)
             if self._is_known(onwards.place):
-                yield JudgedSchedule(tuple(onwards.steps), None)
+                yield _KNOWN
                 continue
             following = _steps(onwards)
             judged = self._judge.judged(onwards, may_go_on=bool(following))

@@ -58,6 +58,10 @@ class RecalledTrial(Trial):
         return [*reversed(able.values())]
 
     @property
+    def state(self) -> Hashable:
+        return self._held  # nobody is recalled who begins a transaction
+
+    @property
     def place(self) -> Hashable:
         """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
         histories = sorted([history.number for history in self._histories.values()])

@@ -81,7 +81,7 @@ class Trial:
             self._release(self._calls.pop(step.delivery))
         if self._subject.misuse is not None:
             raise self._subject.misuse
-        done = replace(_what_was_done(taken, answers, call, again), only=self._only(step.delivery))
+        done = _what_was_done(taken, answers, call, again, self._only(step.delivery))
         return done, self._subject.machine.position
 
     def go_here(self) -> None:
@@ -131,10 +131,15 @@ class Trial:
 
     @property
     def state(self) -> Hashable:
+        """What the store holds, and its open transactions."""
+        machine = self._subject.machine
+        return (self._held, machine.state) if machine.has_transactions else self._held
+
+    @property
+    def _held(self) -> Hashable:
         """What the store holds; and what it held before, where a stale read may still show that."""
         shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.crashes
-        held = self.position if shows else self.position[0]
-        return (held, self._subject.machine.state) if self._subject.machine.has_transactions else held
+        return self.position if shows else self.position[0]
 
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
@@ -250,11 +255,13 @@ class Trial:
         return (answer,)
 
 
-def _what_was_done(taken: TakenStep, answers: tuple[Answer, ...], call: AnyCall, again: tuple[str, ...]) -> TrialStep:
+def _what_was_done(
+    taken: TakenStep, answers: tuple[Answer, ...], call: AnyCall, again: tuple[str, ...], only: tuple[str, ...]
+) -> TrialStep:
     if not call.ended:
-        return TrialStep(taken, answers, None)
+        return TrialStep(taken, answers, None, only=only)
     outcomes = (*call.outcomes, *outcomes_of(call.result.value))
-    return TrialStep(taken, answers, call.result, outcomes=outcomes, again=again)
+    return TrialStep(taken, answers, call.result, outcomes=outcomes, again=again, only=only)
 
 
 def _retried(answer: Answer) -> Answer:
