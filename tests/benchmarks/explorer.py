@@ -15,11 +15,11 @@ from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judge import Judge
-from onewrite.testing.explorer.places import PlaceSearch
+from onewrite.testing.explorer.judging.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.searching.every_place import PlaceSearch
+from onewrite.testing.explorer.searching.every_schedule import Search
+from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.benchmarks.measure import Plan, Row
 

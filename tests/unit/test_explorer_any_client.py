@@ -30,7 +30,8 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
-from onewrite.testing.taps import everywhere, services
+from onewrite.testing.taps import everywhere
+from onewrite.testing.taps.aws import services
 from onewrite.testing.taps.everywhere import heard_by, taps
 
 Handler = Callable[[Message], Any]

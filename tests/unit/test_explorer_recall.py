@@ -11,10 +11,10 @@ import pytest
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.explorer import shrink
-from onewrite.testing.explorer.calls import Answer, CallThreads
-from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.handler.calls import Answer, CallThreads
+from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
+from onewrite.testing.explorer.searching import shrink
 from onewrite.testing.standins.stores import new_collection
 
 Handler: TypeAlias = Callable[[Message], Any]

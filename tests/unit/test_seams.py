@@ -135,7 +135,7 @@ def test_the_drivers_that_fit_the_taps_are_those_that_fit_the_stores(package: se
 
 def _foreign_private_names() -> set[str]:
     """The private attributes in the two rooms that no code there defines, or that are taken of `super()`."""
-    trees = [ast.parse(path.read_text()) for room in ("standins", "taps") for path in (ROOMS / room).glob("*.py")]
+    trees = [ast.parse(path.read_text()) for room in ("standins", "taps") for path in (ROOMS / room).rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)]
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -37,7 +37,8 @@ from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, See
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.stores import moto_tables, new_collection
-from onewrite.testing.taps import dynamodb, mongodb_methods
+from onewrite.testing.taps.aws import dynamodb
+from onewrite.testing.taps.mongodb import methods
 from onewrite.testing.taps.tap import is_async, kind_of, send, tap
 from onewrite.testing.taps.traffic import Request, commute, describe
 
@@ -363,7 +364,7 @@ def test_what_a_tapped_database_tells_of_its_collections_passes_the_gate(collect
 
 def test_what_reads_indexes_commutes_with_writes_of_entities_but_not_with_writes_of_indexes() -> None:
     def request(method: str, **arguments: Any) -> Request:
-        return mongodb_methods.request_of("c", "c", method, arguments, {})
+        return methods.request_of("c", "c", method, arguments, {})
 
     for method in ("index_information", "list_indexes", "options", "list_collection_names", "list_collections"):
         assert commute(request(method), request("insert_one", document={"_id": 1}))
@@ -436,7 +437,7 @@ def test_an_aggregation_is_sent_where_it_is_called(collection: Any) -> None:
     ],
 )
 def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: Any) -> None:
-    assert mongodb_methods.request_of("c", "c", method, arguments, {}).keys == keys
+    assert methods.request_of("c", "c", method, arguments, {}).keys == keys
 
 
 @pytest.mark.parametrize(
@@ -450,8 +451,7 @@ def test_an_id_that_must_be_equal_is_the_key(method: str, arguments: Any, keys: 
 )
 def test_ids_that_are_one_id_to_the_server_are_one_key(one: Any, other: Any) -> None:
     found = [
-        mongodb_methods.request_of("c", "c", "find_one", {"filter": {"_id": {"$eq": value}}}, {}).keys
-        for value in (one, other)
+        methods.request_of("c", "c", "find_one", {"filter": {"_id": {"$eq": value}}}, {}).keys for value in (one, other)
     ]
     assert found[0] == found[1]
     assert found[0] is not None
@@ -512,7 +512,7 @@ def test_a_collation_of_the_collection_makes_one_of_different_ids() -> None:
     ],
 )
 def test_a_pipeline_touches_the_collections_that_it_names(stages: Any, tables: Any, writes: bool) -> None:
-    found = mongodb_methods.request_of("c", "c", "aggregate", {"pipeline": stages}, {})
+    found = methods.request_of("c", "c", "aggregate", {"pipeline": stages}, {})
     assert (found.tables, found.writes, found.keys) == (tables, writes, None)
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.arguments import Arguments
-from onewrite.testing.explorer.deliverables import names_of
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import run
+from onewrite.testing.explorer.handler.deliverables import names_of
 from onewrite.testing.explorer.replay_code import decode
 
 

@@ -4,11 +4,12 @@ Read the modules in this order:
 
 - `explore`: what a test calls. `arguments`: what it is called with. `exploration`: what it returns.
 - `schedule`: which steps a schedule may take. `replay_code`: a schedule as a short text.
-- `deliverables`: what is delivered, and which records of an event an answer settles. `invocation`: how the handler is called.
-- `calls`: calls of the handler that stop at every request. `senders`: hears what they send by clients of their own. `trial`: runs
-  one schedule with them.
-- `judge`: decides whether a schedule ended rightly. `difference`: how two runs of one schedule differ.
-  `initialisation`: what only the first of them does.
-- `plans`: which schedules are run. `search`: every schedule, except for those that can show nothing new. `shrink`: looks
-  for the shortest schedule that ends wrongly.
+- `handler/deliverables`: what is delivered, and which records of an event an answer settles. `handler/invocation`: how the handler
+  is called. `handler/calls`: calls that stop at every request. `handler/senders`: hears what they send by clients of their own.
+  `handler/recall`: what the handler does after which answers.
+- `trials/subject`: the handler and its stores. `trials/trial`: one run of a schedule. `trials/recalled_trial`: one without the handler.
+- `judging/judge`: decides whether a schedule ended rightly. `judging/difference`: how two runs of one schedule differ.
+- `searching/plans`: which schedules are run. `searching/every_place`: all that the bounds allow, of a handler that is recalled.
+  `searching/every_schedule`: all that can show something new, of one that is run. `searching/shrink`: looks for the shortest
+  schedule that ends wrongly.
 """

@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias, TypedDict
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.invocation import Handler
+from onewrite.testing.explorer.handler.invocation import Handler
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count
-from onewrite.testing.explorer.subject import Stores
+from onewrite.testing.explorer.trials.subject import Stores
 from onewrite.testing.model.worlds import World
 
 Build: TypeAlias = Callable[[Stores], Handler]

@@ -10,11 +10,11 @@ from pprint import pformat
 from typing import Any
 
 from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
-from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.handler.calls import Answer
+from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.subject import name_of
-from onewrite.testing.explorer.trial import TrialStep
+from onewrite.testing.explorer.trials.subject import name_of
+from onewrite.testing.explorer.trials.trial import TrialStep
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters

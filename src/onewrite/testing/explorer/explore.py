@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
 from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
-from onewrite.testing.explorer.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
-from onewrite.testing.explorer.plans import Plan, plan_for
-from onewrite.testing.explorer.recall import NotRecallableError
-from onewrite.testing.explorer.remarks import in_words
+from onewrite.testing.explorer.handler.calls import current_call, in_an_event_loop
+from onewrite.testing.explorer.handler.recall import NotRecallableError
+from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judging.remarks import in_words
 from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.shrink import confirmed, shortest
-from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.searching.plans import Plan, plan_for
+from onewrite.testing.explorer.searching.shrink import confirmed, shortest
+from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.model.worlds import World
 from onewrite.testing.taps.everywhere import listener, taps
 

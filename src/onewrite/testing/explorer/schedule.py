@@ -15,9 +15,9 @@ from itertools import count, islice
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.partial_batches import is_batch
+from onewrite.testing.taps.aws.partial_batches import is_batch
+from onewrite.testing.taps.mongodb.transaction_names import ABORT
 from onewrite.testing.taps.traffic import Request, commute, is_dynamodb, is_transaction
-from onewrite.testing.taps.transaction_names import ABORT
 
 Reorder: TypeAlias = Literal[True, False, "within_source"]
 

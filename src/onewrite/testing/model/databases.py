@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.transition import Place
-from onewrite.testing.taps.aws_clients import is_dynamodb, service_of, takes_plain_values, twin_of
-from onewrite.testing.taps.dynamodb import client_of
+from onewrite.testing.taps.aws.clients import is_dynamodb, service_of, takes_plain_values, twin_of
+from onewrite.testing.taps.aws.dynamodb import client_of
 from onewrite.testing.taps.tap import Store, is_async, kind_of
 from onewrite.testing.taps.traffic import Request
 

@@ -29,10 +29,10 @@ from onewrite.testing.model.contents import Contents, Entity, merged
 from onewrite.testing.model.databases import Databases
 from onewrite.testing.model.transition import Place, State, changes_structure, copied
 from onewrite.testing.taps.failures import is_answer, server_error
-from onewrite.testing.taps.mongodb_methods import UNFIT_FOR_TRANSACTIONS
+from onewrite.testing.taps.mongodb.methods import UNFIT_FOR_TRANSACTIONS
+from onewrite.testing.taps.mongodb.transaction_names import ABORT, COMMIT, Transaction
 from onewrite.testing.taps.store_calls import StoreCalls
 from onewrite.testing.taps.traffic import Request, is_dynamodb
-from onewrite.testing.taps.transaction_names import ABORT, COMMIT, Transaction
 
 Name: TypeAlias = tuple[str, int]  # of a transaction
 Indexes: TypeAlias = Mapping[str, Mapping[str, Any]]  # the unique ones, by their names

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from onewrite.testing.model.contents import Contents
-from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
+from onewrite.testing.taps.mongodb.methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
 
 Place: TypeAlias = tuple[str, str]  # a database by its name, and a table in it

@@ -18,7 +18,7 @@ from functools import partial, wraps
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
+from onewrite.testing.taps.mongodb.methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
 Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps import dynamodb, mongodb
-from onewrite.testing.taps.aws_clients import is_dynamodb, service_of
+from onewrite.testing.taps.aws import dynamodb
+from onewrite.testing.taps.aws.clients import is_dynamodb, service_of
+from onewrite.testing.taps.mongodb import collection as mongodb
 from onewrite.testing.taps.traffic import Gate, Key, Request, commute, describe, is_guarded
 
 __all__ = [

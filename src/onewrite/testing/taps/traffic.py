@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from onewrite.testing.taps.transaction_names import ABORT, COMMIT, Transaction
+from onewrite.testing.taps.mongodb.transaction_names import ABORT, COMMIT, Transaction
 
 Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity's key in it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onewrite.testing.explorer.schedule import TakenStep
-from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
+from onewrite.testing.taps.mongodb.methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
 
 # These ask for what lasts as long as the process, or make what is there once.

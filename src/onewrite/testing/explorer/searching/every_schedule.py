@@ -27,10 +27,10 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from onewrite.testing.explorer.comparable import comparable
-from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.handler.comparable import comparable
+from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, independent
-from onewrite.testing.explorer.trial import Trial
+from onewrite.testing.explorer.trials.trial import Trial
 
 
 @dataclass(slots=True)

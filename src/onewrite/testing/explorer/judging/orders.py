@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trials.subject import Subject
 
 
 def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:

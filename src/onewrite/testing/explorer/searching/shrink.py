@@ -12,10 +12,10 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
-from onewrite.testing.explorer.remarks import in_words
+from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judging.remarks import in_words
 from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep
-from onewrite.testing.explorer.trial import Trial
+from onewrite.testing.explorer.trials.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
 

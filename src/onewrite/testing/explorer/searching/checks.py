@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onewrite.testing.explorer.draw import drawn
-from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, Steps
-from onewrite.testing.explorer.shrink import run_again
+from onewrite.testing.explorer.searching.draw import drawn
+from onewrite.testing.explorer.searching.shrink import run_again
 
 _DRAWN_AT_FIRST, _DRAWN_AT_MOST = 3, 30
 _PLACES_FOR_A_DRAWN_ONE = 20

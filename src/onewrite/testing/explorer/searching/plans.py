@@ -7,13 +7,13 @@ from itertools import count
 from typing import Protocol
 
 from onewrite.testing.explorer.arguments import Arguments
-from onewrite.testing.explorer.draw import drawn
 from onewrite.testing.explorer.exploration import timeline
-from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.places import PlaceSearch
+from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.replay_code import decode
-from onewrite.testing.explorer.search import Search
-from onewrite.testing.explorer.shrink import run_again
+from onewrite.testing.explorer.searching.draw import drawn
+from onewrite.testing.explorer.searching.every_place import PlaceSearch
+from onewrite.testing.explorer.searching.every_schedule import Search
+from onewrite.testing.explorer.searching.shrink import run_again
 
 
 class Plan(Protocol):

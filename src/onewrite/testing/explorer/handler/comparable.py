@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, cast
 
-from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.model.canonical import NotCanonicalError, canonical
 
 

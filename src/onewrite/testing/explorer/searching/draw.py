@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
+from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Fault, Step
-from onewrite.testing.explorer.trial import Trial
+from onewrite.testing.explorer.trials.trial import Trial
 
 _FAULTS = [fault for fault in Fault if fault]
 _FAULT_SHARE = 0.2  # of the steps of a random schedule, as long as the bounds allow faults

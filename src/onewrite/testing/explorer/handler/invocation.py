@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.context import lambda_context
-from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent
+from onewrite.testing.explorer.handler.deliverables import Deliverable, LambdaEvent
 
 Handler: TypeAlias = Callable[..., Any]
 

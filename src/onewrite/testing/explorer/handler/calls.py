@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Meter, meter
-from onewrite.testing.explorer.determined import determine
+from onewrite.testing.explorer.handler.determined import determine
 from onewrite.testing.taps.everywhere import Listener, listener
 from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.mongodb.transaction_names import Owner, current_owner
 from onewrite.testing.taps.traffic import Request
-from onewrite.testing.taps.transaction_names import Owner, current_owner
 
 _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then keeps its thread, and the explorer goes on
 

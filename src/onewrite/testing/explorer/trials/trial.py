@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from onewrite.testing.explorer.calls import Answer, HandlerCall
-from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
-from onewrite.testing.explorer.recall import AnyCall, RecordedCall
+from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
+from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.handler.recall import AnyCall, RecordedCall
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, TakenStep, faults_for
-from onewrite.testing.explorer.subject import Subject, name_of
-from onewrite.testing.explorer.waiting import must_wait
+from onewrite.testing.explorer.trials.subject import Subject, name_of
+from onewrite.testing.explorer.trials.waiting import must_wait
 from onewrite.testing.model.machine import Position
 from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
 from onewrite.testing.taps.traffic import Request

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.taps.mongodb.transaction_names import ABORT, COMMIT, Transaction, current_owner
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
 from onewrite.testing.taps.traffic import Gate, Key, Request
-from onewrite.testing.taps.transaction_names import ABORT, COMMIT, Transaction, current_owner
 
 Callback: TypeAlias = Callable[[Any], Any]
 

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
-from onewrite.testing.explorer.calls import Answer
-from onewrite.testing.explorer.subject import Subject
-from onewrite.testing.explorer.trial import ROUNDS, Trial
+from onewrite.testing.explorer.handler.calls import Answer
+from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.trials.trial import ROUNDS, Trial
 
 Order: TypeAlias = Sequence[int]
 

@@ -10,20 +10,20 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import Answer, CallThreads, HandlerCall, current_call, in_an_event_loop
-from onewrite.testing.explorer.comparable import comparable
-from onewrite.testing.explorer.deliverables import Deliverable, deliverables_of
-from onewrite.testing.explorer.invocation import Handler, Invocation
-from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.handler.calls import Answer, CallThreads, HandlerCall, current_call, in_an_event_loop
+from onewrite.testing.explorer.handler.comparable import comparable
+from onewrite.testing.explorer.handler.deliverables import Deliverable, deliverables_of
+from onewrite.testing.explorer.handler.invocation import Handler, Invocation
+from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.handler.senders import Senders
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
-from onewrite.testing.explorer.senders import Senders
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.model.tokens import TOKEN
 from onewrite.testing.model.transition import State
 from onewrite.testing.model.worlds import World
+from onewrite.testing.taps.aws.partial_batches import naming, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
-from onewrite.testing.taps.partial_batches import naming, without_last
 from onewrite.testing.taps.staleness import may_be_stale
 from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
 

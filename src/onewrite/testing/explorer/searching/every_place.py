@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from onewrite.testing.explorer.checks import first_checks, last_checks
-from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.recalled_trial import RecalledTrial
+from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Step
+from onewrite.testing.explorer.searching.checks import first_checks, last_checks
+from onewrite.testing.explorer.trials.recalled_trial import RecalledTrial
 
 _KNOWN = JudgedSchedule((), None)  # a schedule that is given up
 

@@ -17,10 +17,10 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
-from onewrite.testing.taps.client import TappedClient
-from onewrite.testing.taps.cursors import AsyncCursor, Chained, Cursor
 from onewrite.testing.taps.everywhere import unheard
-from onewrite.testing.taps.mongodb_methods import (
+from onewrite.testing.taps.mongodb.client import TappedClient
+from onewrite.testing.taps.mongodb.cursors import AsyncCursor, Chained, Cursor
+from onewrite.testing.taps.mongodb.methods import (
     CURSORS,
     DATABASE_READS,
     DATABASE_REFUSED,
@@ -34,7 +34,7 @@ from onewrite.testing.taps.mongodb_methods import (
     is_about_server,
     request_of,
 )
-from onewrite.testing.taps.sessions import without_session
+from onewrite.testing.taps.mongodb.sessions import without_session
 from onewrite.testing.taps.traffic import Gate, Request
 
 Options: TypeAlias = Mapping[str, Any]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, cast
 
-from onewrite.testing.explorer.calls import Answer, HandlerCall
-from onewrite.testing.explorer.comparable import comparable
+from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
+from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.transition import copied, repeated
 from onewrite.testing.taps.traffic import Request

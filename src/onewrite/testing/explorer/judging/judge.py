@@ -10,16 +10,16 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.deliverables import leave_out_a_message
-from onewrite.testing.explorer.difference import difference
-from onewrite.testing.explorer.initialisation import initialisation
-from onewrite.testing.explorer.orders import orders_of, predecessors_of
-from onewrite.testing.explorer.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.recalled_trial import Effects, RecalledTrial
-from onewrite.testing.explorer.remarks import in_words, remarks_on
+from onewrite.testing.explorer.handler.deliverables import leave_out_a_message
+from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.judging.difference import difference
+from onewrite.testing.explorer.judging.initialisation import initialisation
+from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
+from onewrite.testing.explorer.judging.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.subject import Stores, Subject, name_of
-from onewrite.testing.explorer.trial import Trial, TrialStep
+from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
+from onewrite.testing.explorer.trials.subject import Stores, Subject, name_of
+from onewrite.testing.explorer.trials.trial import Trial, TrialStep
 from onewrite.testing.model.machine import Position
 from onewrite.testing.model.transition import changes_structure
 

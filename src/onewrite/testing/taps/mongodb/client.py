@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.sessions import TappedAsyncSession, TappedSession, start_session
+from onewrite.testing.taps.mongodb.sessions import TappedAsyncSession, TappedSession, start_session
 from onewrite.testing.taps.traffic import Gate
 
 # `topology_description` is what pymongo knows of its servers.

@@ -10,8 +10,9 @@ from typing import Any, Protocol, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
-from onewrite.testing.taps import dynamodb, mongodb, services
-from onewrite.testing.taps.aws_clients import is_dynamodb
+from onewrite.testing.taps.aws import dynamodb, services
+from onewrite.testing.taps.aws.clients import is_dynamodb
+from onewrite.testing.taps.mongodb import collection as mongodb
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
 

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
-from onewrite.testing.explorer.invocation import Invocation
-from onewrite.testing.explorer.recall import (
+from onewrite.testing.explorer.handler.invocation import Invocation
+from onewrite.testing.explorer.handler.recall import (
     AnyCall,
     History,
     NotRecallableError,
@@ -17,8 +17,8 @@ from onewrite.testing.explorer.recall import (
     answers_of,
 )
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
-from onewrite.testing.explorer.subject import Subject
-from onewrite.testing.explorer.trial import Trial, TrialStep
+from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.trials.trial import Trial, TrialStep
 from onewrite.testing.model.machine import Position
 
 

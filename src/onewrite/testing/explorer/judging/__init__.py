@@ -1,0 +1,1 @@
+"""What is right: the states that undisturbed processing reaches, and what is said about a schedule that ends otherwise."""

@@ -1,0 +1,1 @@
+"""Which schedules are run, in which order, and how a schedule that ends wrongly is made shorter."""

@@ -1,0 +1,1 @@
+"""One run of a schedule: the deliveries take their steps, with the handler or from memory."""

@@ -1,0 +1,1 @@
+"""Taps on clients of AWS: what each call of a client is as a request."""
