@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -61,9 +62,12 @@ def translated() -> dict[str, Any]:
     return result
 
 
-def make_package(target: Path) -> Path:
-    subprocess.run([sys.executable, ROOT / "infra" / "package.py", target], check=True, capture_output=True)
-    return target
+def make_package(*arguments: str | Path, python: str | Path = sys.executable) -> None:
+    """Packs what the arguments say, with the Python of the runtime that it is for."""
+    # Without our PYTHONPATH: another version of Python must not find this one's packages.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, ROOT / "infra" / "package.py", *arguments]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 def upload(package: Path) -> None:
