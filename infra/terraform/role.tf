@@ -1,6 +1,5 @@
 locals {
   stream_service = local.queue ? null : split(":", var.stream_arn)[2]
-  index_actions  = [for action in var.table_actions : action if contains(["dynamodb:Query", "dynamodb:Scan"], action)]
 
   # All that the function may do, and where. What is not given is left out.
   statements = {
@@ -10,9 +9,9 @@ locals {
       resources = [var.table_arn]
     }
     indexes = {
-      given     = var.table_arn != null && length(local.index_actions) > 0
-      actions   = local.index_actions
-      resources = var.table_arn == null ? [] : ["${var.table_arn}/index/*"]
+      given     = length(var.index_actions) > 0
+      actions   = var.index_actions
+      resources = var.table_arn == null ? [] : [var.table_arn, "${var.table_arn}/index/*"]
     }
     queue = { # what Lambda's poller needs, in the function's name
       given     = local.queue

@@ -151,7 +151,7 @@ variable "table_arn" {
 }
 
 variable "table_actions" {
-  description = "What the function may do on the table. The default is what guarded writes need. Query and Scan are allowed on the table's indexes too."
+  description = "What the function may do on the table. The default is what guarded writes need."
   type        = list(string)
   default     = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem"]
   nullable    = false
@@ -159,6 +159,23 @@ variable "table_actions" {
   validation {
     condition     = length(var.table_actions) > 0 && alltrue([for action in var.table_actions : can(regex("^dynamodb:[A-Z][A-Za-z]+$", action))])
     error_message = "table_actions: at least one, each by its full name, as dynamodb:UpdateItem; no wildcards."
+  }
+}
+
+variable "index_actions" {
+  description = "What it may do on the table and on its indexes, as dynamodb:Query."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(setsubtract(var.index_actions, ["dynamodb:Query", "dynamodb:Scan"])) == 0
+    error_message = "index_actions: dynamodb:Query and dynamodb:Scan are all that an index knows."
+  }
+
+  validation {
+    condition     = length(var.index_actions) == 0 || var.table_arn != null
+    error_message = "index_actions: give a table_arn."
   }
 }
 

@@ -34,7 +34,7 @@ variable "batch_size" {
   }
 
   validation {
-    condition     = var.batch_size <= 10 || var.event_source != "queue" || var.batch_window_seconds >= 1
+    condition     = var.batch_size <= 10 || var.event_source != "queue" || var.fifo || var.batch_window_seconds >= 1
     error_message = "batch_size: for more than 10 of a queue Lambda wants a batch_window_seconds of 1 or more."
   }
 }

@@ -12,7 +12,7 @@ module "feed" {
   handler          = "order_history.feed.handler"
   environment      = { ORDERS_TABLE = aws_dynamodb_table.orders.name }
   table_arn        = aws_dynamodb_table.orders.arn
-  table_actions    = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"]
+  index_actions    = ["dynamodb:Query"]
   fifo             = var.fifo
   alarm_topic_arns = var.alarm_topic_arns
 }
