@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto import mock_aws
 from moto.server import ThreadedMotoServer
 
 from order_history import feed
 from tests.support import deployment as deployed
-from tests.support.deployment import REGION, ROOT, TERRAFORM, Deployment, sdk
+from tests.support.deployment import REGION, ROOT, Deployment, sdk
 from tests.support.terraform import Terraform
 
 # moto's CloudFormation knows neither of these, and passes over them.

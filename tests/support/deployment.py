@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import ast
+import importlib
 import json
 import os
 import re
