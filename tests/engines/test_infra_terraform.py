@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from moto.server import ThreadedMotoServer
 
 from order_history import feed
 from tests.support import deployment as deployed
-from tests.support.deployment import REGION, ROOT, Deployment, sdk
+from tests.support.deployment import REGION, ROOT, TERRAFORM, Deployment, sdk
 from tests.support.terraform import Terraform
 
 # moto's CloudFormation knows neither of these, and passes over them.
@@ -204,7 +205,24 @@ def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str
     made = {name: deployed.deploy_stack(f"sam-{name}", **given) for name, given in parameters.items()}
     for kind, fifo in {"fifo": "true", "standard": "false"}.items():
         made[kind] = deployed.deploy_order_history(f"sam-{kind}", Fifo=fifo)
-    return {name: comparable(deployed.described(stack)) for name, stack in made.items()}
+    described = {name: comparable(deployed.described(stack)) for name, stack in made.items()}
+    for name, description in described.items():
+        description["function"] |= passed_over_by_moto(parameters.get(name, {}))
+    return described
+
+
+def passed_over_by_moto(parameters: Mapping[str, str]) -> dict[str, Any]:
+    """What moto's CloudFormation does not hand to a function: as the template has it."""
+    function = deployed.translated()["Resources"]["Function"]["Properties"]
+    names = ("Architectures", "KmsKeyArn", "Layers", "TracingConfig")
+    found = {name: deployed.evaluated(function[name], parameters) for name in names}
+    given = {name: None if value == "AWS::NoValue" else value for name, value in found.items()}
+    return {
+        "Architectures": given["Architectures"],
+        "KMSKeyArn": given["KmsKeyArn"],
+        "layers": given["Layers"] or [],
+        "tracing": given["TracingConfig"]["Mode"],
+    }
 
 
 def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -246,6 +264,9 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def comparable(description: dict[str, Any]) -> dict[str, Any]:
     """Without what a template takes as no parameter: the environment, and further rights."""
     description["function"].pop("environment")
+    description["event source"]["MaximumBatchingWindowInSeconds"] = (
+        description["event source"]["MaximumBatchingWindowInSeconds"] or 0
+    )
     description["grants"] = {grant for grant in description["grants"] if grant[1] != "sns:Publish"}
     return description
 
@@ -265,4 +286,184 @@ def test_the_module_and_the_stacks_are_formatted_and_valid(terraform: Terraform)
 def test_it_deploys_what_the_template_deploys(
     descriptions: dict[str, dict[str, Any]], sam: dict[str, dict[str, Any]], kind: str
 ) -> None:
-    assert descriptions[kind] == sam[kind]
+    assert dict(differences(descriptions[kind], sam[kind])) == {}
+
+
+def differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Where the two differ, and what each has there alone."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            yield from differences(one.get(key), other.get(key), f"{place}/{key}")
+    elif isinstance(one, set) and one != other:
+        yield place, (one - other, other - one)
+    elif one != other:
+        yield place, (one, other)
+
+
+def test_the_table_of_the_example_can_be_restored_and_has_a_ttl_and_cannot_be_deleted_by_accident(
+    stacks: dict[str, Deployment],
+) -> None:
+    dynamodb, name = sdk.client("dynamodb"), stacks["fifo"].table_name
+    backups = dynamodb.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+    ttl = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+    assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+    assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiresAt"}
+    assert dynamodb.describe_table(TableName=name)["Table"]["DeletionProtectionEnabled"]
+
+
+def test_the_alarms_watch_dead_letters_age_errors_and_throttles_and_tell_the_topic(stacks: dict[str, Deployment]) -> None:
+    shop = stacks["fifo"]
+    alarms = alarms_of("orders-fifo")
+    assert {(alarm["MetricName"], *alarm["Dimensions"][0].values(), alarm["Threshold"]) for alarm in alarms} == {
+        ("ApproximateNumberOfMessagesVisible", "QueueName", shop.dead_letters_url.rpartition("/")[2], 0.0),
+        ("ApproximateAgeOfOldestMessage", "QueueName", shop.queue_url.rpartition("/")[2], 900.0),
+        ("Errors", "FunctionName", shop.function_name, 0.0),
+        ("Throttles", "FunctionName", shop.function_name, 0.0),
+    }
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [TOPIC] for alarm in alarms)
+
+
+def test_of_a_stream_the_age_is_watched_in_its_own_unit(stacks: dict[str, Deployment]) -> None:
+    oldest = [alarm for alarm in alarms_of("meters") if alarm["MetricName"] == "IteratorAge"]
+    dimensions = [{"Name": "FunctionName", "Value": stacks["stream"].function_name}]
+    assert [(alarm["Dimensions"], alarm["Threshold"]) for alarm in oldest] == [(dimensions, 900_000.0)]
+
+
+def alarms_of(name: str) -> list[dict[str, Any]]:
+    return list(sdk.client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{name}-")["MetricAlarms"])
+
+
+def test_who_may_send_to_the_queue_is_named(stacks: dict[str, Deployment]) -> None:
+    def senders(kind: str) -> set[tuple[str, str, str]]:
+        return deployed.senders(deployed.queue_attributes(stacks[kind].queue_url).get("Policy"))
+
+    assert senders("queue") == {
+        ("events.amazonaws.com", "ArnEquals aws:SourceArn", RULE),
+        ("sns.amazonaws.com", "ArnEquals aws:SourceArn", f"{TOPIC}.fifo"),
+    }
+    assert senders("batches") == {
+        ("s3.amazonaws.com", "ArnEquals aws:SourceArn", "arn:aws:s3:::uploads"),
+        ("s3.amazonaws.com", "StringEquals aws:SourceAccount", ACCOUNT),
+    }
+    assert senders("standard") == set()
+
+
+def test_a_policy_of_ones_own_is_added_to_the_role(stacks: dict[str, Deployment]) -> None:
+    assert ("Allow", "sns:Publish", TOPIC) in deployed.grants(stacks["queue"])
+
+
+def test_the_functions_environment_is_what_was_given_and_holds_no_secret(
+    stacks: dict[str, Deployment], outputs: dict[str, Any]
+) -> None:
+    def environment(kind: str) -> dict[str, str]:
+        return dict(deployed.function(stacks[kind]).get("Environment", {}).get("Variables", {}))
+
+    assert environment("queue") == {"SHOP": "Ajanta"}
+    assert environment("fifo") == {"ORDERS_TABLE": stacks["fifo"].table_name}
+    assert environment("mongodb") == {"MONGODB_SECRET_ARN": outputs["secret_arn"]}
+    assert environment("batches") == {}
+
+
+def test_the_outputs_name_what_was_made(outputs: dict[str, Any]) -> None:
+    for output in outputs["deployed"].values():
+        for what in ("function", "role", "queue", "dead_letters"):
+            name, arn = output[f"{what}_name"], output[f"{what}_arn"]
+            assert (name is None and arn is None) or (arn.endswith(name) and arn.startswith("arn:aws:"))
+    assert outputs["deployed"]["stream"]["queue_url"] is None
+
+
+def test_a_function_that_is_switched_off_takes_nothing_from_its_queue(terraform: Terraform, outputs: dict[str, Any]) -> None:
+    shown = json.loads(terraform("show", "-json").stdout)["values"]["root_module"]
+    mappings = [found for found in resources(shown) if found["type"] == "aws_lambda_event_source_mapping"]
+    assert {found["address"].split(".")[1] for found in mappings if not found["values"]["enabled"]} == {"standard"}
+
+
+def resources(module: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from module.get("resources", [])
+    for child in module.get("child_modules", []):
+        yield from resources(child)
+
+
+def test_the_example_runs_through_its_queue_and_table(
+    stacks: dict[str, Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("fifo", "standard"):
+        deployed.run_the_example(stacks[kind], monkeypatch)
+
+
+PLANNED = """
+module "image" {
+  source = "./module"
+
+  name         = "image"
+  image_uri    = "IMAGE"
+  handler      = "shop.handler"
+  event_source = "stream"
+  stream_arn   = "STREAM"
+}
+
+module "unknown" {
+  source = "./module"
+
+  name               = "unknown"
+  package            = "code.zip"
+  handler            = "shop.handler"
+  event_source       = "stream"
+  stream_arn         = terraform_data.later.output.arn
+  stream_kms_key_arn = terraform_data.later.output.arn
+  table_arn          = terraform_data.later.output.arn
+  kms_key_arn        = terraform_data.later.output.arn
+  policy             = jsonencode({ Statement = [terraform_data.later.output.arn] })
+  subnet_ids         = [terraform_data.later.output.arn]
+  security_group_ids = [terraform_data.later.output.arn]
+  secret_arns        = { SECRET = terraform_data.later.output.arn }
+  alarm_topic_arns   = [terraform_data.later.output.arn]
+}
+
+module "unknown_senders" {
+  source = "./module"
+
+  name            = "senders"
+  package         = "code.zip"
+  handler         = "shop.handler"
+  sns_topic_arns  = [terraform_data.later.output.arn]
+  event_rule_arns = [terraform_data.later.output.arn]
+  s3_bucket_arns  = [terraform_data.later.output.arn]
+}
+
+resource "terraform_data" "later" {
+  input = { arn = timestamp() }
+}
+"""
+
+
+def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object, tmp_path: Path) -> None:
+    # The plan alone: moto asks for the image itself, which is nowhere.
+    terraform = Terraform.within(tmp_path)
+    shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))
+    tmp_path.joinpath("main.tf").write_text(PLANNED.replace("IMAGE", IMAGE).replace("STREAM", STREAM))
+    tmp_path.joinpath("code.zip").write_bytes(b"any")
+    terraform.install_provider()
+    planned = terraform("plan", "-input=false", "-no-color", "-out=plan")
+    assert planned.returncode == 0, planned.stderr
+
+    shown = json.loads(terraform("show", "-json", "plan").stdout)["planned_values"]["root_module"]
+    found = {each["address"]: each["values"] for each in resources(shown)}
+    function = found["module.image.aws_lambda_function.this"]
+    assert (function["package_type"], function["image_uri"], function["image_config"][0]["command"]) == (
+        "Image",
+        IMAGE,
+        ["shop.handler"],
+    )
+    assert (function["handler"], function["runtime"]) == (None, None)
+    assert granted(shown)["kinesis:GetRecords"] == set()
+    assert granted(shown)["dynamodb:GetRecords"] == {STREAM}
+
+
+def granted(shown: Mapping[str, Any]) -> defaultdict[str, set[str]]:
+    (document,) = [each for each in resources(shown) if each["address"] == "module.image.aws_iam_role_policy.function"]
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for statement in json.loads(document["values"].get("policy") or '{"Statement": []}')["Statement"]:
+        for action in statement["Action"]:
+            found[action].add(statement["Resource"])
+    return found

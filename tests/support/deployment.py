@@ -249,7 +249,8 @@ def senders(policy: Any) -> set[tuple[str, str, str]]:
 
 
 def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+    # moto's CloudFormation leaves a CommaDelimitedList in one piece.
+    return value.split(",") if isinstance(value, str) else value
 
 
 def described(deployment: Deployment) -> dict[str, Any]:
