@@ -34,8 +34,6 @@ MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 # The C library of Amazon Linux 2, on which Python 3.11 runs, and of Amazon Linux 2023. A wheel for a later one does not load.
 GLIBC = 26 if sys.version_info < (3, 12) else 34
 OLDEST_GLIBC = 17  # that of manylinux2014
-# Where Lambda unpacks a package and a layer: tracebacks name the files by these.
-UNPACKED, LAYER = "/var/task", "/opt"
 # The same for every file and every run: the same source makes the same bytes, and nothing is deployed that did not change.
 WRITTEN = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o644 << 16
@@ -47,9 +45,9 @@ import sys
 from pathlib import Path
 from py_compile import PycInvalidationMode, PyCompileError, compile
 
-folder, unpacked = Path(sys.argv[1]), sys.argv[2]
+folder = Path(sys.argv[1])
 for path in sorted(folder.rglob("*.py")):
-    name = f"{unpacked}/{path.relative_to(folder).as_posix()}"
+    name = path.relative_to(folder).as_posix()  # this folder's own name would be in the bytecode, and is new each time
     try:
         compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     except PyCompileError as error:
@@ -68,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _copy(LIBRARY, code, NO_CODE | NOT_FOR_LAMBDA)
         for source in options.source or ([] if options.layer else [EXAMPLE]):
             _copy(source, code, NO_CODE)
-        compile_all(staged, LAYER if options.layer else UNPACKED)
+        compile_all(staged)
         write(staged, options.output)
     sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {options.architecture}\n")
     return 0
@@ -149,10 +147,10 @@ def _copy(source: Path, folder: Path, left_out: set[str]) -> None:
         shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns(*left_out), dirs_exist_ok=True)
 
 
-def compile_all(folder: Path, unpacked: str) -> None:
+def compile_all(folder: Path) -> None:
     # In the order of no hash, or the same source would make other bytes.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-c", COMPILE, str(folder), unpacked]
+    command = [sys.executable, "-c", COMPILE, str(folder)]
     subprocess.run(command, check=True, env=environment)  # noqa: S603  # our own
 
 
