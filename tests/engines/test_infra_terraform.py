@@ -238,6 +238,7 @@ def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str
 def passed_over_by_moto(parameters: Mapping[str, str]) -> dict[str, Any]:
     """What moto's CloudFormation does not hand to a function: as the template has it."""
     function = deployed.translated()["Resources"]["Function"]["Properties"]
+    none = {"Mode": None}
     names = ("Architectures", "KmsKeyArn", "Layers", "TracingConfig")
     found = {name: deployed.evaluated(function[name], parameters) for name in names}
     given = {name: None if value == "AWS::NoValue" else value for name, value in found.items()}
@@ -245,7 +246,7 @@ def passed_over_by_moto(parameters: Mapping[str, str]) -> dict[str, Any]:
         "Architectures": given["Architectures"],
         "KMSKeyArn": given["KmsKeyArn"],
         "layers": given["Layers"] or [],
-        "tracing": given["TracingConfig"]["Mode"],
+        "tracing": (given["TracingConfig"] or none)["Mode"],
     }
 
 

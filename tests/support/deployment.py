@@ -119,7 +119,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 @contextmanager
 def moto_tells_who_may_use_dead_letters() -> Iterator[None]:
     """moto keeps a queue's RedriveAllowPolicy and does not tell it, and Terraform would wait for it in vain."""
-    told = Queue.attributes
+    told: Any = vars(Queue)["attributes"]
 
     def attributes(queue: Any) -> dict[str, Any]:
         found: dict[str, Any] = told.fget(queue)
@@ -288,12 +288,13 @@ def described_table(name: str) -> dict[str, Any]:
 
 def _queue(url: str) -> dict[str, Any]:
     found = queue_attributes(url)
-    policies = {name: json.loads(found[name]) for name in ("RedrivePolicy", "RedriveAllowPolicy") if name in found}
+    names = ("RedrivePolicy", "RedriveAllowPolicy")
+    policies: dict[str, dict[str, Any]] = {name: json.loads(found[name]) for name in names if name in found}
     for policy in policies.values():  # the other queue, by its name's end
         for key in {"deadLetterTargetArn", "sourceQueueArns"} & set(policy):
             policy[key] = [arn.rpartition("-")[2] for arn in _list(policy[key])]
-    policies = {name: {key: str(value) for key, value in policy.items()} for name, policy in policies.items()}
-    return {**_only(found, _QUEUE), **policies, "fifo": found["QueueArn"].endswith(".fifo")}
+    texts = {name: {key: str(value) for key, value in policy.items()} for name, policy in policies.items()}
+    return {**_only(found, _QUEUE), **texts, "fifo": found["QueueArn"].endswith(".fifo")}
 
 
 def _function(deployment: Deployment) -> dict[str, Any]:

@@ -159,8 +159,8 @@ def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(t
 def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: Path) -> None:
     version = max(runtimes.pythons(), key=lambda version: int(version.partition(".")[2]))
     python = runtimes.pythons()[version]
-    arguments = [*PYMONGO, "--with-boto3", "--architecture", "x86_64", "--output", tmp_path / "function.zip"]
-    downloaded(*arguments, MONGODB, python=python)
+    arguments = [*PYMONGO, "--with-boto3", "--architecture", "x86_64"]
+    downloaded(*arguments, "--output", tmp_path / "function.zip", MONGODB, python=python)
     assert tops(tmp_path / "function.zip") >= SDK
 
     folder = unpacked(tmp_path / "function.zip", tmp_path / "task")

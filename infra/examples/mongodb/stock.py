@@ -28,15 +28,25 @@ def handler(message: Message) -> Outcome:
         return stock().update_one(message, {"_id": message.body["sku"]}, change, upsert=True)
     except OperationFailure as error:
         if error.code == AUTHENTICATION_FAILED:
-            stock.cache_clear()  # The password was changed. This message comes again, and finds the new one.
+            disconnect()  # The password was changed. This message comes again, and finds the new one.
         raise
 
 
 @cache
 def stock() -> GuardedCollection:
-    """Connects at the first message, and keeps the connections from then on."""
-    client: MongoClient[dict[str, Any]] = MongoClient(connection_string(), tz_aware=True)
-    return GuardedCollection(client.shop.stock, SeenIds())
+    return GuardedCollection(client().shop.stock, SeenIds())
+
+
+@cache
+def client() -> MongoClient[dict[str, Any]]:
+    """Made at the first message, and kept with its connections: to import this module takes neither credentials nor a server."""
+    return MongoClient(connection_string())
+
+
+def disconnect() -> None:
+    client().close()
+    client.cache_clear()
+    stock.cache_clear()
 
 
 def connection_string() -> str:
