@@ -299,9 +299,9 @@ def parameters_of(descriptions: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def comparable(description: dict[str, Any]) -> dict[str, Any]:
     """Without what a template takes as no parameter: the environment, and further rights."""
     description["function"].pop("environment")
-    description["event source"]["MaximumBatchingWindowInSeconds"] = (
-        description["event source"]["MaximumBatchingWindowInSeconds"] or 0
-    )
+    source = description["event source"]  # what is not said is zero or false
+    source["MaximumBatchingWindowInSeconds"] = source["MaximumBatchingWindowInSeconds"] or 0
+    source["BisectBatchOnFunctionError"] = bool(source["BisectBatchOnFunctionError"])
     description["grants"] = {grant for grant in description["grants"] if grant[1] != "sns:Publish"}
     return description
 
@@ -483,7 +483,7 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
     assert planned.returncode == 0, planned.stderr
 
     shown = json.loads(terraform("show", "-json", "plan").stdout)["planned_values"]["root_module"]
-    found = {each["address"]: each["values"] for each in resources(shown)}
+    found = {each["address"]: each.get("values") for each in resources(shown)}
     function = found["module.image.aws_lambda_function.this"]
     assert (function["package_type"], function["image_uri"], function["image_config"][0]["command"]) == (
         "Image",
