@@ -1,5 +1,23 @@
 locals {
+  # The one that goes with the source.
+  oldest = local.queue ? {
+    namespace  = "AWS/SQS"
+    metric     = "ApproximateAgeOfOldestMessage"
+    dimensions = { QueueName = aws_sqs_queue.events[0].name }
+    above      = var.oldest_message_seconds
+    } : {
+    namespace  = "AWS/Lambda"
+    metric     = "IteratorAge" # in milliseconds
+    dimensions = { FunctionName = aws_lambda_function.this.function_name }
+    above      = 1000 * var.oldest_message_seconds
+  }
+
   alarms = {
+    oldest-message = merge(local.oldest, {
+      description = "Messages wait too long. The function fails, defers them, or is too slow for what comes in."
+      statistic   = "Maximum"
+      period      = 300
+    })
     dead-letters = {
       description = "Messages were given up. Find out why in the function's log, mend it, and redrive them."
       namespace   = "AWS/SQS"
@@ -8,15 +26,6 @@ locals {
       statistic   = "Maximum"
       period      = 60
       above       = 0
-    }
-    oldest-message = {
-      description = "Messages wait too long. The function fails, defers them, or is too slow for what comes in."
-      namespace   = "AWS/SQS"
-      metric      = "ApproximateAgeOfOldestMessage"
-      dimensions  = { QueueName = aws_sqs_queue.events.name }
-      statistic   = "Maximum"
-      period      = 300
-      above       = var.oldest_message_seconds
     }
     errors = {
       description = "Invocations failed as a whole - a timeout, no memory, an import. Messages reported as failed do not count."

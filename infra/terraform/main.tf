@@ -1,144 +1,71 @@
-# The order-history example on AWS: a queue that feeds a table through a function, and the alarms.
-# The same as ../sam/template.yaml. For a handler of your own change the table's keys, and give `package` and `handler`.
+# A queue, or a stream of yours, that feeds a function, which may write to your table. The queue, its dead letters, the log and
+# the role are made here, and alarms that watch them. ../examples shows three stacks that use it.
+
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
+data "aws_region" "current" {}
 
 locals {
+  queue  = var.event_source == "queue"
   suffix = var.fifo ? ".fifo" : ""
 
-  # What the library calls, and the example's query.
-  table_actions = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem"]
-  query_actions = ["dynamodb:Query"]
-  # What Lambda's poller needs, in the function's name.
-  queue_actions = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
-  log_actions   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-}
-
-resource "aws_dynamodb_table" "this" {
-  name                        = var.name
-  billing_mode                = "PAY_PER_REQUEST"
-  hash_key                    = "orderId"
-  deletion_protection_enabled = var.deletion_protection
-
-  attribute {
-    name = "orderId"
-    type = "S"
-  }
-
-  attribute {
-    name = "consumerId"
-    type = "S"
-  }
-
-  attribute {
-    name = "creationDate"
-    type = "S"
-  }
-
-  global_secondary_index {
-    name            = "consumer-creationDate"
-    hash_key        = "consumerId"
-    range_key       = "creationDate"
-    projection_type = "ALL"
-  }
-
-  point_in_time_recovery {
-    enabled = true
-  }
-
-  # Removes an item whose `expiresAt` (epoch seconds) is past; one without it stays, and the example sets none.
-  # The item's ledger goes with it: a message that is delivered again after that creates the item anew. So let an
-  # entity live on for longer than any copy of its messages can come.
-  ttl {
-    attribute_name = "expiresAt"
-    enabled        = true
-  }
-}
-
-resource "aws_sqs_queue" "events" {
-  name = "${var.name}-events${local.suffix}"
-  # With no deduplication by content the sender names what is the same.
-  fifo_queue = var.fifo
-  # Six times the function's timeout is what Lambda asks for: a batch that was throttled is tried again while its messages
-  # are still hidden.
-  visibility_timeout_seconds = 6 * var.function_timeout
-  # Shorter than that of the dead letters: on a standard queue a message's age goes with it when it moves.
-  message_retention_seconds = 345600
-  sqs_managed_sse_enabled   = true
-
-  redrive_policy = jsonencode({
-    deadLetterTargetArn = aws_sqs_queue.dead_letters.arn
-    maxReceiveCount     = var.max_receive_count
-  })
-}
-
-resource "aws_sqs_queue" "dead_letters" {
-  name                      = "${var.name}-dead-letters${local.suffix}"
-  fifo_queue                = var.fifo # must be what its source is
-  message_retention_seconds = 1209600  # 14 days, the longest
-  sqs_managed_sse_enabled   = true
+  # Made by hand where the resource itself would close a circle.
+  here         = "${data.aws_region.current.id}:${data.aws_caller_identity.current.account_id}"
+  queue_arn    = "arn:${data.aws_partition.current.partition}:sqs:${local.here}:${var.name}-events${local.suffix}"
+  function_arn = "arn:${data.aws_partition.current.partition}:lambda:${local.here}:function:${var.name}"
 }
 
 resource "aws_cloudwatch_log_group" "this" {
   name              = "/aws/lambda/${var.name}"
   retention_in_days = var.log_retention_days
-}
-
-data "aws_iam_policy_document" "assume" {
-  statement {
-    actions = ["sts:AssumeRole"]
-
-    principals {
-      type        = "Service"
-      identifiers = ["lambda.amazonaws.com"]
-    }
-  }
-}
-
-data "aws_iam_policy_document" "function" {
-  statement {
-    actions   = local.table_actions
-    resources = [aws_dynamodb_table.this.arn]
-  }
-
-  statement {
-    actions   = local.query_actions
-    resources = [aws_dynamodb_table.this.arn, "${aws_dynamodb_table.this.arn}/index/*"]
-  }
-
-  statement {
-    actions   = local.queue_actions
-    resources = [aws_sqs_queue.events.arn]
-  }
-
-  statement {
-    actions   = local.log_actions
-    resources = ["${aws_cloudwatch_log_group.this.arn}:*"]
-  }
-}
-
-resource "aws_iam_role" "function" {
-  name_prefix        = "${substr(var.name, 0, 37)}-"
-  assume_role_policy = data.aws_iam_policy_document.assume.json
-}
-
-resource "aws_iam_role_policy" "function" {
-  name   = "guarded-writes"
-  role   = aws_iam_role.function.id
-  policy = data.aws_iam_policy_document.function.json
+  kms_key_id        = var.kms_key_arn
 }
 
 resource "aws_lambda_function" "this" {
-  function_name    = var.name
-  role             = aws_iam_role.function.arn
-  filename         = var.package
-  source_code_hash = filebase64sha256(var.package)
-  handler          = var.handler
-  runtime          = var.runtime
-  architectures    = [var.architecture]
-  memory_size      = var.memory_size
-  timeout          = var.function_timeout
+  function_name                  = var.name
+  role                           = aws_iam_role.function.arn
+  package_type                   = var.package == null ? "Image" : "Zip"
+  filename                       = var.package
+  source_code_hash               = var.package == null ? null : filebase64sha256(var.package)
+  image_uri                      = var.image_uri
+  handler                        = var.package == null ? null : var.handler
+  runtime                        = var.package == null ? null : var.runtime
+  architectures                  = [var.architecture]
+  memory_size                    = var.memory_size
+  timeout                        = var.function_timeout
+  layers                         = var.layers
+  reserved_concurrent_executions = var.reserved_concurrency == null ? -1 : var.reserved_concurrency
+  kms_key_arn                    = var.kms_key_arn
 
   environment {
-    variables = merge(var.environment, { ORDERS_TABLE = aws_dynamodb_table.this.name })
+    variables = merge(var.environment, var.secret_arns)
+  }
+
+  dynamic "image_config" {
+    for_each = var.package == null && var.handler != null ? [var.handler] : []
+
+    content {
+      command = [image_config.value]
+    }
+  }
+
+  dynamic "tracing_config" {
+    for_each = var.tracing ? ["Active"] : []
+
+    content {
+      mode = tracing_config.value
+    }
+  }
+
+  dynamic "vpc_config" {
+    for_each = length(var.subnet_ids) > 0 ? [var.subnet_ids] : []
+
+    content {
+      subnet_ids         = vpc_config.value
+      security_group_ids = var.security_group_ids
+    }
   }
 
   logging_config {
@@ -150,14 +77,37 @@ resource "aws_lambda_function" "this" {
   depends_on = [aws_iam_role_policy.function]
 }
 
-resource "aws_lambda_event_source_mapping" "events" {
-  event_source_arn = aws_sqs_queue.events.arn
-  function_name    = aws_lambda_function.this.function_name
-  batch_size       = var.batch_size
-  # Without it Lambda ignores what the handler returns, and deletes the messages that failed.
+resource "aws_lambda_event_source_mapping" "this" {
+  event_source_arn                   = local.queue ? aws_sqs_queue.events[0].arn : var.stream_arn
+  function_name                      = aws_lambda_function.this.function_name
+  enabled                            = var.enabled
+  batch_size                         = var.batch_size
+  maximum_batching_window_in_seconds = var.batch_window_seconds
+  # Without it Lambda ignores what the handler returns: it would delete the messages that failed, and pass over the records.
   function_response_types = ["ReportBatchItemFailures"]
 
-  scaling_config {
-    maximum_concurrency = var.maximum_concurrency
+  starting_position              = local.queue ? null : var.stream_starting_position
+  starting_position_timestamp    = var.stream_starting_timestamp
+  maximum_record_age_in_seconds  = local.queue ? null : var.stream_maximum_age_seconds
+  maximum_retry_attempts         = local.queue ? null : var.stream_maximum_retries
+  bisect_batch_on_function_error = local.queue ? null : var.stream_bisect
+  parallelization_factor         = local.queue ? null : var.stream_batches_per_shard
+
+  dynamic "scaling_config" {
+    for_each = local.queue ? [var.maximum_concurrency] : []
+
+    content {
+      maximum_concurrency = scaling_config.value
+    }
+  }
+
+  dynamic "destination_config" {
+    for_each = local.queue ? [] : [aws_sqs_queue.dead_letters.arn]
+
+    content {
+      on_failure {
+        destination_arn = destination_config.value
+      }
+    }
   }
 }

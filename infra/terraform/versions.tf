@@ -1,5 +1,6 @@
 terraform {
-  required_version = ">= 1.3"
+  # The first whose validations may look at other variables.
+  required_version = ">= 1.9"
 
   required_providers {
     aws = {

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import decorator, explorer, growth, own_python, speed_dynamodb, speed_mongodb, wire
+from tests.benchmarks import decorator, explorer, growth, own_python, package, speed_dynamodb, speed_mongodb, wire
 from tests.benchmarks.measure import Plan, Row
 from tests.support.engines import dynoxide_binary, mongod_binary
 
@@ -17,6 +17,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "speed_mongodb": speed_mongodb.rows,
     "own_python": own_python.rows,
     "decorator": decorator.rows,
+    "package": package.rows,
     "explorer": explorer.rows,
     "wire": wire.rows,
     "growth": growth.rows,

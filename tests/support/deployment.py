@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import os
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import boto3
 import pytest
-import yaml  # type: ignore[import-untyped]  # these come without types
-from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
+from moto.sqs.models import Queue
+from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]  # these come without types
 from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
 from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
@@ -27,63 +31,162 @@ from order_history.events import Event, message_of
 
 ROOT = Path(__file__).parents[2]
 SAM = ROOT / "infra" / "sam" / "template.yaml"
+ORDER_HISTORY = ROOT / "infra" / "sam" / "order-history.yaml"
 TERRAFORM = ROOT / "infra" / "terraform"
 REGION = "eu-west-1"
-CODE = {"Bucket": "code", "Key": "order_history.zip"}
+BUCKET = "code"
+CODE = {"Bucket": BUCKET, "Key": "function.zip"}
+NESTED = {"Bucket": BUCKET, "Key": "template.json"}
 
 sdk: Any = boto3  # its types know two services
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a deployment says of itself: its outputs."""
+    """What a deployment says of itself: its outputs. Fed by a stream it has no queue, and without a table of its own no table."""
 
-    table_name: str
-    queue_url: str
-    dead_letters_url: str
     function_name: str
+    dead_letters_url: str
+    queue_url: str = ""
+    table_name: str = ""
 
     @classmethod
-    def of(cls, outputs: Mapping[str, str]) -> Deployment:
-        """SAM's outputs are TableName and so on; Terraform's are table_name."""
+    def of(cls, outputs: Mapping[str, str | None]) -> Deployment:
+        """SAM's outputs are QueueUrl and so on; Terraform's are queue_url."""
         plain = {name.replace("_", "").lower(): value for name, value in outputs.items()}
-        return cls(plain["tablename"], plain["queueurl"], plain["deadlettersurl"], plain["functionname"])
+        known = {field.name: plain.get(field.name.replace("_", "")) for field in fields(cls)}
+        return cls(**{name: value for name, value in known.items() if value})
 
 
 @cache
 def translated() -> dict[str, Any]:
     """The SAM template as CloudFormation's service translates it; the code is in S3, where `sam deploy` puts it."""
-    template = yaml_parse(SAM.read_text())
-    template["Resources"]["Function"]["Properties"]["CodeUri"] = CODE
+    return _translate(SAM, "Function", {"CodeUri": CODE})
+
+
+@cache
+def translated_order_history() -> dict[str, Any]:
+    """The same of the example, whose nested template is in S3 too."""
+    location = f"https://s3.amazonaws.com/{NESTED['Bucket']}/{NESTED['Key']}"
+    return _translate(ORDER_HISTORY, "Feed", {"Location": location})
+
+
+def _translate(path: Path, name: str, uploaded: Mapping[str, Any]) -> dict[str, Any]:
+    template = yaml_parse(path.read_text())
+    template["Resources"][name]["Properties"].update(uploaded)
     no_managed_policies: dict[str, str] = {}  # the role is the template's own
     translator = Translator(no_managed_policies, Parser(), boto_session=boto3.Session(region_name=REGION))
     result: dict[str, Any] = translator.translate(template, parameter_values={})
     return result
 
 
-def make_package(target: Path) -> Path:
-    subprocess.run([sys.executable, ROOT / "infra" / "package.py", target], check=True, capture_output=True)
-    return target
+def evaluated(expression: Any, parameters: Mapping[str, str]) -> Any:
+    """A part of the translated template as CloudFormation reads it, for what moto passes over: rules and queue policies."""
+    defaults = {name: str(found["Default"]) for name, found in translated()["Parameters"].items()}
+    return _evaluated(expression, {**defaults, **parameters})
+
+
+def _evaluated(expression: Any, given: Mapping[str, str]) -> Any:
+    if isinstance(expression, list):
+        values = [_evaluated(part, given) for part in expression]
+        return [value for value in values if value != "AWS::NoValue"]
+    if not isinstance(expression, dict):
+        return expression
+    name, of = next(iter(expression.items()))
+    if name == "Condition" and isinstance(of, str):
+        return _evaluated(translated()["Conditions"][of], given)
+    if name == "Fn::If":
+        return _evaluated(of[1] if _evaluated({"Condition": of[0]}, given) else of[2], given)
+    if name == "Ref":
+        listed = translated()["Parameters"].get(of, {}).get("Type") == "CommaDelimitedList"
+        return given[of].split(",") if listed else given.get(of, of)
+    if name.startswith("Fn::"):
+        return _FUNCTIONS[name](*_evaluated(of, given)) if name in _FUNCTIONS else of
+    return {key: _evaluated(value, given) for key, value in expression.items()}
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Fn::Equals": lambda one, other: one == other,
+    "Fn::Not": lambda one: not one,
+    "Fn::And": lambda *all_of: all(all_of),
+    "Fn::Or": lambda *any_of: any(any_of),
+    "Fn::Join": lambda between, parts: between.join(parts),
+    "Fn::Contains": lambda values, one: one in values,
+    "Fn::EachMemberEquals": lambda values, one: all(value == one for value in values),
+}
+
+
+@contextmanager
+def moto_tells_who_may_use_dead_letters() -> Iterator[None]:
+    """moto keeps a queue's RedriveAllowPolicy and does not tell it, and Terraform would wait for it in vain."""
+    told: Any = vars(Queue)["attributes"]
+
+    def attributes(queue: Any) -> dict[str, Any]:
+        found: dict[str, Any] = told.fget(queue)
+        allowed = getattr(queue, "redrive_allow_policy", None)
+        if allowed is None:
+            return found
+        return {**found, "RedriveAllowPolicy": allowed if isinstance(allowed, str) else json.dumps(allowed)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Queue, "attributes", property(attributes))
+        yield
+
+
+def make_package(*arguments: str | Path, python: str | Path = sys.executable) -> None:
+    """Packs what the arguments say, with the Python of the runtime that it is for."""
+    # Without our PYTHONPATH: another version of Python must not find this one's packages.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, ROOT / "infra" / "package.py", *arguments]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 def upload(package: Path) -> None:
     s3 = sdk.client("s3")
-    s3.create_bucket(Bucket=CODE["Bucket"], CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     s3.put_object(**CODE, Body=package.read_bytes())
+    s3.put_object(**NESTED, Body=json.dumps(translated()))
 
 
 def deploy_stack(name: str, **parameters: str) -> Deployment:
     """Creates the stack in CloudFormation. The code must be in its bucket."""
+    return _deployed(name, translated(), parameters)
+
+
+def deploy_order_history(name: str, **parameters: str) -> Deployment:
+    """The example's stack, and in it the other one."""
+    _create(name, translated_order_history(), parameters)
     cloudformation = sdk.client("cloudformation")
-    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
-    cloudformation.create_stack(
-        StackName=name, TemplateBody=json.dumps(translated()), Parameters=given, Capabilities=["CAPABILITY_IAM"]
-    )
-    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    assert stack["StackStatus"] == "CREATE_COMPLETE", stack
-    deployment = Deployment.of({output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]})
+    (nested,) = [
+        found for found in cloudformation.describe_stacks()["Stacks"] if found["StackName"].startswith(f"{name}-Feed")
+    ]
+    resources = cloudformation.describe_stack_resources(StackName=name)["StackResources"]
+    table = {found["LogicalResourceId"]: found["PhysicalResourceId"] for found in resources}["Table"]
+    # moto does not tell the outputs of a nested stack to the one around it.
+    deployment = replace(Deployment.of(_outputs(nested)), table_name=table)
     take_over(deployment)
     return deployment
+
+
+def _deployed(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> Deployment:
+    _create(name, template, parameters)
+    (stack,) = sdk.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    assert stack["StackStatus"] == "CREATE_COMPLETE", stack
+    deployment = Deployment.of(_outputs(stack))
+    take_over(deployment)
+    return deployment
+
+
+def _create(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> None:
+    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
+    may = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
+    sdk.client("cloudformation").create_stack(
+        StackName=name, TemplateBody=json.dumps(template), Parameters=given, Capabilities=may
+    )
+
+
+def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
+    return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
 def take_over(deployment: Deployment) -> None:
@@ -109,70 +212,136 @@ def function(deployment: Deployment) -> dict[str, Any]:
     return dict(sdk.client("lambda").get_function_configuration(FunctionName=deployment.function_name))
 
 
-def table(deployment: Deployment) -> dict[str, Any]:
-    return dict(sdk.client("dynamodb").describe_table(TableName=deployment.table_name)["Table"])
+Grant: TypeAlias = tuple[str, str, str]
 
 
-def grants(deployment: Deployment) -> set[tuple[str, str]]:
-    """Every (action, resource) that the function's role allows."""
+def grants(deployment: Deployment) -> set[Grant]:
+    """Every (effect, action, resource) of the function's role."""
     iam = sdk.client("iam")
     role = function(deployment)["Role"].rpartition("/")[2]
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
     found = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
-    # moto's CloudFormation keeps the text of a Python dict, which is YAML if not JSON.
-    documents = [yaml.safe_load(document) if isinstance(document, str) else document for document in found]
-    statements = [statement for document in documents for statement in document["Statement"]]
-    assert {statement["Effect"] for statement in statements} == {"Allow"}
+    return {grant for document in found for grant in _granted(document)}
+
+
+def _granted(document: Any) -> Iterator[Grant]:
+    # moto's CloudFormation keeps the text of a Python dict.
+    read = ast.literal_eval(document) if isinstance(document, str) else document
+    # CloudFormation leaves out what is AWS::NoValue. moto makes it null.
+    for statement in filter(None, read["Statement"]):
+        for action in _list(statement["Action"]):
+            for resource in _list(statement["Resource"]):
+                yield statement["Effect"], action, resource
+
+
+def senders(policy: Any) -> set[tuple[str, str, str]]:
+    """Who may send to a queue by its policy, and on which conditions."""
+    statements = [] if policy is None else (json.loads(policy) if isinstance(policy, str) else policy)["Statement"]
+    assert {(statement["Effect"], statement["Action"]) for statement in statements} <= {("Allow", "sqs:SendMessage")}
     return {
-        (action, resource)
+        (statement["Principal"]["Service"], f"{test} {name}", value)
         for statement in statements
-        for action in _list(statement["Action"])
-        for resource in _list(statement["Resource"])
+        for test, condition in statement["Condition"].items()
+        for name, values in condition.items()
+        for value in _list(values)
     }
 
 
 def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+    # moto's CloudFormation leaves a CommaDelimitedList in one piece.
+    return value.split(",") if isinstance(value, str) else value
 
 
 def described(deployment: Deployment) -> dict[str, Any]:
     """All that can be read back of it, with names that are the same for every deployment."""
-    queue, dead_letters = queue_attributes(deployment.queue_url), queue_attributes(deployment.dead_letters_url)
-    configuration, mapping, entities = function(deployment), event_source(deployment), table(deployment)
-    names = {entities["TableArn"]: "<table>", queue["QueueArn"]: "<queue>", dead_letters["QueueArn"]: "<dead letters>"}
-
-    def named(arn: str) -> str:
-        if ":logs:" in arn:  # moto's CloudFormation leaves out the :* that AWS has at the end
-            return "<log group>"
-        return next((arn.replace(own, name) for own, name in names.items() if arn.startswith(own)), arn)
-
-    redrive = json.loads(queue["RedrivePolicy"])
     return {
-        "queue": {**_only(queue, _QUEUE), "fifo": queue["QueueArn"].endswith(".fifo")},
-        "redrive": {**redrive, "deadLetterTargetArn": named(redrive["deadLetterTargetArn"])},
-        "dead letters": {**_only(dead_letters, _QUEUE), "fifo": dead_letters["QueueArn"].endswith(".fifo")},
-        "table": {
-            **_only(entities, _TABLE),
-            "indexes": [_only(index, _INDEX) for index in entities["GlobalSecondaryIndexes"]],
+        "queue": _queue(deployment.queue_url) if deployment.queue_url else None,
+        "dead letters": _queue(deployment.dead_letters_url),
+        "table": described_table(deployment.table_name) if deployment.table_name else None,
+        "function": _function(deployment),
+        "event source": {
+            name: named(deployment, value) for name, value in _only(event_source(deployment), _MAPPING).items()
         },
-        "function": {**_only(configuration, _FUNCTION), "environment": [*configuration["Environment"]["Variables"]]},
-        "event source": {**_only(mapping, _MAPPING), "of": named(mapping["EventSourceArn"])},
-        "grants": {(action, named(resource)) for action, resource in grants(deployment)},
+        "grants": {(effect, action, named(deployment, resource)) for effect, action, resource in grants(deployment)},
     }
+
+
+def named(deployment: Deployment, value: Any) -> Any:
+    """The value without the names of this deployment."""
+    text = json.dumps(value, default=str)
+    for name, url in (("queue", deployment.queue_url), ("dead letters", deployment.dead_letters_url)):
+        if url:
+            text = text.replace(f'"{queue_attributes(url)["QueueArn"]}"', f'"<{name}>"')
+    text = re.sub(
+        r'"arn:aws:logs:[^"]*"', '"<log group>"', text
+    )  # moto's CloudFormation leaves out the :* that AWS has at the end
+    if deployment.table_name:
+        text = text.replace(f":table/{deployment.table_name}", ":table/<table>")
+    return json.loads(text)
+
+
+def described_table(name: str) -> dict[str, Any]:
+    found = sdk.client("dynamodb").describe_table(TableName=name)["Table"]
+    return {**_only(found, _TABLE), "indexes": [_only(index, _INDEX) for index in found.get("GlobalSecondaryIndexes", [])]}
+
+
+def _queue(url: str) -> dict[str, Any]:
+    found = queue_attributes(url)
+    names = ("RedrivePolicy", "RedriveAllowPolicy")
+    policies: dict[str, dict[str, Any]] = {name: json.loads(found[name]) for name in names if name in found}
+    for policy in policies.values():  # the other queue, by its name's end
+        for key in {"deadLetterTargetArn", "sourceQueueArns"} & set(policy):
+            policy[key] = [arn.rpartition("-")[2] for arn in _list(policy[key])]
+    texts = {name: {key: str(value) for key, value in policy.items()} for name, policy in policies.items()}
+    return {**_only(found, _QUEUE), **texts, "fifo": found["QueueArn"].endswith(".fifo")}
+
+
+def _function(deployment: Deployment) -> dict[str, Any]:
+    found = function(deployment)
+    network = found.get("VpcConfig") or {}
+    return {
+        **_only(found, _FUNCTION),
+        "environment": [*found.get("Environment", {}).get("Variables", {})],
+        "layers": [layer["Arn"] for layer in found.get("Layers", [])],
+        "network": [network.get("SubnetIds", []), network.get("SecurityGroupIds", [])],
+        "tracing": found.get("TracingConfig", {}).get("Mode", "PassThrough"),
+        "boundary": boundary(deployment),
+    }
+
+
+def boundary(deployment: Deployment) -> str | None:
+    role = function(deployment)["Role"].rpartition("/")[2]
+    found = sdk.client("iam").get_role(RoleName=role)["Role"].get("PermissionsBoundary", {})
+    return found.get("PermissionsBoundaryArn")
 
 
 _QUEUE = (
     "VisibilityTimeout",
     "MessageRetentionPeriod",
     "SqsManagedSseEnabled",
+    "KmsMasterKeyId",
     "FifoQueue",
     "ContentBasedDeduplication",
+    "DeduplicationScope",
+    "FifoThroughputLimit",
 )
 _TABLE = ("KeySchema", "AttributeDefinitions", "BillingModeSummary")
 _INDEX = ("IndexName", "KeySchema", "Projection")
-_FUNCTION = ("Handler", "Runtime", "Timeout", "MemorySize", "CodeSha256")
-_MAPPING = ("BatchSize", "FunctionResponseTypes", "ScalingConfig")
+_FUNCTION = ("Handler", "Runtime", "Timeout", "MemorySize", "Architectures", "CodeSha256", "KMSKeyArn")
+_MAPPING = (
+    "EventSourceArn",
+    "BatchSize",
+    "MaximumBatchingWindowInSeconds",
+    "FunctionResponseTypes",
+    "ScalingConfig",
+    "StartingPosition",
+    "MaximumRecordAgeInSeconds",
+    "MaximumRetryAttempts",
+    "BisectBatchOnFunctionError",
+    "ParallelizationFactor",
+    "DestinationConfig",
+)
 
 
 def _only(found: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

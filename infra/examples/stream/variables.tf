@@ -1,0 +1,22 @@
+variable "name" {
+  description = "The name of the table and of the function."
+  type        = string
+  default     = "meters"
+}
+
+variable "package" {
+  description = "The zip that infra/package.py writes."
+  type        = string
+  default     = "../../../dist/function.zip"
+}
+
+variable "alarm_topic_arns" {
+  type    = list(string)
+  default = []
+}
+
+variable "deletion_protection" {
+  description = "Keeps the table from being destroyed, with the stack or by hand."
+  type        = bool
+  default     = true
+}

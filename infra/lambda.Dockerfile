@@ -1,0 +1,22 @@
+# The function as a container image. From the top of a checkout:
+#
+#   docker build --file infra/lambda.Dockerfile --platform linux/arm64 --provenance=false --tag order-history .
+#
+# Push it to ECR, and give the Terraform module its image_uri and architecture. boto3 is in the base image.
+# For a handler of your own change the lines marked "yours".
+ARG PYTHON=3.13
+
+FROM public.ecr.aws/lambda/python:${PYTHON} AS build
+WORKDIR /build
+COPY infra/package.py infra/package.py
+COPY src src
+# yours
+COPY examples/order_history examples/order_history
+ARG ARCHITECTURE=arm64
+# yours: the folder, and what it needs, as --install "pymongo>=4.13".
+RUN python infra/package.py --architecture ${ARCHITECTURE} --output /package examples/order_history
+
+FROM public.ecr.aws/lambda/python:${PYTHON}
+COPY --from=build /package /var/task
+# yours
+CMD ["order_history.feed.handler"]

@@ -1,0 +1,297 @@
+variable "name" {
+  description = "The function's name. The names of all other resources begin with it."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{1,50}$", var.name))
+    error_message = "name: letters, digits, - and _, at most 50. The names of the queues are made of it."
+  }
+}
+
+variable "package" {
+  description = "The path of the zip with the function's code, as infra/package.py writes it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = (var.package == null) != (var.image_uri == null)
+    error_message = "package: give either package, a zip, or image_uri, a container image."
+  }
+
+  validation {
+    condition     = var.package == null ? true : fileexists(var.package)
+    error_message = "package: there is no such file. `python infra/package.py` writes one."
+  }
+}
+
+variable "image_uri" {
+  description = "The container image in ECR with the function's code, in place of a package."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.image_uri == null ? true : can(regex("^[0-9]{12}\\.dkr\\.ecr\\..+/.+[:@].+$", var.image_uri))
+    error_message = "image_uri: an image in ECR with its tag or digest, as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/shop:1."
+  }
+}
+
+variable "handler" {
+  description = "The function in the package: module.name. In an image it takes the place of the image's own CMD."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.handler == null ? var.image_uri != null : can(regex("^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)+$", var.handler))
+    error_message = "handler: module.name, as shop.handlers.ship. Only an image may do without one."
+  }
+}
+
+variable "runtime" {
+  description = "Lambda's Python. The package must be made for the same. An image brings its own."
+  type        = string
+  default     = "python3.13"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^python3\\.1[1-9]$", var.runtime))
+    error_message = "runtime: python3.11 or newer, as python3.13."
+  }
+}
+
+variable "architecture" {
+  description = "Of the processor. A package with compiled modules, as pymongo's, must be made for the same."
+  type        = string
+  default     = "arm64"
+  nullable    = false
+
+  validation {
+    condition     = contains(["arm64", "x86_64"], var.architecture)
+    error_message = "architecture: arm64 or x86_64."
+  }
+}
+
+variable "memory_size" {
+  description = "Megabytes. The share of a processor grows with them."
+  type        = number
+  default     = 512
+  nullable    = false
+
+  validation {
+    condition     = var.memory_size >= 128 && var.memory_size <= 10240 && floor(var.memory_size) == var.memory_size
+    error_message = "memory_size: Lambda allows 128 to 10240 megabytes."
+  }
+}
+
+variable "function_timeout" {
+  description = "Seconds for a batch. A queue hides its messages for six times as long."
+  type        = number
+  default     = 30
+  nullable    = false
+
+  validation {
+    condition     = var.function_timeout >= 1 && var.function_timeout <= 900 && floor(var.function_timeout) == var.function_timeout
+    error_message = "function_timeout: Lambda allows 1 to 900 seconds."
+  }
+}
+
+variable "environment" {
+  description = "The function's environment variables."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.environment) : can(regex("^[A-Za-z][A-Za-z0-9_]+$", name))])
+    error_message = "environment: a name begins with a letter and goes on with letters, digits and _, two characters or more."
+  }
+
+  validation {
+    condition = length(setintersection(keys(var.environment), [
+      "AWS_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_EXECUTION_ENV", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+      "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME",
+      "AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY",
+      "AWS_SESSION_TOKEN", "_HANDLER", "_X_AMZN_TRACE_ID", "LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT",
+    ])) == 0
+    error_message = "environment: Lambda sets AWS_REGION, the credentials and AWS_LAMBDA_... by itself, and refuses them here."
+  }
+}
+
+variable "secret_arns" {
+  description = "Secrets of Secrets Manager that the function may read, as a connection string: the environment variable that is to hold the secret's ARN, and the ARN. The secret itself is in neither the state nor the environment."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.secret_arns) : can(regex("^[A-Za-z][A-Za-z0-9_]+$", name)) && !contains(keys(var.environment), name)])
+    error_message = "secret_arns: the names are those of environment variables, and none of them is in environment too."
+  }
+
+  validation {
+    condition     = alltrue([for arn in values(var.secret_arns) : can(regex("^arn:[^:]+:secretsmanager:[^:]+:[0-9]{12}:secret:.+-[A-Za-z0-9]{6}$", arn))])
+    error_message = "secret_arns: the whole ARN, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME-123456, with the six characters that AWS adds. The right to read holds for nothing else."
+  }
+
+  validation {
+    condition     = length(jsonencode(merge(var.environment, var.secret_arns))) <= 4096
+    error_message = "secret_arns: with environment they have more than the 4 KB that Lambda allows."
+  }
+}
+
+variable "table_arn" {
+  description = "Your DynamoDB table, or none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.table_arn == null ? true : can(regex("^arn:[^:]+:dynamodb:[^:]+:[0-9]{12}:table/[A-Za-z0-9_.-]{3,255}$", var.table_arn))
+    error_message = "table_arn: arn:aws:dynamodb:REGION:ACCOUNT:table/NAME, of the table itself and not of an index or a stream."
+  }
+}
+
+variable "table_actions" {
+  description = "What the function may do on the table. The default is what guarded writes need."
+  type        = list(string)
+  default     = ["dynamodb:UpdateItem", "dynamodb:PutItem", "dynamodb:GetItem"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.table_actions) > 0 && alltrue([for action in var.table_actions : can(regex("^dynamodb:[A-Z][A-Za-z]+$", action))])
+    error_message = "table_actions: at least one, each by its full name, as dynamodb:UpdateItem; no wildcards."
+  }
+}
+
+variable "index_actions" {
+  description = "What it may do on the table and on its indexes, as dynamodb:Query."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(setsubtract(var.index_actions, ["dynamodb:Query", "dynamodb:Scan"])) == 0
+    error_message = "index_actions: dynamodb:Query and dynamodb:Scan are all that an index knows."
+  }
+
+  validation {
+    condition     = length(var.index_actions) == 0 || var.table_arn != null
+    error_message = "index_actions: give a table_arn."
+  }
+}
+
+variable "policy" {
+  description = "What else the function may do, as the JSON of a policy document."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.policy == null ? true : can(jsondecode(var.policy).Statement)
+    error_message = "policy: the JSON of a policy document, as jsonencode or aws_iam_policy_document gives it."
+  }
+}
+
+variable "permissions_boundary" {
+  description = "The ARN of the policy that bounds the function's role."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.permissions_boundary == null ? true : can(regex("^arn:[^:]+:iam::([0-9]{12}|aws):policy/.+$", var.permissions_boundary))
+    error_message = "permissions_boundary: arn:aws:iam::ACCOUNT:policy/NAME."
+  }
+}
+
+variable "layers" {
+  description = "ARNs of layers, with their versions."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for arn in var.layers : can(regex("^arn:[^:]+:lambda:[^:]+:[0-9]{12}:layer:[A-Za-z0-9_-]+:[0-9]+$", arn))])
+    error_message = "layers: arn:aws:lambda:REGION:ACCOUNT:layer:NAME:VERSION."
+  }
+
+  validation {
+    condition     = length(var.layers) <= 5 && length(distinct(var.layers)) == length(var.layers)
+    error_message = "layers: Lambda allows five, each once."
+  }
+
+  validation {
+    condition     = length(var.layers) == 0 || var.image_uri == null
+    error_message = "layers: an image takes none. Install what is in them into the image."
+  }
+}
+
+variable "reserved_concurrency" {
+  description = "So many executions are kept for the function, and it gets no more. None: what the account has left."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.reserved_concurrency == null ? true : var.reserved_concurrency >= 1 && floor(var.reserved_concurrency) == var.reserved_concurrency
+    error_message = "reserved_concurrency: 1 or more. To stop the function, say enabled = false: with none reserved each message would use up its deliveries on throttling."
+  }
+
+  validation {
+    condition     = var.reserved_concurrency == null || var.event_source != "queue" ? true : var.reserved_concurrency >= var.maximum_concurrency
+    error_message = "reserved_concurrency: not less than maximum_concurrency. What is received above it is throttled, and counts as a delivery."
+  }
+}
+
+variable "tracing" {
+  description = "Whether X-Ray traces the function."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "subnet_ids" {
+  description = "The private subnets in which the function runs, as for MongoDB in a VPC. From there it reaches AWS through a NAT or VPC endpoints only."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for id in var.subnet_ids : can(regex("^subnet-[0-9a-f]+$", id))])
+    error_message = "subnet_ids: subnet-..., no ARNs and no names."
+  }
+
+  validation {
+    condition     = length(var.subnet_ids) <= 16 && length(distinct(var.subnet_ids)) == length(var.subnet_ids)
+    error_message = "subnet_ids: Lambda allows 16, each once."
+  }
+
+  validation {
+    condition     = (length(var.subnet_ids) == 0) == (length(var.security_group_ids) == 0)
+    error_message = "subnet_ids: give subnet_ids and security_group_ids, or neither."
+  }
+}
+
+variable "security_group_ids" {
+  description = "What lets the function out to MongoDB and to AWS."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for id in var.security_group_ids : can(regex("^sg-[0-9a-f]+$", id))])
+    error_message = "security_group_ids: sg-..., no ARNs and no names."
+  }
+
+  validation {
+    condition     = length(var.security_group_ids) <= 5 && length(distinct(var.security_group_ids)) == length(var.security_group_ids)
+    error_message = "security_group_ids: Lambda allows five, each once."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "Your key for the queues, the environment and the log. None: AWS's own keys. What the key's own policy must allow is in infra/README.md."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null ? true : can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/.+$", var.kms_key_arn))
+    error_message = "kms_key_arn: arn:aws:kms:REGION:ACCOUNT:key/ID. The role's rights are on the key, so an alias will not do."
+  }
+}

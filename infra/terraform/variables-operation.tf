@@ -1,0 +1,45 @@
+variable "oldest_message_seconds" {
+  description = "Alarm when a message, or a stream's record, has waited for longer."
+  type        = number
+  default     = 900
+  nullable    = false
+
+  validation {
+    condition     = var.oldest_message_seconds >= 60 && floor(var.oldest_message_seconds) == var.oldest_message_seconds
+    error_message = "oldest_message_seconds: 60 or more. The age is measured once a minute."
+  }
+
+  validation {
+    condition     = var.oldest_message_seconds < (var.event_source == "queue" ? var.message_retention_seconds : var.stream_maximum_age_seconds == -1 ? 31536000 : var.stream_maximum_age_seconds)
+    error_message = "oldest_message_seconds: less than message_retention_seconds, or stream_maximum_age_seconds. At that age a message is gone, and the alarm would never ring."
+  }
+}
+
+variable "alarm_topic_arns" {
+  description = "The SNS topics that the alarms tell. Empty for alarms that only show."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for arn in var.alarm_topic_arns : can(regex("^arn:[^:]+:sns:[^:]+:[0-9]{12}:[A-Za-z0-9_-]+$", arn))])
+    error_message = "alarm_topic_arns: arn:aws:sns:REGION:ACCOUNT:NAME. CloudWatch tells no FIFO topic."
+  }
+
+  validation {
+    condition     = length(var.alarm_topic_arns) <= 5
+    error_message = "alarm_topic_arns: CloudWatch allows five."
+  }
+}
+
+variable "log_retention_days" {
+  description = "How long the function's log is kept. 0: for ever."
+  type        = number
+  default     = 30
+  nullable    = false
+
+  validation {
+    condition     = contains([0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
+    error_message = "log_retention_days: CloudWatch allows 0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288 or 3653."
+  }
+}

@@ -1,0 +1,198 @@
+"""What infra/package.py writes: it starts under the runtime's Python, from bytecode, with nothing that the runtime has already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from order_history.__main__ import deliveries
+from tests.support import deployment as deployed
+from tests.support import runtimes
+from tests.support.ci import in_ci
+from tests.support.deployment import REGION, ROOT, as_json
+
+SDK = {"boto3", "botocore", "s3transfer", "urllib3", "jmespath", "dateutil", "six.py"}
+MONGODB = ROOT / "infra" / "examples" / "mongodb" / "stock.py"
+PYMONGO = ["--install", "pymongo>=4.13"]
+AARCH64 = 183  # what an ELF file calls the processor
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("package") / "function.zip"
+    deployed.make_package("--output", target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the runtime has beside its Python."""
+    return runtimes.sdk_into(tmp_path_factory.mktemp("sdk"))
+
+
+def downloaded(*arguments: str | Path, python: str | Path = sys.executable) -> None:
+    """Packs with what pip must fetch. Where it reaches no index there is nothing to look at."""
+    try:
+        deployed.make_package(*arguments, python=python)
+    except subprocess.CalledProcessError as error:
+        if in_ci() or b"No matching distribution" not in error.stderr:
+            raise
+        pytest.skip("pip reaches no package index")
+
+
+def unpacked(package: Path, folder: Path) -> Path:
+    ZipFile(package).extractall(folder)
+    return folder
+
+
+def start(program: str, *path: Path, python: str | Path = sys.executable, stdin: str = "", **environment: str) -> str:
+    """What the program prints, with no other modules than those on the path."""
+    isolated = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    # -S: without what is installed into this Python.
+    command = [python, "-S", "-c", program]
+    ran = subprocess.run(command, input=stdin, env=isolated, cwd=path[0], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def tops(package: Path) -> set[str]:
+    return {name.partition("/")[0] for name in ZipFile(package).namelist()}
+
+
+def test_it_holds_the_library_and_the_example_and_nothing_else(package: Path) -> None:
+    names = ZipFile(package).namelist()
+    assert tops(package) == {"onewrite", "order_history"}
+    assert {"onewrite/py.typed", "onewrite/aws_lambda/__init__.py", "order_history/feed.py"} <= set(names)
+    assert [name for name in names if {"tests", "cli", "testing"} & set(name.split("/"))] == []
+
+
+def test_the_same_source_makes_the_same_bytes(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = package.with_name("again.zip")
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    deployed.make_package("--output", again)
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest()
+
+
+@pytest.mark.parametrize("version", runtimes.VERSIONS)
+def test_it_starts_from_bytecode_under_the_runtimes_python(version: str, sdk: Path, tmp_path: Path) -> None:
+    if version not in runtimes.pythons():
+        pytest.skip(f"there is no Python {version} with pip here")
+    python = runtimes.pythons()[version]
+    deployed.make_package("--output", tmp_path / "function.zip", python=python)
+    folder = unpacked(tmp_path / "function.zip", tmp_path / "task")
+    for source in folder.rglob("*.py"):
+        source.write_text("raise SystemExit('compiled from its source')")
+
+    program = "import order_history.feed as feed; print(feed.handler.__class__.__name__)"
+    assert start(program, folder, sdk, python=python) != ""
+
+
+RUN = """
+import importlib, json, sys
+import boto3.session, jmespath  # what Lambda's Python has
+known = set(sys.modules)
+module, _, name = sys.argv[1].rpartition(".")
+handler = getattr(importlib.import_module(module), name)
+new = {module.partition(".")[0] for module in set(sys.modules) - known} - {"boto3", *sys.stdlib_module_names}
+
+from moto import mock_aws
+from order_history import create_table
+with mock_aws():
+    table = create_table(boto3.resource("dynamodb"))
+    answer = handler(json.load(sys.stdin), None)
+    print(json.dumps([sorted(new), importlib.import_module("onewrite").__file__, answer, table.scan()["Count"]]))
+"""
+
+
+def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, tmp_path: Path) -> None:
+    unpacked(package, tmp_path)
+    created = next(event for event in deliveries() if type(event).__name__ == "OrderCreated")
+    event = {"Records": [{"messageId": "b-1", "body": as_json(created)}, {"messageId": "b-2", "body": "no JSON"}]}
+    environment = {
+        "PYTHONPATH": str(tmp_path),
+        "ORDERS_TABLE": "order-history",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "dummy",
+        "AWS_SECRET_ACCESS_KEY": "dummy",
+    }
+    handler = deployed.translated()["Parameters"]["Handler"]["Default"]
+    command = [sys.executable, "-c", RUN, handler]
+    ran = subprocess.run(
+        command, input=json.dumps(event), env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    imported, library, answer, items = json.loads(ran.stdout)
+    assert imported == ["onewrite", "order_history"]
+    assert Path(library).is_relative_to(tmp_path)
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "b-2"}]}
+    assert items == 1
+
+
+def test_a_layer_gives_the_library_to_code_that_does_not_bring_it(sdk: Path, tmp_path: Path) -> None:
+    deployed.make_package("--layer", "--output", tmp_path / "layer.zip")
+    assert tops(tmp_path / "layer.zip") == {"python"}
+    folder = unpacked(tmp_path / "layer.zip", tmp_path / "opt") / "python"
+    assert Path(start("import onewrite.aws_lambda as it; print(it.__file__)", folder, sdk)).is_relative_to(folder)
+
+
+def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(tmp_path: Path) -> None:
+    downloaded(*PYMONGO, "--architecture", "arm64", "--output", tmp_path / "function.zip", MONGODB)
+
+    assert {"bson", "dns", "onewrite", "pymongo", "stock.py"} <= tops(tmp_path / "function.zip")
+    with ZipFile(tmp_path / "function.zip") as archive:
+        compiled = [name for name in archive.namelist() if name.endswith(".so")]
+        processors = {int.from_bytes(archive.read(name)[18:20], "little") for name in compiled}
+    tag = f"cpython-{sys.version_info.major}{sys.version_info.minor}-aarch64-linux-gnu.so"
+    assert compiled != []
+    assert [name for name in compiled if not name.endswith(tag)] == []
+    assert processors == {AARCH64}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels are imported, so they must be of this machine")
+def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: Path) -> None:
+    version = max(runtimes.pythons(), key=lambda version: int(version.partition(".")[2]))
+    python = runtimes.pythons()[version]
+    arguments = [*PYMONGO, "--with-boto3", "--architecture", "x86_64"]
+    downloaded(*arguments, "--output", tmp_path / "function.zip", MONGODB, python=python)
+    assert tops(tmp_path / "function.zip") >= SDK
+
+    folder = unpacked(tmp_path / "function.zip", tmp_path / "task")
+    program = "import stock, pymongo; print(pymongo.has_c())"
+    assert start(program, folder, python=python) == "True\n"
+
+
+def test_what_the_runtime_has_is_left_out_though_it_is_required(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("boto3\n")
+    downloaded("--requirements", requirements, "--output", tmp_path / "function.zip")
+
+    assert tops(tmp_path / "function.zip") == {"onewrite", "order_history"}
+    assert (tmp_path / "function.zip").stat().st_size < 500_000
+
+
+def test_a_folder_that_is_there_already_is_not_added_to(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        deployed.make_package("--output", tmp_path)
+    assert b"is there already" in refused.value.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["missing"], b"there is no missing"),
+        (["--requirements", "missing.txt"], b"there is no missing.txt"),
+        (["--architecture", "aarch64"], b"invalid choice"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(tmp_path: Path, arguments: list[str], says: bytes) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        deployed.make_package(*arguments, "--output", tmp_path / "function.zip")
+    assert says in refused.value.stderr
+    assert not (tmp_path / "function.zip").exists()
