@@ -179,7 +179,7 @@ def test_after_a_message_that_is_not_settled_the_rest_of_its_record_is_not_begun
     async def aeach(message: Message) -> Outcome:
         return each(message)
 
-    report = sqs_handler(parts)(aeach if asynchronous else each).run(sqs(["a b! c", "e d f", "g"]))  # type: ignore[arg-type]  # either
+    report = sqs_handler(parts)(aeach if asynchronous else each).run(sqs(["a b! c", "e d f", "g"]))
     assert shop.seen == ["a", "b!", "e", "g"]
     assert identifiers(report.response) == ["id-a b! c", "id-e d f"]
     failed = report.results[0]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_batch_from_an_identity_and_from_the_hook_too() -> None:
 def test_ctrl_c_ends_a_batch_within_another_and_that_one_too() -> None:
     inner = sqs_handler(by_name)(interrupting)
     with pytest.raises(KeyboardInterrupt):
-        sqs_handler(by_name)(lambda _: inner.run(sqs("abc")) and None)(sqs("a"))
+        sqs_handler(by_name)(lambda _: cast("None", inner.run(sqs("abc"))))(sqs("a"))
 
 
 def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
@@ -183,7 +183,7 @@ def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
 def test_a_handler_of_ctrl_c_that_a_record_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
-        sqs_handler(by_name)(lambda _: signal.signal(signal.SIGINT, signal.SIG_IGN) and None)(sqs("a"))
+        sqs_handler(by_name)(lambda _: cast("None", signal.signal(signal.SIGINT, signal.SIG_IGN)))(sqs("a"))
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, Unpack
+from typing import Protocol, Unpack
 
 from onewrite.aws_lambda import sources
 from onewrite.batch.decorated import HandlerFunction, as_function
@@ -13,10 +13,14 @@ from onewrite.batch.source import Source
 from onewrite.identity import Identity
 from onewrite.message import Message
 
-Decorator: TypeAlias = Callable[[Callable[[Message], R]], HandlerFunction[R]]
+
+class Decorator(Protocol):
+    """What each of these gives: it makes a handler of a function of one message."""
+
+    def __call__(self, each: Callable[[Message], R], /) -> HandlerFunction[R]: ...
 
 
-def sqs_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def sqs_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of SQS batches, of a standard or a FIFO queue.
 
     On a standard queue the messages of a source are taken by their sequence, one at a time. A deferred one is tried again as
@@ -32,22 +36,22 @@ def sqs_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
     return _decorator(sources.SQS, identity, options)
 
 
-def kinesis_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def kinesis_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of batches of a Kinesis stream. It stops at the first failure, and Lambda restarts from there."""
     return _decorator(sources.KINESIS, identity, options)
 
 
-def dynamodb_stream_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def dynamodb_stream_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of batches of a DynamoDB stream. It stops at the first failure, and Lambda restarts from there."""
     return _decorator(sources.DYNAMODB, identity, options)
 
 
-def kafka_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def kafka_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster. A failure stops its own partition only."""
     return _decorator(sources.KAFKA, identity, options)
 
 
-def documentdb_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def documentdb_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of batches of a change stream of DocumentDB.
 
     It stops at the first failure and raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no answer.
@@ -55,7 +59,7 @@ def documentdb_handler(identity: Identity, **options: Unpack[Options]) -> Decora
     return _decorator(sources.DOCUMENTDB, identity, options)
 
 
-def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of what SNS sends straight to Lambda. The record is as it is through SQS: take its envelope off with `sns(...)`.
 
     A message that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
@@ -63,7 +67,7 @@ def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
     return _decorator(sources.SNS, identity, options)
 
 
-def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of what EventBridge sends straight to Lambda. The record is as it is through SQS: take its envelope off
     with `eventbridge(...)`.
 
@@ -72,7 +76,7 @@ def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decor
     return _decorator(sources.EVENTBRIDGE, identity, options)
 
 
-def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
+def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
     """Makes a handler of what S3 sends straight to Lambda, for `s3_object()`.
 
     A notification that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
@@ -80,5 +84,8 @@ def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[R]:
     return _decorator(sources.S3, identity, options)
 
 
-def _decorator(source: Source, identity: Identity, options: Options) -> Decorator[R]:
-    return lambda each: as_function(Handler(each, source, identity, **options))
+def _decorator(source: Source, identity: Identity, options: Options) -> Decorator:
+    def decorate(each: Callable[[Message], R], /) -> HandlerFunction[R]:
+        return as_function(Handler(each, source, identity, **options))
+
+    return decorate

@@ -23,17 +23,35 @@ class HandlerFunction(Protocol[R_co]):
     __name__: str
 
     @property
-    def handler(self) -> Handler[Any]: ...
+    def handler(self) -> Handler[Any]:
+        """What was made of the function."""
+        ...
+
     @property
-    def each(self) -> Callable[[Message], R_co]: ...
+    def each(self) -> Callable[[Message], R_co]:
+        """The function that was decorated."""
+        ...
+
     @property
-    def source(self) -> Source: ...
+    def source(self) -> Source:
+        """Whose batches it takes."""
+        ...
+
     @property
-    def run(self) -> Callable[..., Report]: ...
+    def run(self) -> Callable[..., Report]:
+        """As `Handler.run`."""
+        ...
+
     @property
-    def process(self) -> Callable[[Any], Result]: ...
+    def process(self) -> Callable[[Any], Result]:
+        """As `Handler.process`."""
+        ...
+
     @property
-    def aprocess(self) -> Callable[[Any], Awaitable[Result]]: ...
+    def aprocess(self) -> Callable[[Any], Awaitable[Result]]:
+        """As `Handler.aprocess`."""
+        ...
+
     def __call__(self, event: Any, context: Any = None) -> Response: ...
 
 
@@ -43,7 +61,8 @@ def as_function(handler: Handler[Any]) -> HandlerFunction[Any]:
     def function(event: Any, context: Any = None) -> Response:
         return handler(event, context)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+    function.__doc__ = handler.each.__doc__
+    for name in ("__module__", "__name__", "__qualname__"):
         setattr(function, name, getattr(handler.each, name, None) or getattr(type(handler.each), name))
     # No __wrapped__: the signature is the one of a Lambda handler, and not that of the decorated function.
     for name in ("each", "source", "run", "process", "aprocess"):

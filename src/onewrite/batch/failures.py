@@ -44,6 +44,7 @@ class Failure:
         return f"record {self.record}{message}{attempt}: {self.error}{reason}{where}{below}"
 
     def as_json(self) -> dict[str, Any]:
+        """As the line of a batch carries it in its `extra`."""
         return {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
 
 

@@ -80,8 +80,7 @@ class Handler(Generic[R]):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(each, identity, max_workers, margin, on_outcome)
-        self.each = each
-        self.source = source
+        self.each, self.source = each, source
         self._identity = identity
         self._max_workers = max_workers
         self._margin = margin
@@ -107,13 +106,11 @@ class Handler(Generic[R]):
         records, of_each = self.source.open(event)
         left = _time_left(context)
         known: list[_Known | None] = [None] * len(records)
-        tries_again = all(lane is None for lane in of_each)
-        if tries_again and len(records) > 1:
+        lanes, in_order = Lanes(of_each), any(lane is not None for lane in of_each)
+        if not in_order and len(records) > 1:
             known[:] = self._read_ahead(records, left)
             lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
-        else:
-            lanes = Lanes(of_each)
-        batch = workers.Batch(lanes, left, self._margin, tries_again=tries_again)
+        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order)
         self._work(batch, records, known, min(self._max_workers, lanes.width))
         if (outside := meter.get()) is not None:
             outside.requests += batch.requests
