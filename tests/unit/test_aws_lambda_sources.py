@@ -238,7 +238,7 @@ def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop
 
 def test_a_kinesis_record_of_pipes_has_its_position() -> None:
     seen: list[Message] = []
-    kinesis_handler(kinesis_position())(lambda message: seen.append(message))(in_a_list(kinesis_handler, ["a"]))
+    kinesis_handler(kinesis_position())(seen.append)(in_a_list(kinesis_handler, ["a"]))
     assert seen == [kinesis_position()(kinesis(["a"])["Records"][0])]
 
 
@@ -311,7 +311,7 @@ DIRECT: dict[str, tuple[Any, Any, Any]] = {
 def test_what_comes_straight_to_lambda_is_a_message(name: str) -> None:
     decorator, identity, event = DIRECT[name]
     seen: list[Message] = []
-    report = decorator(identity, clock=lambda: SENT + 2)(lambda message: seen.append(message)).run(event, None)
+    report = decorator(identity, clock=lambda: SENT + 2)(seen.append).run(event, None)
     assert ("o-7" in seen[0].id, len(seen)) == (True, 1)
     assert report.oldest_seconds == (None if name == "S3" else 2.0)
     assert report.results[0].record_id == {"SNS": "n1", "EventBridge": "e1", "S3": "r1", "DocumentDB": "01"}[name]
@@ -355,7 +355,7 @@ def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) ->
 def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
     seen: list[Message] = []
     for decorator, identity, event in (DIRECT["SNS"], DIRECT["EventBridge"]):
-        decorator(identity)(lambda message: seen.append(message))(event)
+        decorator(identity)(seen.append)(event)
     assert [message.body["price"] for message in seen] == [Decimal("0.1"), Decimal("0.1")]
     endless = {**PLACED, "detail": {"no": "o-7", "price": float("inf")}}  # as Python reads 1e999
     with pytest.raises(NotSettled, match="its body is not valid JSON"):
@@ -364,7 +364,7 @@ def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
 
 def test_the_attributes_of_a_direct_message_are_there() -> None:
     seen: list[Message] = []
-    sns_handler(sns(json_body(id="no")))(lambda message: seen.append(message))(of_sns(PUBLISHED))
+    sns_handler(sns(json_body(id="no")))(seen.append)(of_sns(PUBLISHED))
     assert (seen[0].attributes["tenant"], seen[0].attributes["MessageId"]) == ("t1", "n1")
 
 
@@ -442,6 +442,6 @@ def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one
 @pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
 def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any, shop: Shop) -> None:
     windowed = {**event(["a"]), "window": {"start": "s", "end": "e"}, "state": {}, "isFinalInvokeForWindow": False}
-    with pytest.raises(ConfigurationError, match="tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
+    with pytest.raises(ConfigurationError, match=r"tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
         decorator(by_name)(shop)(windowed)
     assert shop.seen == []
