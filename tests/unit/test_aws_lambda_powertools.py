@@ -57,6 +57,7 @@ from onewrite.testing import (
 from tests.support.batches import by_name, identifiers, kinesis
 from tests.unit.test_aws_lambda_sources import PLACED, PUBLISHED, STORED, of_sns
 
+CONTEXT: Any = lambda_context()
 ORDER = {"no": "o-7", "cents": 900}
 
 
@@ -82,7 +83,7 @@ DECORATORS: dict[str, Callable[[Any], Any]] = {
     "lambda_handler_decorator": passing,
     "lambda_handler_decorator with options": passing(answer=None),
     "all": lambda handler: logger.inject_lambda_context(
-        tracer.capture_lambda_handler(metrics.log_metrics(event_source(handler, data_class=SQSEvent)))
+        tracer.capture_lambda_handler(metrics.log_metrics(event_source(data_class=SQSEvent)(handler)))
     ),
 }
 
@@ -100,7 +101,7 @@ def test_a_handler_works_below_each_decorator_of_powertools(name: str) -> None:
     handler = sqs_handler(json_body(id="no"))(each)
     decorated = DECORATORS[name](handler)
     event = sqs_event(ORDER, {"no": "bad"})
-    assert identifiers(decorated(event, lambda_context())) == [event["Records"][1]["messageId"]]
+    assert identifiers(decorated(event, CONTEXT)) == [event["Records"][1]["messageId"]]
     assert [message.body for message in seen] == [ORDER, {"no": "bad"}]
     assert handler_of(decorated) is handler.handler
     assert (decorated.__name__, decorated.each) == ("each", each)
@@ -125,9 +126,7 @@ DATA_CLASSES: dict[str, tuple[Any, Any, Any, Any]] = {
 def test_the_data_classes_of_the_other_sources_are_events_too(name: str) -> None:
     data_class, decorator, identity, event = DATA_CLASSES[name]
     seen: list[str] = []
-    event_source(data_class=data_class)(decorator(identity)(lambda message: seen.append(message.id)))(
-        event, lambda_context()
-    )
+    event_source(data_class=data_class)(decorator(identity)(lambda message: seen.append(message.id)))(event, CONTEXT)
     assert len(seen) == 1
     assert "o-7" in seen[0]
 
@@ -142,13 +141,13 @@ class OrderRecord(SqsRecordModel):
 
 
 class OrderEvent(SqsModel):
-    Records: list[OrderRecord]  # type: ignore[assignment]  # Powertools' documentation does it so
+    Records: list[OrderRecord]
 
 
 def test_a_model_of_the_body_is_validated_and_the_body_is_the_validated_one() -> None:
     seen: list[Message] = []
     handler = event_parser(model=OrderEvent)(sqs_handler(json_body(id="no"), clock=lambda: 1_700_000_002.0)(seen.append))
-    handler(sqs_event({**ORDER, "cents": "900"}, fifo=True, message_attributes={"a": "b"}), lambda_context())
+    handler(sqs_event({**ORDER, "cents": "900"}, fifo=True, message_attributes={"a": "b"}), CONTEXT)
     assert (seen[0].id, seen[0].body) == ("o-7", ORDER)
     assert seen[0].attributes["a"] == "b"
 
@@ -170,7 +169,7 @@ def test_a_model_that_decodes_the_records_of_a_stream_is_refused_with_the_remedy
     model: Any, decorator: Any, event: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"leave @event_parser off, and validate message.body"):
-        event_parser(model=model)(decorator(by_name)(lambda _: None))(event, lambda_context())
+        event_parser(model=model)(decorator(by_name)(lambda _: None))(event, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -196,14 +195,14 @@ def test_models_of_direct_events_are_events_too(model: Any, decorator: Any, iden
     }
     record = {"EventSource": "aws:sns", "EventVersion": "1.0", "EventSubscriptionArn": "arn", "Sns": notification}
     seen: list[Message] = []
-    event_parser(model=model)(decorator(identity)(seen.append))(event or {"Records": [record]}, lambda_context())
+    event_parser(model=model)(decorator(identity)(seen.append))(event or {"Records": [record]}, CONTEXT)
     assert seen[0].id == "o-7"
 
 
 def test_an_envelope_of_the_parser_leaves_no_records_and_is_refused() -> None:
     handler = event_parser(model=Order, envelope=envelopes.SqsEnvelope)(sqs_handler(json_body(id="no"))(lambda _: None))
     with pytest.raises(ConfigurationError, match="This event is no batch of SQS"):
-        handler(sqs_event(ORDER), lambda_context())
+        handler(sqs_event(ORDER), CONTEXT)
 
 
 def test_the_batch_processor_of_powertools_may_have_a_guarded_store_inside() -> None:
@@ -227,4 +226,4 @@ def test_the_batch_processor_of_powertools_may_have_a_guarded_store_inside() -> 
 
 def test_a_stream_is_processed_below_a_decorator_as_without_one() -> None:
     handler = logger.inject_lambda_context(kinesis_handler(by_name)(lambda _: None))
-    assert identifiers(handler(kinesis("abc"), lambda_context())) == []
+    assert identifiers(handler(kinesis("abc"), CONTEXT)) == []

@@ -16,8 +16,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, Message, Outcome
+from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
 from onewrite.aws_lambda import HandlerFunction, Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch.lanes import Lanes
+from onewrite.batch.report import Result
+from onewrite.batch.workers import Batch
 from onewrite.flow import Call, Flow, Meter, arun, meter, run
 from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
 
@@ -481,6 +484,22 @@ def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
         sqs_handler(by_name)(each)(sqs("ab"))
 
 
+def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
+    async def hold_on() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    async def each(message: Message) -> None:
+        await asyncio.create_task(hold_on())
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert identifiers(sqs_handler(by_name)(one)(sqs("a"))) == []
+
+
 def test_a_batch_that_is_cancelled_is_cut_short() -> None:
     """Ctrl-C does that: it cancels the task that the loop runs."""
     seen = []
@@ -576,6 +595,30 @@ def test_the_deadline_holds_for_every_kind_of_worker(workers: int, asynchronous:
 )
 def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
+
+
+# ---------------------------------------------------------------- what the workers share
+
+
+def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again_though_its_answer_comes_later() -> None:
+    """Two threads: the second message was tried first, and the first one was done before that was known."""
+    batch = Batch(Lanes([None, None]), None, 0.0, tries_again=True)
+    first, second = (Message(f"m{number}", "s", number) for number in (1, 2))
+    assert [batch.take(), batch.take(), batch.take()] == [0, 1, None]
+    batch.end(0, Result({}, "r1", first, (Applied(first),), None, 0.0))
+    batch.end(1, Result({}, "r2", second, (Deferred(second, 1),), None, 0.0))
+    assert batch.take() == 1
+    batch.end(1, Result({}, "r2", second, (Applied(second),), None, 0.0))
+    assert batch.take() is None
+    assert all(result.settled for result in batch.results.values())
+
+
+def test_of_several_exits_the_first_one_leaves() -> None:
+    batch = Batch(Lanes([None]), None, 0.0, tries_again=False)
+    batch.stop(first := KeyboardInterrupt())
+    batch.stop(KeyboardInterrupt())
+    assert batch.exit is first
+    assert batch.take() is None
 
 
 # ---------------------------------------------------------------- requests

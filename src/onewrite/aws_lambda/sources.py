@@ -157,10 +157,7 @@ def _sent_as_body(*path: str) -> Any:
 
     def sent(record: Any) -> float:
         body = field_at(record, "body")
-        try:
-            return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))
-        except ValueError:
-            return math.nan
+        return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # `_record` has made it
 
     return sent
 
