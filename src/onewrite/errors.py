@@ -7,7 +7,7 @@ OnewriteError
 ├── EntityTooLarge        the write would push the entity over the engine's limit
 └── ConfigurationError    a store, handler, worker or test was put together wrongly
 
-Beside them stand `aws_lambda.EveryRecordFailed`, where it is asked for, and `testing.StandInLies`.
+Beside them stand `aws_lambda.EveryRecordFailed`, where it is asked for, `aws_lambda.NotSettled` and `testing.StandInLies`.
 
 What a driver raises (throttling, no connection, access denied) is not in this tree: it passes through untouched.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 from onewrite.errors import InvalidMessage
@@ -16,6 +16,13 @@ _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
 @dataclass(frozen=True, slots=True)
 class Message:
     """One delivery. `id` is the same each time it is delivered; `source` numbers `sequence`.
+
+    `attributes` are what the sender put beside the body, such as SQS's message attributes or Kafka's headers. `system` is what
+    the transport itself says of the delivery, such as SQS's SenderId: no sender can write there.
+
+    `longest_text` is how many bytes of UTF-8 the id, the source, a sequence and the name of a part may have, because a ledger
+    may keep them in the entity. It is 2048, the longest partition key of DynamoDB, so that what is a key somewhere can be an id.
+    A program that needs longer ones sets `Message.longest_text` once, when it starts.
 
     Two writes of one message to one entity are two parts of it: give the second `message.part("stock")`.
 
@@ -29,6 +36,9 @@ class Message:
     body: Any = field(default=None, hash=False)
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     parts: tuple[str, ...] = ()
+    system: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+
+    longest_text: ClassVar[int] = 2048
 
     def __post_init__(self) -> None:
         _check_text("id", self.id)
@@ -84,10 +94,16 @@ def is_sortable(text: str) -> bool:
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InvalidMessage(f"Message.{name} is a {type(value).__name__}, not a str: convert it where it is read.")
+    length = len(value)
     if not value.isascii():
         try:
-            value.encode()
+            length = len(value.encode())
         except UnicodeEncodeError as error:
             raise InvalidMessage(
                 f"Message.{name} has a lone surrogate, which no database stores: decode the delivery with its right charset."
             ) from error
+    if length > Message.longest_text:
+        raise InvalidMessage(
+            f"Message.{name} has {length} bytes, and at most {Message.longest_text} are allowed, because a ledger may keep it in "
+            "the entity: give a digest of it instead, such as hashlib.sha256(text.encode()).hexdigest()."
+        )

@@ -1,8 +1,8 @@
 """Hooks for `on_outcome` that count what became of each record and measure how long it took.
 
 An outcome is counted under its name: Applied, Duplicate, Stale, Deferred or Rejected. A record that raised an error, or in
-which no key was found, counts as Failed. One whose function returned no outcome counts as NoOutcome. Each outcome of a
-record that has several is counted. No metric contains anything of a record's content.
+which no key was found, counts as Failed. One whose function returned no outcome counts as NoOutcome, and one that was not for
+the function as Skipped. Each outcome of a record that has several is counted. No metric contains anything of a record's content.
 
 Both hooks may be called from several threads at a time.
 """
@@ -19,17 +19,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.identity import Skip
 from onewrite.message import Message
 from onewrite.outcome import Applied, Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-Reported: TypeAlias = Outcome | Sequence[Outcome] | BaseException | None
+Reported: TypeAlias = Outcome | Sequence[Outcome] | BaseException | Skip | None
 Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 
 FAILED = "Failed"
 NO_OUTCOME = "NoOutcome"
+SKIPPED = "Skipped"
 # What CloudWatch accepts as names. The namespaces that begin with "AWS/" are its own.
 _NAMESPACE = re.compile("(?!AWS/|:)[A-Za-z0-9._#:/-]{1,255}")
 _DIMENSION = re.compile("(?=.*[!-~])[ -~]{1,1024}")
@@ -81,7 +83,7 @@ def emf(
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     """Counts on OpenTelemetry's `meter`: `onewrite.messages` by `outcome`, and `onewrite.message.duration` in seconds.
 
-    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, failed and none. An Applied whose first
+    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, skipped, failed and none. An Applied whose first
     answer was lost has the attribute `retried` too, and a failure has `error.type`. Everything has `faas.name`, the name of
     the function, where `emf` would have its dimension.
     """
@@ -112,6 +114,8 @@ def kinds_of(reported: Reported) -> list[tuple[str, bool]]:
     """
     if isinstance(reported, BaseException):
         return [(FAILED, False)]
+    if isinstance(reported, Skip):
+        return [(SKIPPED, False)]
     outcomes: Sequence[Outcome] = () if reported is None else reported if isinstance(reported, Sequence) else (reported,)
     kinds = [(type(each).__name__, isinstance(each, Applied) and each.retried) for each in outcomes]
     return kinds or [(NO_OUTCOME, False)]

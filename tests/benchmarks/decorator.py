@@ -13,7 +13,7 @@ from time import process_time
 from typing import Any
 
 from onewrite import Applied, Message, Outcome
-from onewrite.aws_lambda import Handler, sqs_handler
+from onewrite.aws_lambda import HandlerFunction, sqs_handler
 from onewrite.identity import json_body
 from tests.benchmarks.measure import Plan, Row
 from tests.support.batches import sqs_record
@@ -55,7 +55,7 @@ async def _aeach(message: Message) -> Outcome:
     return _each(message)
 
 
-def _batch(handler: Handler[Any], records: list[Any]) -> Callable[[], object]:
+def _batch(handler: HandlerFunction[Any], records: list[Any]) -> Callable[[], object]:
     event = {"Records": records}
     return lambda: handler(event, None)
 

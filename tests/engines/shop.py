@@ -30,7 +30,7 @@ def handle(message: Message) -> Outcome:
     with _deliveries.open("a") as file:
         file.write(f"{message.id}\n")
     _pool.submit(_wait).result()  # The pool's threads are no daemons: at its end the interpreter waits for them.
-    if message.body["fails"] and message.attributes["ApproximateReceiveCount"] == "1":
+    if message.body["fails"] and message.system["ApproximateReceiveCount"] == "1":
         raise ConnectionError
     outcome = _apply(message, message.body["entity"])
     time.sleep(_seconds / 2)

@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 from onewrite import InvalidMessage, Message
 from onewrite.identity import (
     Identity,
+    Skip,
     cloudevent,
+    cloudevent_batch,
+    documentdb_position,
     dynamodb_stream_position,
     eventbridge,
     fifo_sequence,
     json_body,
     kafka_position,
     kinesis_position,
+    s3_object,
+    skip_deletions,
     sns,
     sqs_message_id,
 )
@@ -39,6 +44,7 @@ def answer(identity: Identity, record: Any) -> tuple[Any, ...] | str:
         message = identity(record)
     except InvalidMessage as error:
         return str(error)
+    assert isinstance(message, Message)
     return (message.id, message.source, message.sequence, message.body)
 
 
@@ -86,7 +92,7 @@ def cloud(source: str, own_id: str) -> Message:
     return cloudevent()({"messageId": "b1", "body": json.dumps(event)})
 
 
-IDENTITIES = [
+IDENTITIES: list[Identity] = [
     json_body(id="id"),
     json_body(id="join('', id)", source="source", sequence="to_number(sequence)"),
     sqs_message_id(),
@@ -95,8 +101,11 @@ IDENTITIES = [
     kinesis_position(),
     dynamodb_stream_position(),
     kafka_position(),
+    documentdb_position(),
+    s3_object(),
+    cloudevent_batch(),
 ]
-IDENTITIES += [envelope(identity) for identity in IDENTITIES for envelope in (sns, eventbridge)]
+IDENTITIES += [envelope(identity) for identity in IDENTITIES for envelope in (sns, eventbridge, skip_deletions)]
 
 canaries = st.just(CANARY)
 anything = st.recursive(
@@ -135,6 +144,11 @@ records = st.fixed_dictionaries(
         "eventID": st.sampled_from(["c4ca", "shardId-0:1"]),
         "eventSourceARN": anything,
         "eventName": anything,
+        "event": st.one_of(
+            anything,
+            st.fixed_dictionaries({"_id": anything, "clusterTime": anything, "documentKey": anything, "ns": anything}),
+        ),
+        "eventSource": st.just("aws:docdb"),
         "userIdentity": anything,
         "value": bodies,
         "key": anything,
@@ -149,7 +163,9 @@ records = st.fixed_dictionaries(
 def test_a_record_gives_a_message_or_an_error_without_content(record: dict[str, Any], identity: Identity) -> None:
     before, error = repr(record), None
     try:
-        identity(record)
+        found = identity(record)
+        for message in [found] if isinstance(found, Message) else () if isinstance(found, Skip) else found:
+            dict(message.attributes), dict(message.system)
     except InvalidMessage as refusal:
         error = refusal
     if error is not None:

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+from decimal import Decimal
+from hashlib import md5
 from typing import Any
 
 import pytest
 
-from onewrite import ConfigurationError
-from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite import ConfigurationError, Deferred, Message
+from onewrite.aws_lambda import (
+    NotSettled,
+    documentdb_handler,
+    dynamodb_stream_handler,
+    eventbridge_handler,
+    kafka_handler,
+    kinesis_handler,
+    s3_handler,
+    sns_handler,
+    sqs_handler,
+)
+from onewrite.identity import (
+    documentdb_position,
+    eventbridge,
+    json_body,
+    kinesis_position,
+    s3_object,
+    sns,
+    sqs_message_id,
+)
 from tests.support.batches import (
     FIFO,
+    SENT,
     STANDARD,
+    Context,
     Shop,
     applied,
     by_name,
@@ -185,3 +210,238 @@ def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
 def test_a_self_managed_kafka_is_kafka() -> None:
     event = {**kafka(p0=["a"]), "eventSource": "SelfManagedKafka"}
     assert identifiers(kafka_handler(by_name)(applied)(event)) == []
+
+
+# ---------------------------------------------------------------- EventBridge Pipes
+
+
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of Kinesis as Pipes gives it."""
+    return {**{name: value for name, value in record.items() if name != "kinesis"}, **record["kinesis"]}
+
+
+def in_a_list(decorator: Any, names: list[str]) -> list[Any]:
+    """What Pipes gives a function: a list of records, each of which says what it is from."""
+    if decorator is kafka_handler:
+        return [{"eventSource": "aws:kafka", **record} for record in kafka(p0=names)["records"]["orders-0"]]
+    if decorator is kinesis_handler:
+        return [flat(record) for record in kinesis(names)["Records"]]
+    return list((sqs if decorator is sqs_handler else dynamodb)(names)["Records"])
+
+
+@SOURCES
+def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop) -> None:
+    listed = in_a_list(decorator, ["a", "b!", "c"])
+    assert identifiers(decorator(by_name)(shop)(listed)) == identifiers(decorator(by_name)(Shop())(event(["a", "b!", "c"])))
+    assert shop.seen[:2] == ["a", "b!"]
+
+
+def test_a_kinesis_record_of_pipes_has_its_position() -> None:
+    seen: list[Message] = []
+    kinesis_handler(kinesis_position())(seen.append)(in_a_list(kinesis_handler, ["a"]))
+    assert seen == [kinesis_position()(kinesis(["a"])["Records"][0])]
+
+
+def test_partitions_of_kafka_keep_apart_in_a_list() -> None:
+    shop, event = Shop(), kafka(p0=["a!", "b"], p1=["x"])
+    listed = [{"eventSource": "aws:kafka", **record} for records in event["records"].values() for record in records]
+    kafka_handler(by_name)(shop)(listed)
+    assert shop.seen == ["a!", "x"]
+
+
+@SOURCES
+@pytest.mark.parametrize("listed", [[], [{"messageId": "m"}], ["text"], [None], [{"eventSource": "aws:other"}]])
+def test_a_list_that_does_not_say_what_it_is_from_is_refused(decorator: Any, event: Any, listed: Any) -> None:
+    with pytest.raises(ConfigurationError, match="This event is no batch of"):
+        decorator(by_name)(applied)(listed)
+
+
+# ---------------------------------------------------------------- straight to Lambda
+
+PLACED = {
+    "version": "0",
+    "id": "e1",
+    "detail-type": "Placed",
+    "source": "shop",
+    "time": "2023-11-14T22:13:20Z",
+    "detail": {"no": "o-7", "price": 0.1},
+}
+PUBLISHED = {
+    "Type": "Notification",
+    "MessageId": "n1",
+    "TopicArn": "arn:aws:sns:eu-west-1:1:t",
+    "Timestamp": "2023-11-14T22:13:20.000Z",
+    "Message": '{"no": "o-7", "price": 0.1}',
+    "MessageAttributes": {"tenant": {"Type": "String", "Value": "t1"}},
+}
+STORED = {
+    "eventSource": "aws:s3",
+    "eventName": "ObjectCreated:Put",
+    "responseElements": {"x-amz-request-id": "r1"},
+    "s3": {"bucket": {"name": "b"}, "object": {"key": "o-7", "sequencer": "0A"}},
+}
+CHANGED = {
+    "_id": {"_data": "01"},
+    "clusterTime": {"$timestamp": {"t": int(SENT), "i": 1}},
+    "documentKey": {"_id": 1},
+    "fullDocument": {"_id": 1, "no": "o-7"},
+    "ns": {"db": "shop", "coll": "orders"},
+    "operationType": "insert",
+}
+
+
+def of_sns(*messages: Any) -> dict[str, Any]:
+    return {"Records": [{"EventSource": "aws:sns", "EventVersion": "1.0", "Sns": message} for message in messages]}
+
+
+def of_documentdb(*changes: Any) -> dict[str, Any]:
+    arn = "arn:aws:rds:eu-west-1:1:cluster:shop"
+    return {"eventSource": "aws:docdb", "eventSourceArn": arn, "events": [{"event": change} for change in changes]}
+
+
+DIRECT: dict[str, tuple[Any, Any, Any]] = {
+    "SNS": (sns_handler, sns(json_body(id="no")), of_sns(PUBLISHED)),
+    "EventBridge": (eventbridge_handler, eventbridge(json_body(id="no")), PLACED),
+    "S3": (s3_handler, s3_object(), {"Records": [STORED]}),
+    "DocumentDB": (documentdb_handler, json_body(id="fullDocument.no"), of_documentdb(CHANGED)),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_what_comes_straight_to_lambda_is_a_message(name: str) -> None:
+    decorator, identity, event = DIRECT[name]
+    seen: list[Message] = []
+    report = decorator(identity, clock=lambda: SENT + 2)(seen.append).run(event, None)
+    assert ("o-7" in seen[0].id, len(seen)) == (True, 1)
+    assert report.oldest_seconds == (None if name == "S3" else 2.0)
+    assert report.results[0].record_id == {"SNS": "n1", "EventBridge": "e1", "S3": "r1", "DocumentDB": "01"}[name]
+
+
+@pytest.mark.parametrize("name", DIRECT)
+@pytest.mark.parametrize("outcome", [Deferred(Message("m", "s", 2), 1), ValueError("4111-1111-1111-1111")])
+def test_what_is_not_settled_raises_to_be_retried(name: str, outcome: Any) -> None:
+    decorator, identity, event = DIRECT[name]
+
+    def each(message: Message) -> Any:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    with pytest.raises(NotSettled, match=f"1 of 1 records must come again, which {name} learns by this error") as caught:
+        decorator(identity)(each)(event, None)
+    assert type(outcome).__name__ in str(caught.value)
+    assert "4111" not in str(caught.value)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    with pytest.raises(NotSettled) as chained:
+        decorator(identity, log_exceptions=True)(each)(event, None)
+    assert (chained.value.__cause__ is outcome) is isinstance(outcome, Exception)
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_what_was_not_begun_in_time_raises_too(name: str) -> None:
+    decorator, identity, event = DIRECT[name]
+    with pytest.raises(NotSettled):
+        decorator(identity)(applied)(event, Context(lambda: 0.1))
+
+
+@pytest.mark.parametrize("name", DIRECT)
+@pytest.mark.parametrize("other", [*OTHERS[:9], [PLACED], sqs(["a"]), {"events": 5}, {"Records": [{}]}], ids=repr)
+def test_an_event_of_another_kind_is_refused_there_too(name: str, other: Any) -> None:
+    decorator, identity, _ = DIRECT[name]
+    with pytest.raises(ConfigurationError, match="This event is no batch of"):
+        decorator(identity)(applied)(other)
+
+
+def test_numbers_in_a_direct_event_are_parsed_as_the_identity_says() -> None:
+    seen: list[Message] = []
+    for decorator, identity, event in (DIRECT["SNS"], DIRECT["EventBridge"]):
+        decorator(identity)(seen.append)(event)
+    assert [message.body["price"] for message in seen] == [Decimal("0.1"), Decimal("0.1")]
+    endless = {**PLACED, "detail": {"no": "o-7", "price": float("inf")}}  # as Python reads 1e999
+    with pytest.raises(NotSettled, match="its body is not valid JSON"):
+        eventbridge_handler(eventbridge(json_body(id="no")))(applied)(endless)
+
+
+def test_the_attributes_of_a_direct_message_are_there() -> None:
+    seen: list[Message] = []
+    sns_handler(sns(json_body(id="no")))(seen.append)(of_sns(PUBLISHED))
+    assert (seen[0].attributes["tenant"], seen[0].attributes["MessageId"]) == ("t1", "n1")
+
+
+@pytest.mark.parametrize("time", [None, 5, "soon", "99999999999-01-01"])
+def test_a_direct_event_whose_time_cannot_be_read_has_no_age(time: Any) -> None:
+    report = eventbridge_handler(json_body(id="id"))(applied).run({**PLACED, "time": time})
+    assert report.oldest_seconds is None
+    assert sns_handler(json_body(id="no"))(applied).run(of_sns({"Message": "x"})).oldest_seconds is None
+
+
+def test_the_changes_of_documentdb_stop_at_the_first_failure() -> None:
+    seen: list[str] = []
+
+    def each(message: Message) -> None:
+        seen.append(message.body["no"])
+        if message.body["no"] == "b":
+            raise ValueError
+
+    changes = [{**CHANGED, "_id": {"_data": f"0{n}"}, "no": name} for n, name in enumerate("abc")]
+    with pytest.raises(NotSettled, match="2 of 3 records"):
+        documentdb_handler(documentdb_position())(each)(of_documentdb(*changes))
+    assert seen == ["a", "b"]
+
+
+# ---------------------------------------------------------------- what is never for the function
+
+TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
+
+
+@pytest.mark.parametrize("body", [TEST_EVENT, json.dumps({**PUBLISHED, "Message": TEST_EVENT})])
+@pytest.mark.parametrize("identity", [by_name, sqs_message_id(), json_body(id="Records[0].s3.object.key"), s3_object()])
+def test_s3s_test_of_a_queue_settles_whatever_the_identity(body: str, identity: Any, shop: Shop) -> None:
+    report = sqs_handler(identity)(shop).run({"Records": [sqs_record("x", body=body)]})
+    assert (report.results[0].skipped, identifiers(report.response), shop.seen) == (True, [], [])
+
+
+def test_s3s_test_of_a_topic_settles_too() -> None:
+    assert sns_handler(s3_object())(applied).run(of_sns({**PUBLISHED, "Message": TEST_EVENT})).results[0].skipped
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s3:TestEvent",
+        '{"no": "s3:TestEvent"}',
+        "[" * 100_000 + "s3:TestEvent",
+        '{"Type": "Notification", "Message": "s3:TestEvent"}',
+        None,
+    ],
+)
+def test_a_body_that_only_names_it_is_a_message(body: Any) -> None:
+    report = sqs_handler(sqs_message_id())(lambda _: None).run({"Records": [sqs_record("x", body=body)]})
+    assert report.results[0].message == sqs_message_id()(sqs_record("x", body=body))
+
+
+def test_an_aggregated_record_is_refused_whatever_the_identity(shop: Shop) -> None:
+    content = b"\x0a\x01p"
+    [record] = kinesis(["x"])["Records"]
+    record["kinesis"]["data"] = b64encode(
+        b"\xf3\x89\x9a\xc2" + content + md5(content, usedforsecurity=False).digest()
+    ).decode()
+    report = kinesis_handler(lambda _: Message("m"))(shop).run({"Records": [record]})
+    assert "deaggregate_records" in str(report.results[0].error)
+    assert (identifiers(report.response), shop.seen) == (["1"], [])
+
+
+def test_records_taken_apart_of_an_aggregated_one_fail_by_the_number_of_that_one(shop: Shop) -> None:
+    records = kinesis(["a", "b!", "c"])["Records"]
+    for among, record in enumerate(records):
+        record["kinesis"] |= {"sequenceNumber": "7", "subSequenceNumber": among}
+    assert identifiers(kinesis_handler(by_name)(shop)({"Records": records})) == ["7"]
+    assert shop.seen == ["a", "b!"]
+
+
+@pytest.mark.parametrize(("decorator", "event"), [(kinesis_handler, kinesis), (dynamodb_stream_handler, dynamodb)])
+def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any, shop: Shop) -> None:
+    windowed = {**event(["a"]), "window": {"start": "s", "end": "e"}, "state": {}, "isFinalInvokeForWindow": False}
+    with pytest.raises(ConfigurationError, match=r"tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
+        decorator(by_name)(shop)(windowed)
+    assert shop.seen == []

@@ -6,22 +6,22 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import pytest
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
-from onewrite.aws_lambda import (
-    EveryRecordFailed,
-    Handler,
-    sqs_handler,
-)
+from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
+from onewrite.batch.decorated import handler_of
+from onewrite.identity import Skip
 from tests.support.batches import (
     Shop,
     applied,
     by_name,
     fifo,
     identifiers,
+    kinesis,
     refuse,
     sqs,
 )
@@ -135,6 +135,57 @@ def test_a_record_that_is_no_object_never_reaches_the_identity() -> None:
     assert report.results[0].record_id == "(no id)"
 
 
+@pytest.mark.parametrize("found", [[], [Message("a"), "b"], ["a"]])
+def test_an_identity_may_give_several_messages_and_nothing_else(shop: Shop, found: Any) -> None:
+    report = sqs_handler(lambda _: found)(shop).run(sqs(["a"]))
+    assert shop.seen == []
+    assert report.results[0].skipped == (not found)
+    assert bool(report.failed) == bool(found)
+
+
+# ---------------------------------------------------------------- what is not for the function
+
+
+def test_a_record_that_is_skipped_is_settled_and_holds_up_nobody(shop: Shop) -> None:
+    handler = kinesis_handler(lambda record: Skip() if by_name(record).id == "b" else by_name(record))(shop)
+    report = handler.run(kinesis("abc"))
+    assert identifiers(report.response) == []
+    assert shop.seen == ["a", "c"]
+    assert [result.skipped for result in report.results] == [False, True, False]
+    assert report.results[1].settled
+
+
+# ---------------------------------------------------------------- several messages in one record
+
+
+def parts(record: Any) -> list[Message]:
+    return [Message(letter) for letter in record["body"].split()]
+
+
+def test_each_message_of_a_record_is_given_to_the_function_in_turn() -> None:
+    shop = Shop()
+    report = sqs_handler(parts)(shop).run(sqs(["a b c"]))
+    assert (shop.seen, identifiers(report.response)) == (["a", "b", "c"], [])
+    assert len(report.results[0].outcomes) == 3
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_after_a_message_that_is_not_settled_the_rest_of_its_record_is_not_begun(asynchronous: bool) -> None:
+    shop = Shop()
+
+    def each(message: Message) -> Outcome:
+        return Deferred(message, 1) if message.id == "d" else shop(message)
+
+    async def aeach(message: Message) -> Outcome:
+        return each(message)
+
+    report = sqs_handler(parts)(aeach if asynchronous else each).run(sqs(["a b! c", "e d f", "g"]))
+    assert shop.seen == ["a", "b!", "e", "g"]
+    assert identifiers(report.response) == ["id-a b! c", "id-e d f"]
+    failed = report.results[0]
+    assert (failed.message, len(failed.outcomes), type(failed.error)) == (Message("b!"), 1, ValueError)
+
+
 class Panic(BaseException):
     """Neither an Exception nor an exit of the program."""
 
@@ -151,24 +202,6 @@ def test_whatever_a_function_raises_fails_its_record_alone(error: BaseException,
     report = sqs_handler(by_name, max_workers=workers)(each).run(sqs(["a", "b"]))
     assert identifiers(report.response) == ["id-a"]
     assert report.results[0].error is error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseExceptionGroup("", [ValueError(), KeyboardInterrupt()])],
-    ids=repr,
-)
-def test_an_exit_leaves_the_handler(error: BaseException) -> None:
-    seen = []
-
-    def each(message: Message) -> None:
-        seen.append(message.id)
-        raise error
-
-    with pytest.raises(type(error)) as caught:
-        sqs_handler(by_name)(each)(sqs(["a", "b"]))
-    assert caught.value is error
-    assert seen == ["a"]
 
 
 def test_when_every_record_fails_each_is_returned(shop: Shop) -> None:
@@ -202,9 +235,28 @@ def test_the_handler_keeps_the_functions_name_and_docstring() -> None:
         """Ships it."""
         return Applied(message)
 
-    assert isinstance(ship, Handler)
+    assert inspect.isfunction(ship)
     assert (ship.__name__, ship.__doc__, ship.__module__) == ("ship", "Ships it.", __name__)
-    assert inspect.unwrap(ship) is ship.each
+    assert list(inspect.signature(ship).parameters) == ["event", "context"]
+    assert get_type_hints(ship)["event"] is Any
+    assert handler_of(ship) is ship.handler
+    assert handler_of(ship.handler) is ship.handler
+    assert ship.handler(sqs(["a"])) == ship(sqs(["a"]), None)
+
+
+@pytest.mark.parametrize("other", [None, applied, functools.partial(applied), SimpleNamespace(handler=applied)])
+def test_what_was_not_decorated_has_no_handler(other: Any) -> None:
+    assert handler_of(other) is None
+
+
+def test_a_handler_is_found_below_other_decorators() -> None:
+    ship = sqs_handler(by_name)(applied)
+
+    @functools.wraps(ship)
+    def logged(event: Any, context: Any) -> Any:
+        return ship(event, context)
+
+    assert handler_of(logged) is ship.handler
 
 
 def test_the_attributes_of_a_callable_object_do_not_hide_the_handlers() -> None:

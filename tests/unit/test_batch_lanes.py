@@ -118,3 +118,49 @@ def test_only_what_is_under_way_can_end_and_it_ends_once() -> None:
     batch.settle(0)
     with pytest.raises(ConfigurationError, match="Record 0 is not under way"):
         batch.fail(0)
+
+
+def test_where_the_source_keeps_no_order_a_failure_does_not_stop_its_lane() -> None:
+    batch = Lanes(["a", "a", "a"], strict=False)
+    assert taken(batch) == [0]
+    batch.fail(0)
+    assert taken(batch) == [1]
+    batch.settle(1)
+    assert taken(batch) == [2]
+    batch.settle(2)
+    assert batch.remaining == (0,)
+
+
+def test_records_are_taken_in_the_order_that_is_given() -> None:
+    batch = Lanes([None, "a", "a"], [2, 0, 1])
+    assert taken(batch) == [2, 0]
+    batch.settle(2)
+    assert taken(batch) == [1]
+
+
+def test_what_is_taken_again_comes_before_what_waits_in_its_lane() -> None:
+    batch = Lanes(["a", "a", "a"], strict=False)
+    assert batch.take() == 0
+    batch.fail(0)
+    assert batch.take() == 1
+    batch.again(0)
+    assert batch.take() is None
+    batch.settle(1)
+    assert batch.take() == 0
+    batch.settle(0)
+    assert batch.take() == 2
+    batch.settle(2)
+    assert batch.remaining == ()
+
+
+def test_what_is_taken_again_makes_its_lane_busy_if_it_was_done() -> None:
+    batch = Lanes(["a", "a"], strict=False)
+    assert batch.take() == 0
+    batch.fail(0)
+    assert batch.take() == 1
+    batch.fail(1)
+    batch.again(1)
+    batch.again(0)
+    assert taken(batch) == [1]
+    batch.settle(1)
+    assert taken(batch) == [0]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from onewrite import Applied, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
 from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch import failures
+from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT,
     Clock,
@@ -88,7 +94,7 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
         "handler": "outcomes",
         "source": "SQS",
         "records": 5,
-        "outcomes": {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "none": 1},
+        "outcomes": {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "skipped": 0, "none": 1},
         "failed": 0,
         "returned": 0,
         "oldest_seconds": 90.5,
@@ -105,10 +111,14 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     sqs_handler(by_name)(outcomes)(event)
     (line,) = lines
     assert line.levelname == "WARNING"
-    assert line.getMessage() == "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned"
+    raised = outcomes.__code__.co_firstlineno + 16
+    assert line.getMessage() == (
+        "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned; "
+        f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
+        "record id-g1, message g1, attempt 1: Deferred"
+    )
     found = details(line)
     assert (found["failed"], found["returned"]) == (2, 1)
-    raised = outcomes.__code__.co_firstlineno + 16
     assert found["failures"] == [
         {
             "record": "id-x1",
@@ -185,16 +195,174 @@ def test_many_failures_make_no_endless_line(lines: list[logging.LogRecord]) -> N
     sqs_handler(by_name)(outcomes)(sqs([f"x{n}" for n in range(1000)]))
     found = details(lines[0])
     assert (found["failed"], len(found["failures"]), found["failures_left_out"]) == (1000, 20, 980)
+    assert lines[0].getMessage().endswith("; and 980 more failures")
+    assert len(lines[0].getMessage()) < 20 * 1200
 
 
 def test_a_long_id_is_cut(lines: list[logging.LogRecord]) -> None:
-    sqs_handler(by_name)(outcomes)(sqs(["x" * 5000]))
+    sqs_handler(by_name)(outcomes)(sqs(["x" * 2000]))
     assert details(lines[0])["failures"][0]["message"] == "x" * 200 + "..."
 
 
 def test_odd_ids_pass_through_json(lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(outcomes)({"Records": [sqs_record("x", messageId="\ud800")]})
-    assert details(lines[0])["failures"][0]["record"] == "\ud800"
+    assert details(lines[0])["failures"][0]["record"] == "\\ud800"
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\x00"])
+def test_no_id_and_no_error_writes_a_line_of_its_own(sign: str, lines: list[logging.LogRecord]) -> None:
+    forged = f"a{sign}ERROR onewrite: forged"
+
+    def identity(record: Any) -> Message:
+        if record["body"] == "x":
+            raise InvalidMessage(forged)
+        return Message(forged)
+
+    def each(message: Message) -> None:
+        raise ClientError({"Error": {"Code": forged}}, "UpdateItem")
+
+    sqs_handler(identity)(each)({"Records": [sqs_record("x", messageId=forged), sqs_record("y", messageId=forged)]})
+    (line,) = lines
+    assert line.getMessage().isprintable()
+    assert json.dumps(vars(line)["onewrite"], ensure_ascii=False).isprintable()
+
+
+def test_what_was_skipped_is_counted(lines: list[logging.LogRecord]) -> None:
+    counted: list[Any] = []
+    handler = sqs_handler(lambda _: Skip("a test"), on_outcome=lambda *told: counted.append(told[:2]))(outcomes)
+    handler(sqs(["a1", "a2"]))
+    assert lines[0].getMessage() == "outcomes: 2 records, 2 skipped"
+    assert details(lines[0])["outcomes"]["skipped"] == 2
+    assert counted == [(None, Skip("a test"))] * 2
+
+
+# ---------------------------------------------------------------- where it failed
+
+
+def test_the_line_named_is_the_users_and_not_the_drivers(lines: list[logging.LogRecord]) -> None:
+    refuses = "http://127.0.0.1:1"
+    once = Config(retries={"max_attempts": 0})
+    client = boto3.client(
+        "dynamodb", "eu-west-1", endpoint_url=refuses, config=once, aws_access_key_id="a", aws_secret_access_key="b"
+    )
+
+    def save() -> None:
+        client.get_item(TableName="t", Key={})
+
+    def each(message: Message) -> None:
+        save()
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    line = save.__code__.co_firstlineno + 1
+    assert (
+        f"record id-x, message x, attempt 1: EndpointConnectionError at test_batch_report.py:{line} "
+        in lines[0].getMessage()
+    )
+    assert details(lines[0])["failures"][0]["where"].endswith("save")
+
+
+def module(path: Path, name: str, text: str, **names: Any) -> dict[str, Any]:
+    """The names of a module at this path. They are not imported, because a traceback tells names and paths only."""
+    namespace: dict[str, Any] = {"__name__": name, **names}
+    exec(compile(text, str(path), "exec"), namespace)  # noqa: S102  # the test's own text
+    return namespace
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "is_users"),
+    [
+        ("/var/task/shop/orders.py", "shop.orders", True),  # beside the handler
+        ("/var/task/botocore/client.py", "botocore.client", False),  # installed beside the handler
+        ("/var/lang/lib/python3.13/json/decoder.py", "json.decoder", False),
+        ("/opt/python/lib/python3.13/site-packages/vendor/api.py", "vendor.api", False),
+        ("/usr/lib/python3/dist-packages/vendor/api.py", "vendor.api", False),
+        ("<string>", "made", False),
+        ("/app/onewrite/flow.py", "onewrite.flow", False),
+        ("/usr/lib/python3/site-packages/tests/shared.py", "tests.shared", True),  # of the package of the function
+    ],
+)
+def test_the_users_code_is_told_from_what_is_installed(
+    path: str, name: str, is_users: bool, lines: list[logging.LogRecord]
+) -> None:
+    fail = module(Path(path), name, "def fail():\n    raise ValueError\n")["fail"]
+
+    def each(message: Message) -> None:
+        fail()
+
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    where = details(lines[0])["failures"][0]["where"]
+    own = f"test_batch_report.py:{each.__code__.co_firstlineno + 1} "
+    assert where.startswith(f"{Path(path).name}:2 fail" if is_users else own)
+
+
+def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> bool:
+        return True
+
+    sqs_handler(by_name)(each)(sqs(["x"]))  # type: ignore[type-var]  # what is tested
+    line = each.__code__.co_firstlineno
+    assert "WrongReturn (The function returned a bool: return an Outcome" in lines[0].getMessage()
+    assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
+
+
+class Callee:
+    def __call__(self, message: Message) -> Any:
+        return 7
+
+
+@pytest.mark.parametrize(("each", "named"), [(Callee(), "Callee.__call__"), (functools.partial(pow, 2), None), (len, None)])
+def test_a_function_that_is_none_is_named_as_far_as_it_can_be(
+    each: Any, named: str | None, lines: list[logging.LogRecord]
+) -> None:
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    where = details(lines[0])["failures"][0]["where"]
+    assert where is None if named is None else where.endswith(named)
+
+
+def test_an_identity_of_ours_that_refuses_names_no_line_and_one_of_yours_does(lines: list[logging.LogRecord]) -> None:
+    sqs_handler(json_body(id="no"))(outcomes)(sqs(["x"]))
+    assert lines[0].getMessage().endswith("InvalidMessage (Record id-x: its body is not valid JSON (at character 0).)")
+    sqs_handler(lambda record: record["none"])(outcomes)(sqs(["x"]))
+    assert " KeyError at test_batch_report.py:" in lines[1].getMessage()
+
+
+def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(failures, "packages_distributions", broken)
+    assert failures._installed.__wrapped__() == frozenset()
+
+
+def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise KeyError(SECRET) from ValueError("first")
+
+    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
+    text = lines[0].getMessage()
+    assert "\nValueError: first" in text
+    assert SECRET in text
+    assert details(lines[0])["failures"][0]["traceback"].startswith("ValueError: first")
+    sqs_handler(by_name)(each)(sqs(["x"]))
+    assert SECRET not in lines[1].getMessage()
+    assert "traceback" not in details(lines[1])["failures"][0]
+
+
+def test_a_long_traceback_keeps_its_end(lines: list[logging.LogRecord]) -> None:
+    def each(message: Message) -> None:
+        raise ValueError("x" * 20_000 + "the end")
+
+    sqs_handler(by_name, log_exceptions=True)(each)(sqs(["x"]))
+    assert len(lines[0].getMessage()) < 9000
+    assert lines[0].getMessage().endswith("the end")
+
+
+def test_a_worker_has_the_same_words_for_a_failure() -> None:
+    handler = sqs_handler(by_name)(outcomes)
+    result = handler.process(sqs_record("x1"))
+    failure = handler.handler.failure(result)
+    assert str(failure).startswith("record id-x1, message x1, attempt 1: ValueError at test_batch_report.py:")
+    assert failure.as_json()["error"] == "ValueError"
 
 
 @pytest.mark.parametrize("step", ["identity", "function", "hook"])
@@ -324,21 +492,13 @@ class Panic(BaseException):
     """Neither an Exception nor an exit of the program."""
 
 
-@pytest.mark.parametrize("error", [ValueError(SECRET), Panic(SECRET)])
+@pytest.mark.parametrize("error", [ValueError(SECRET), Panic(SECRET), SystemExit(SECRET), KeyboardInterrupt(SECRET)])
 def test_a_hook_that_fails_is_logged_and_fails_no_record(error: BaseException, lines: list[logging.LogRecord]) -> None:
     def hook(*_: Any) -> None:
         raise error
 
     assert identifiers(sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1"]))) == []
     assert f"outcomes: on_outcome raised {type(error).__name__} at test_batch_report.py:" in lines[0].getMessage()
-
-
-def test_an_exit_leaves_through_the_hook() -> None:
-    def hook(*_: Any) -> None:
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        sqs_handler(by_name, on_outcome=hook)(outcomes)(sqs(["a1", "a2"]))
 
 
 # ---------------------------------------------------------------- the report

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import inspect
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, Message, Outcome
-from onewrite.aws_lambda import Handler, Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
+from onewrite.aws_lambda import HandlerFunction, Report, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch.lanes import Lanes
+from onewrite.batch.report import Result
+from onewrite.batch.workers import Batch
 from onewrite.flow import Call, Flow, Meter, arun, meter, run
 from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
 
@@ -110,33 +114,119 @@ def test_the_context_of_the_caller_is_the_functions(workers: int) -> None:
     assert seen == ["request 1"] * 4
 
 
-def test_an_exit_in_a_thread_stops_the_batch_and_leaves_when_what_is_under_way_has_ended() -> None:
-    both, leaving, ended = threading.Barrier(2, timeout=TIMEOUT), SimpleQueue[threading.Thread](), list[str]()
+EXITS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseExceptionGroup("", [ValueError(), KeyboardInterrupt()])]
 
-    def each(message: Message) -> None:
-        both.wait()
-        if threading.current_thread() is not threading.main_thread():
-            leaving.put(threading.current_thread())
+
+@pytest.mark.parametrize("error", EXITS, ids=repr)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_exit_that_a_records_code_raises_fails_that_record_alone(error: BaseException, workers: int) -> None:
+    """Otherwise what was done before would be done again, and what comes after would never be begun."""
+
+    def each(message: Message) -> Outcome:
+        if message.id == "b":
+            raise error
+        return Applied(message)
+
+    report = sqs_handler(by_name, max_workers=workers)(each).run(sqs("abcde"))
+    assert identifiers(report.response) == ["id-b"]
+    assert report.results[1].error is error
+
+
+def interrupting(message: Message) -> Outcome:
+    if message.id == "b":
+        signal.raise_signal(signal.SIGINT)
+    return Applied(message)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ctrl_c_ends_the_batch(workers: int) -> None:
+    seen, begun = list[str](), threading.Event()
+
+    def each(message: Message) -> Outcome:
+        seen.append(message.id)
+        if threading.current_thread() is threading.main_thread():
+            begun.set()
+            signal.raise_signal(signal.SIGINT)
+        begun.wait(TIMEOUT)
+        return Applied(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, max_workers=workers)(each)(sqs("abcdefgh"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert workers > 1 or seen == ["a"]
+
+
+def test_ctrl_c_ends_the_batch_from_an_identity_and_from_the_hook_too() -> None:
+    def identity(record: Any) -> Message:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(identity)(lambda _: None)(sqs("a"))
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, on_outcome=lambda *_: signal.raise_signal(signal.SIGINT))(lambda _: None)(sqs("a"))
+
+
+def test_ctrl_c_ends_a_batch_within_another_and_that_one_too() -> None:
+    inner = sqs_handler(by_name)(interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(lambda _: cast("None", inner.run(sqs("abc"))))(sqs("a"))
+
+
+def test_a_program_that_handles_ctrl_c_itself_goes_on_doing_so() -> None:
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        assert identifiers(sqs_handler(by_name)(interrupting)(sqs("abc"))) == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert caught == [signal.SIGINT]
+
+
+def test_a_handler_of_ctrl_c_that_a_record_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        sqs_handler(by_name)(lambda _: cast("None", signal.signal(signal.SIGINT, signal.SIG_IGN)))(sqs("a"))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_single_record_is_processed_and_only_ctrl_c_is_raised() -> None:
+    handler = sqs_handler(by_name)(interrupting)
+    a, b = sqs("ab")["Records"]
+    assert handler.process(a).outcomes == (Applied(Message("a", body="a")),)
+    with pytest.raises(KeyboardInterrupt):
+        handler.process(b)
+
+    def leave(message: Message) -> None:
+        raise SystemExit(3)
+
+    assert isinstance(sqs_handler(by_name)(leave).process(a).error, SystemExit)
+
+
+def test_a_single_record_of_an_asynchronous_function_is_awaited_and_its_cancellation_is_raised() -> None:
+    async def each(message: Message) -> Outcome:
+        if message.id == "b":
+            await asyncio.sleep(TIMEOUT)
+        if message.id == "c":
             raise SystemExit(3)
-        leaving.get(timeout=TIMEOUT).join(TIMEOUT)
-        ended.append(message.id)
+        return Applied(message)
 
-    with pytest.raises(SystemExit) as caught:
-        sqs_handler(by_name, max_workers=2)(each)(sqs("abcdefgh"))
-    assert caught.value.code == 3
-    assert ended in (["a"], ["b"])  # the record of this thread: it was processed to its end, and none was begun after it
+    async def caller() -> None:
+        handler = sqs_handler(by_name)(each)
+        a, b, c = sqs("abc")["Records"]
+        assert (await handler.aprocess(a)).settled
+        assert isinstance((await handler.aprocess(c)).error, SystemExit)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await handler.aprocess(b)
+        closed = handler.aprocess(b)
+        assert inspect.iscoroutine(closed)
+        closed.send(None)  # until it awaits something
+        closed.close()
 
-
-def test_of_several_exits_one_leaves() -> None:
-    both = threading.Barrier(2, timeout=TIMEOUT)
-
-    def each(message: Message) -> None:
-        both.wait()
-        raise SystemExit(message.id)
-
-    with pytest.raises(SystemExit) as caught:
-        sqs_handler(by_name, max_workers=2)(each)(sqs("abcd"))
-    assert caught.value.code in {"a", "b"}
+    asyncio.run(caller())
 
 
 def test_where_no_thread_is_to_be_had_the_error_comes_out_and_those_at_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,19 +418,86 @@ def test_a_cancelled_task_of_the_functions_own_fails_its_record_alone() -> None:
     assert identifiers(sqs_handler(by_name)(each)(sqs("abcd"))) == ["id-a", "id-b", "id-c"]
 
 
-def test_an_exit_in_a_task_leaves_when_what_is_under_way_has_ended() -> None:
-    ended = []
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("how", ["itself", "in a task", "in a group", "twice"])
+def test_an_exit_in_a_task_fails_its_record_alone(error: BaseException, how: str) -> None:
+    """asyncio leaves the event loop with an exit that a task raises. The batch goes on where it was."""
 
-    async def each(message: Message) -> None:
-        if message.id == "b":
-            raise SystemExit(3)
+    async def leave() -> None:
+        raise error
+
+    @sqs_handler(by_name, max_workers=2)
+    async def each(message: Message) -> Outcome:
+        await asyncio.sleep(0)
+        if message.id == "b" or (message.id == "c" and how == "twice"):
+            if how == "itself":
+                await leave()
+            if how == "in a group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(leave())
+            await asyncio.create_task(leave())
         for _ in range(5):
             await asyncio.sleep(0)
-        ended.append(message.id)
+        return Applied(message)
 
-    with pytest.raises(SystemExit):
-        sqs_handler(by_name, max_workers=2)(each)(sqs("abcd"))
-    assert ended == ["a"]
+    failed = ["id-b", "id-c"] if how == "twice" else ["id-b"]
+    assert identifiers(each(sqs("abcde"))) == failed
+    assert identifiers(each(sqs("de"))) == []  # the loop is as good as before
+
+
+def test_ctrl_c_ends_a_batch_of_an_asynchronous_function() -> None:
+    seen = []
+
+    async def each(message: Message) -> None:
+        seen.append(message.id)
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert seen == ["a"]
+
+
+def test_ctrl_c_ends_such_a_batch_also_after_the_exit_of_a_task() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def each(message: Message) -> None:
+        if message.id == "a":
+            await asyncio.create_task(leave())
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(TIMEOUT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("abc"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_function_that_holds_on() -> None:
+    async def each(message: Message) -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_task_that_holds_on() -> None:
+    async def hold_on() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(TIMEOUT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    async def each(message: Message) -> None:
+        await asyncio.create_task(hold_on())
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name)(each)(sqs("ab"))
+    assert identifiers(sqs_handler(by_name)(one)(sqs("a"))) == []
 
 
 def test_a_batch_that_is_cancelled_is_cut_short() -> None:
@@ -440,6 +597,30 @@ def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
 
 
+# ---------------------------------------------------------------- what the workers share
+
+
+def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again_though_its_answer_comes_later() -> None:
+    """Two threads: the second message was tried first, and the first one was done before that was known."""
+    batch = Batch(Lanes([None, None]), None, 0.0, tries_again=True)
+    first, second = (Message(f"m{number}", "s", number) for number in (1, 2))
+    assert [batch.take(), batch.take(), batch.take()] == [0, 1, None]
+    batch.end(0, Result({}, "r1", first, (Applied(first),), None, 0.0))
+    batch.end(1, Result({}, "r2", second, (Deferred(second, 1),), None, 0.0))
+    assert batch.take() == 1
+    batch.end(1, Result({}, "r2", second, (Applied(second),), None, 0.0))
+    assert batch.take() is None
+    assert all(result.settled for result in batch.results.values())
+
+
+def test_of_several_exits_the_first_one_leaves() -> None:
+    batch = Batch(Lanes([None]), None, 0.0, tries_again=False)
+    batch.stop(first := KeyboardInterrupt())
+    batch.stop(KeyboardInterrupt())
+    assert batch.exit is first
+    assert batch.take() is None
+
+
 # ---------------------------------------------------------------- requests
 
 
@@ -457,7 +638,7 @@ def two_requests() -> Flow[None]:
 
 
 @pytest.fixture(params=["alone", "threads", "tasks"])
-def writing(request: pytest.FixtureRequest) -> Handler[Any]:
+def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any]:
     def each(message: Message) -> None:
         run(two_requests(), Store())
 

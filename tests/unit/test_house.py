@@ -129,7 +129,10 @@ def test_the_exported_names_are_these() -> None:
     assert onewrite.identity.__all__ == [
         "Identity",
         "Record",
+        "Skip",
         "cloudevent",
+        "cloudevent_batch",
+        "documentdb_position",
         "dynamodb_stream_position",
         "eventbridge",
         "fifo_sequence",
@@ -137,18 +140,27 @@ def test_the_exported_names_are_these() -> None:
         "kafka_position",
         "kinesis_position",
         "record_id",
+        "s3_object",
+        "skip_deletions",
         "sns",
         "sqs_message_id",
     ]
     assert onewrite.aws_lambda.__all__ == [
         "EveryRecordFailed",
+        "Failure",
         "Handler",
+        "HandlerFunction",
+        "NotSettled",
         "Options",
         "Report",
         "Result",
+        "documentdb_handler",
         "dynamodb_stream_handler",
+        "eventbridge_handler",
         "kafka_handler",
         "kinesis_handler",
+        "s3_handler",
+        "sns_handler",
         "sqs_handler",
     ]
     assert onewrite.sqs.__all__ == ["Worker", "backoff"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import sys
 from base64 import b64encode
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation, localcontext
+from fractions import Fraction
+from hashlib import md5
 from typing import Any
 
 import pytest
@@ -15,7 +18,10 @@ import onewrite.identity
 from onewrite import ConfigurationError, InvalidMessage, Message, sortable
 from onewrite.identity import (
     Identity,
+    Skip,
     cloudevent,
+    cloudevent_batch,
+    documentdb_position,
     dynamodb_stream_position,
     eventbridge,
     fifo_sequence,
@@ -23,6 +29,8 @@ from onewrite.identity import (
     kafka_position,
     kinesis_position,
     record_id,
+    s3_object,
+    skip_deletions,
     sns,
     sqs_message_id,
 )
@@ -120,7 +128,7 @@ def refused(identity: Identity, record: Any) -> str:
 def test_the_expressions_find_id_source_and_sequence_and_the_body_is_parsed() -> None:
     identity = json_body(id="order.no", source="tenant", sequence="version")
     body = {"order": {"no": "o-7"}, "tenant": "t1", "version": 3}
-    assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, attributes={"ApproximateReceiveCount": "2"})
+    assert identity(sqs(body)) == Message("o-7", "t1", 3, body=body, system={"ApproximateReceiveCount": "2"})
 
 
 def test_without_expressions_for_them_there_is_no_source_and_no_sequence() -> None:
@@ -151,6 +159,29 @@ def test_numbers_with_a_fraction_lose_nothing() -> None:
     body = json_body(id="id")(sqs('{"id": "m", "cents": 1999, "price": 0.1, "huge": 1e400}')).body
     assert (body["cents"], body["price"], body["huge"]) == (1999, Decimal("0.1"), Decimal("1e400"))
     assert [type(body[name]) for name in ("cents", "price", "huge")] == [int, Decimal, Decimal]
+
+
+def unchecked(digits: str) -> Decimal:
+    with localcontext() as context:
+        context.traps[InvalidOperation] = False
+        return Decimal(digits)
+
+
+@pytest.mark.parametrize("parser", [float, unchecked], ids=["float", "decimal"])
+@pytest.mark.parametrize("number", ["1e999999999999999999999", "-1e999999999999999999999", "0.0e999999999999999999999999"])
+def test_a_number_that_is_not_finite_is_refused_whatever_the_parser(parser: Any, number: str) -> None:
+    body = f'{{"id": "m", "detail": {{"id": "m", "n": {number}}}, "specversion": "1.0", "source": "s", "data": {number}}}'
+    if math.isfinite(parser(number)):
+        return  # a float takes zeros with any exponent for zero
+    for identity in (json_body(id="id", parse_float=parser), cloudevent(parse_float=parser)):
+        assert refused(identity, sqs(body)) == "Record b1: its body is not valid JSON (ValueError)."
+    wrapped = eventbridge(json_body(id="id", parse_float=parser), parse_float=parser)
+    assert refused(wrapped, sqs(body)) == "Record b1: its body is not valid JSON (ValueError)."
+
+
+@pytest.mark.parametrize("parser", [Fraction, str, lambda _: None])
+def test_what_another_parser_makes_of_a_number_is_taken(parser: Any) -> None:
+    assert json_body(id="id", parse_float=parser)(sqs('{"id": "m", "n": 1e400}')).body["n"] == parser("1e400")
 
 
 def test_numbers_with_a_fraction_are_floats_where_that_is_asked_for() -> None:
@@ -242,7 +273,11 @@ def test_data_that_is_not_in_base64_is_refused(data: Any) -> None:
 
 @pytest.mark.parametrize("record", [{"messageId": "b1"}, {"messageId": "b1", "body": None}, kafka(None)])
 def test_a_record_without_a_body_is_refused(record: dict[str, Any]) -> None:
-    assert refused(json_body(id="id"), record) == f"Record {record_id(record)}: it has no body."
+    assert refused(json_body(id="id"), record).startswith(f"Record {record_id(record)}: it has no body.")
+
+
+def test_a_tombstone_is_called_by_its_name_with_the_remedy() -> None:
+    assert "it is a tombstone, which skip_deletions(...) settles" in refused(json_body(id="id"), kafka(None)).lower()
 
 
 def test_a_lone_surrogate_is_refused_with_the_records_id() -> None:
@@ -285,68 +320,95 @@ def test_a_missing_jmespath_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 # attributes -----------------------------------------------------------------------------------------------------------
 
 
-def test_attributes_are_the_users_over_those_of_sqs() -> None:
+def test_what_the_sender_has_put_beside_the_body_is_kept_apart_from_what_sqs_says() -> None:
     users = {
         "tenant": {"stringValue": "t1", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
         "count": {"stringValue": "7", "dataType": "Number.int"},
         "key": {"binaryValue": encoded(b"\xff"), "dataType": "Binary"},
-        "SenderId": {"stringValue": "me", "dataType": "String"},
+        "SenderId": {"stringValue": "forged", "dataType": "String"},
     }
     record = sqs("x", attributes={"ApproximateReceiveCount": "2", "SenderId": "AIDA"}, messageAttributes=users)
-    assert sqs_message_id()(record).attributes == {
-        "ApproximateReceiveCount": "2",
-        "tenant": "t1",
-        "count": "7",
-        "key": b"\xff",
-        "SenderId": "me",
-    }
+    message = sqs_message_id()(record)
+    assert message.attributes == {"tenant": "t1", "count": "7", "key": b"\xff", "SenderId": "forged"}
+    assert message.system == {"ApproximateReceiveCount": "2", "SenderId": "AIDA"}
+    assert len(message.attributes) == 4
 
 
-def test_attributes_of_a_kafka_record_are_its_headers_over_its_metadata() -> None:
-    record = kafka("v", headers=[{"tenant": [116, 49]}, {"name": [-61, -87]}, {"tenant": [116, 50]}])
-    assert kafka_position()(record).attributes == {
+def test_no_attribute_of_the_sender_and_no_envelope_is_among_what_the_transport_says() -> None:
+    users = {"SenderId": {"stringValue": "forged", "dataType": "String"}}
+    record = sqs(notification(json.dumps(event({}, SenderId="forged")), MessageAttributes={}), messageAttributes=users)
+    assert "SenderId" not in sns(eventbridge(sqs_message_id()))(record).system
+    header = kafka("v", headers=[{"key": list(b"forged")}, {"timestamp": list(b"1")}])
+    message = kafka_position()(header)
+    assert (message.system["key"], message.system["timestamp"]) == (b"k", 1545084650987)
+
+
+def test_attributes_of_a_kafka_record_are_its_headers() -> None:
+    record = kafka("v", headers=[{"tenant": [116, 49]}, {"name": [-61, -87]}, {"tenant": [116, 50]}, {"none": None}])
+    message = kafka_position()(record)
+    assert message.attributes == {"tenant": b"t2", "name": "é".encode(), "none": None}
+    assert message.system == {
         "topic": "orders",
         "partition": 3,
         "offset": 15,
         "timestamp": 1545084650987,
         "timestampType": "CREATE_TIME",
         "key": b"k",
-        "tenant": b"t2",
-        "name": "é".encode(),
     }
 
 
 def test_a_kafka_record_may_lack_key_and_value() -> None:
     message = kafka_position()(kafka(None, key=None))
-    assert (message.attributes["key"], message.body) == (None, None)
+    assert (message.system["key"], message.body) == (None, None)
 
 
-def test_attributes_of_stream_records_are_what_the_stream_says() -> None:
-    assert kinesis_position()(kinesis("x", "7")).attributes == {"partitionKey": "p", "sequenceNumber": "7"}
+def test_the_system_of_stream_records_is_what_the_stream_says() -> None:
+    assert kinesis_position()(kinesis("x", "7")).system == {"partitionKey": "p", "sequenceNumber": "7"}
     expired = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     record = change({"pk": {"S": "a"}}, userIdentity=expired)
-    assert dynamodb_stream_position()(record).attributes == {"userIdentity": expired}
+    assert dynamodb_stream_position()(record).system == {"userIdentity": expired}
 
 
-@pytest.mark.parametrize(
-    ("part", "said"),
-    [
-        ({"messageAttributes": {"a": CANARY}}, "one of its messageAttributes is a text, but an object is needed."),
-        (
-            {"messageAttributes": {"a": {"binaryValue": CANARY}}},
-            "has no stringValue, and its binaryValue is not valid base64.",
-        ),
-        ({"messageAttributes": {"a": {}}}, "has no stringValue, and its binaryValue is not valid base64."),
-        ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, but an object is needed."),
-        ({"attributes": CANARY}, "its attributes is a text, but an object is needed."),
-        ({"headers": CANARY}, "one of its headers is not a list of bytes under a name."),
-        ({"headers": [{"a": [CANARY]}]}, "one of its headers is not a list of bytes under a name."),
-        ({"headers": [{"a": CANARY}]}, "one of its headers is not a list of bytes under a name."),
-        ({"headers": 5}, "one of its headers is not a list of bytes under a name."),
-    ],
-)
-def test_attributes_that_cannot_be_read_are_refused(part: dict[str, Any], said: str) -> None:
-    assert refused(sqs_message_id(), sqs("x", **part)).endswith(said)
+UNREADABLE: list[tuple[dict[str, Any], str]] = [
+    ({"messageAttributes": {"a": CANARY}}, "one of its attributes is a text, but an object is needed."),
+    ({"messageAttributes": {"a": {"binaryValue": CANARY}}}, "has no text, and its binary value is not valid base64."),
+    ({"messageAttributes": {"a": {"stringListValues": [CANARY]}}}, "and its binary value is not valid base64."),
+    ({"messageAttributes": {"a": {"Type": "Binary", "Value": CANARY}}}, "and its binary value is not valid base64."),
+    ({"messageAttributes": {"a": {"Type": "String"}}}, "and its binary value is not valid base64."),
+    ({"messageAttributes": [CANARY]}, "its messageAttributes is an array, but an object is needed."),
+    ({"headers": CANARY}, "its headers are not a list of names with their values."),
+    ({"headers": 5}, "its headers are not a list of names with their values."),
+    ({"headers": [{"a": [CANARY]}]}, "one of its headers is an array, but a list of bytes is needed."),
+    ({"headers": [{"a": CANARY}]}, "one of its headers is a text, but a list of bytes is needed."),
+]
+
+
+@pytest.mark.parametrize(("part", "said"), UNREADABLE)
+def test_an_attribute_that_cannot_be_read_fails_only_who_uses_it(part: dict[str, Any], said: str) -> None:
+    for identity in (sqs_message_id(), json_body(id="no")):
+        message = identity(sqs({"no": "o-7"}, **part))
+        with pytest.raises(InvalidMessage) as caught:
+            message.attributes["a"]
+        assert str(caught.value).startswith("Record b1: ")
+        assert str(caught.value).endswith(said)
+        assert CANARY not in str(caught.value) + repr(message.attributes)
+
+
+def test_what_the_system_says_fails_only_who_uses_it() -> None:
+    message = sqs_message_id()(sqs("x", attributes=CANARY))
+    with pytest.raises(InvalidMessage, match="its attributes is a text, but an object is needed"):
+        message.system["SenderId"]
+    keyed = kafka_position()(kafka("x", key=CANARY))
+    with pytest.raises(InvalidMessage, match="its key is not valid base64"):
+        keyed.system["key"]
+    assert keyed.system["offset"] == 15
+
+
+def test_an_attribute_beside_one_that_cannot_be_read_is_there() -> None:
+    users = {"good": {"stringValue": "v"}, "listed": {"stringListValues": ["x"]}}
+    message = sqs_message_id()(sqs("x", messageAttributes=users))
+    assert (message.attributes["good"], message.attributes.get("missing")) == ("v", None)
+    assert list(message.attributes) == ["good", "listed"]
 
 
 # sqs_message_id and fifo_sequence -------------------------------------------------------------------------------------
@@ -403,12 +465,8 @@ def test_a_fifo_record_that_lacks_a_part_of_its_position_is_refused(part: dict[s
 def test_the_envelope_of_sns_is_taken_off() -> None:
     message = sns(json_body(id="no"))(sqs(notification('{"no": "o-7"}')))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
-    assert message.attributes == {
-        "ApproximateReceiveCount": "2",
-        "MessageId": "n1",
-        "TopicArn": "arn:topic",
-        "Subject": "s",
-    }
+    assert message.attributes == {"MessageId": "n1", "TopicArn": "arn:topic", "Subject": "s"}
+    assert message.system == {"ApproximateReceiveCount": "2"}
 
 
 def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
@@ -421,17 +479,33 @@ def test_attributes_published_to_sns_are_as_those_sent_to_sqs() -> None:
     assert message.body == "text"
 
 
-@pytest.mark.parametrize("published", [[CANARY], CANARY, {"a": CANARY}, {"a": {"Type": CANARY}}, {"a": {"Value": CANARY}}])
-def test_published_attributes_that_cannot_be_read_are_refused(published: Any) -> None:
-    said = refused(sns(sqs_message_id()), sqs(notification("text", MessageAttributes=published)))
-    assert said.startswith("Record b1: the MessageAttributes of its SNS envelope are")
+@pytest.mark.parametrize("published", [[CANARY], CANARY, {"a": CANARY}, {"a": {"Type": CANARY}}])
+@pytest.mark.parametrize("of_queue", [None, {}, {"b": {"stringValue": "v"}}, CANARY])
+def test_published_attributes_that_cannot_be_read_fail_only_who_uses_them(published: Any, of_queue: Any) -> None:
+    record = sqs(notification("text", MessageAttributes=published), messageAttributes=of_queue)
+    message = sns(sqs_message_id())(record)
+    with pytest.raises(InvalidMessage, match="Record b1: "):
+        message.attributes["a"]
+
+
+def test_attributes_of_the_queue_and_of_the_topic_are_there_together() -> None:
+    published = {"a": {"Type": "String", "Value": "topic"}}
+    record = sqs(notification("text", MessageAttributes=published), messageAttributes={"b": {"stringValue": "queue"}})
+    message = sns(sqs_message_id())(record)
+    assert (message.attributes["a"], message.attributes["b"]) == ("topic", "queue")
+
+
+def test_the_fields_of_an_envelope_are_not_those_that_a_sender_has_named_so() -> None:
+    published = {"TopicArn": {"Type": "String", "Value": "forged"}}
+    body = json.dumps(event({}, TopicArn="forged"))
+    message = sns(eventbridge(sqs_message_id()))(sqs(notification(body, MessageAttributes=published)))
+    assert message.attributes["TopicArn"] == "arn:topic"
 
 
 def test_the_envelope_of_eventbridge_is_taken_off() -> None:
     message = eventbridge(json_body(id="no"))(sqs(event({"no": "o-7"})))
     assert (message.id, message.body) == ("o-7", {"no": "o-7"})
     assert message.attributes == {
-        "ApproximateReceiveCount": "2",
         "version": "0",
         "id": "e1",
         "detail-type": "Placed",
@@ -459,9 +533,7 @@ def test_an_envelope_is_taken_off_in_every_transport(shape: Any) -> None:
         '{"no": "o-7"}',
         json.dumps({"Type": "Notification", "Message": "m"}),
         json.dumps(notification("m", Type="SubscriptionConfirmation")),
-        json.dumps(notification("m") | {"Message": {"no": 1}}),
         json.dumps({"detail": {}, "id": "e1", "source": "s"}),
-        json.dumps(event("detail")),
     ],
 )
 def test_a_body_that_is_no_envelope_goes_inside_as_it_is(body: str) -> None:
@@ -475,6 +547,20 @@ def test_a_body_that_is_no_envelope_goes_inside_as_it_is(body: str) -> None:
     for wrapped in (sns(inner), eventbridge(inner)):
         wrapped(record)
         assert seen.pop() is record
+
+
+@pytest.mark.parametrize("detail", [CANARY, None, [CANARY], 5, True])
+def test_an_event_whose_detail_is_no_object_is_refused_and_its_own_id_is_not_taken(detail: Any) -> None:
+    said = refused(eventbridge(json_body(id="id")), sqs(event(detail)))
+    assert said.startswith("Record b1: the detail of its EventBridge event is ")
+    without = {name: value for name, value in event({}).items() if name != "detail"}
+    assert "missing or null" in refused(eventbridge(json_body(id="id")), sqs(without))
+
+
+@pytest.mark.parametrize("text", [None, 5, {"no": 1}])
+def test_a_notification_without_a_text_is_refused_and_its_own_id_is_not_taken(text: Any) -> None:
+    said = refused(sns(json_body(id="MessageId")), sqs(notification("m") | {"Message": text}))
+    assert said.startswith("Record b1: the Message of its SNS envelope is ")
 
 
 def test_below_an_envelope_the_message_id_is_still_that_of_the_queue() -> None:
@@ -522,7 +608,8 @@ def test_a_structured_event_is_its_source_and_id_and_its_data_is_the_body() -> N
         "7:/orders:A-1",
         source="/orders",
         body={"no": "o-7"},
-        attributes={"ApproximateReceiveCount": "2"} | structured(subject="o-7"),
+        attributes=structured(subject="o-7"),
+        system={"ApproximateReceiveCount": "2"},
     )
 
 
@@ -689,7 +776,7 @@ def test_one_item_is_one_source_whatever_the_order_of_its_key() -> None:
 @pytest.mark.parametrize("keys", [None, {}, CANARY, [CANARY], {"pk": {CANARY}}, {"pk": 1, 2: 3}])
 def test_a_change_without_the_key_of_an_item_is_refused(keys: Any) -> None:
     assert refused(dynamodb_stream_position(), change(keys)) == (
-        "Record c4ca4238: its dynamodb.Keys is not the typed key of an item."
+        "Record c4ca4238: its dynamodb.Keys is not the key of what has changed."
     )
 
 
@@ -705,14 +792,257 @@ def test_two_clusters_are_two_sources() -> None:
         kafka_position(cluster=5)  # type: ignore[arg-type]  # the point of the test
 
 
-@pytest.mark.parametrize("part", [{"topic": ""}, {"partition": "3"}, {"offset": True}, {"offset": 1.5}, {"key": CANARY}])
+@pytest.mark.parametrize("part", [{"topic": ""}, {"partition": "3"}, {"offset": True}, {"offset": 1.5}])
 def test_a_kafka_record_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
     assert "its " in refused(kafka_position(), kafka("x") | part)
 
 
+# records that Kinesis's producers have aggregated ------------------------------------------------------------------------
+
+
+def aggregated(*contents: bytes) -> bytes:
+    """As the Kinesis Producer Library writes them: four bytes, a message of protobuf, and its MD5."""
+    table = b"\x0a\x01p"
+    records = b"".join(
+        b"\x1a" + bytes([len(content) + 4]) + b"\x08\x00\x1a" + bytes([len(content)]) + content for content in contents
+    )
+    return b"\xf3\x89\x9a\xc2" + table + records + md5(table + records, usedforsecurity=False).digest()
+
+
+def taken_apart(*contents: str, number: str = "7") -> list[dict[str, Any]]:
+    """The records that aws-kinesis-agg makes of an aggregated one. Their data is base64 as bytes."""
+    records = []
+    for among, content in enumerate(contents):
+        record = kinesis(content, number)
+        record["kinesis"] |= {"subSequenceNumber": among, "aggregated": True, "data": b64encode(content.encode())}
+        records.append(record)
+    return records
+
+
+@pytest.mark.parametrize(
+    "identity", [kinesis_position(), json_body(id="id"), cloudevent(), sns(eventbridge(json_body(id="id")))]
+)
+@pytest.mark.parametrize("shape", [str, str.encode])
+def test_an_aggregated_record_is_refused_and_the_remedy_is_said(identity: Identity, shape: Any) -> None:
+    record = kinesis(aggregated(b'{"id": "1"}', CANARY.encode()))
+    record["kinesis"]["data"] = shape(record["kinesis"]["data"])
+    assert "deaggregate_records of the package aws-kinesis-agg" in refused(identity, record)
+
+
+@pytest.mark.parametrize("data", [aggregated(b"x")[:-1], aggregated(b"x") + b"x", b"\xf3\x89\x9a\xc2", b"\xf3\x89\x9a\xc3"])
+def test_what_only_begins_as_an_aggregated_record_is_data(data: bytes) -> None:
+    assert kinesis_position()(kinesis(data)).body == data
+
+
+def test_each_record_of_an_aggregated_one_has_its_own_position_and_they_sort() -> None:
+    messages = [kinesis_position()(record) for record in taken_apart(*"abcdefghijkl")]
+    assert [message.body for message in messages] == [letter.encode() for letter in "abcdefghijkl"]
+    assert len({message.id for message in messages}) == 12
+    assert len({message.source for message in messages}) == 1
+    sequences: list[Any] = [message.sequence for message in messages]
+    assert sequences == sorted(set(sequences))
+
+
+def test_positions_within_an_aggregated_record_lie_between_those_of_its_neighbours() -> None:
+    before, after = kinesis_position()(kinesis("x", "6")), kinesis_position()(kinesis("x", "8"))
+    within: list[Any] = [kinesis_position()(record).sequence for record in taken_apart("a", "b")]
+    assert [before.sequence, *within, after.sequence] == sorted([before.sequence, *within, after.sequence])
+    assert kinesis_position()(kinesis("x", "7")).sequence == sortable(7)  # as before, for what was never aggregated
+
+
+@pytest.mark.parametrize("among", [None, "1", 1.0, True, -1])
+def test_a_place_in_an_aggregated_record_that_is_none_is_refused(among: Any) -> None:
+    [record] = taken_apart("a")
+    record["kinesis"]["subSequenceNumber"] = among
+    assert "its " in refused(kinesis_position(), record)
+
+
+# documentdb_position --------------------------------------------------------------------------------------------------
+
+CLUSTER = "arn:aws:rds:eu-west-1:123456789012:cluster:shop"
+
+
+def document(token: str = "0163ee", at: Any = (1676588775, 9), **more: Any) -> dict[str, Any]:  # noqa: S107  # a resume token opens nothing
+    seconds, count = at
+    inserted = {
+        "_id": {"_data": token},
+        "clusterTime": {"$timestamp": {"t": seconds, "i": count}},
+        "documentKey": {"_id": {"$oid": "63eeb6e7d418cd98afb1c1d7"}},
+        "fullDocument": {"_id": {"$oid": "63eeb6e7d418cd98afb1c1d7"}, "no": "o-7"},
+        "ns": {"db": "shop", "coll": "orders"},
+        "operationType": "insert",
+        **more,
+    }
+    return {"event": inserted, "eventID": token, "eventSource": "aws:docdb", "eventSourceARN": CLUSTER}
+
+
+def test_the_position_in_documentdb_is_the_document_and_the_clusters_time() -> None:
+    message = documentdb_position()(document())
+    assert message.id == f"{CLUSTER}:0163ee"
+    assert message.source.startswith(f"{CLUSTER}/shop.orders/")
+    assert message.body["fullDocument"]["no"] == "o-7"
+    assert json_body(id="fullDocument.no")(document()).id == "o-7"
+
+
+def test_positions_in_documentdb_sort_by_time_and_then_by_token() -> None:
+    times = [("ff", (5, 9)), ("a", (10, 0)), ("b", (10, 0)), ("0", (10, 1)), ("0", (11, 0)), ("0", (1676588775, 2**32 - 1))]
+    found: list[Any] = [documentdb_position()(document(token, at)).sequence for token, at in times]
+    assert found == sorted(set(found))
+
+
+def test_one_document_is_one_source() -> None:
+    def source(**more: Any) -> str:
+        return documentdb_position()(document(**more)).source
+
+    assert source(token="0164", operationType="update") == source()
+    assert source(documentKey={"_id": 5}) != source()
+    assert source(ns={"db": "shop", "coll": "other"}) != source()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"_id": None},
+        {"clusterTime": None},
+        {"clusterTime": {"$timestamp": {"t": -1, "i": 1}}},
+        {"clusterTime": {"$timestamp": {"t": 1, "i": 2**32}}},
+        {"clusterTime": {"$timestamp": {"t": CANARY, "i": True}}},
+        {"documentKey": None},
+        {"ns": {"db": "shop"}},
+    ],
+)
+def test_a_change_of_documentdb_that_lacks_a_part_of_its_position_is_refused(part: dict[str, Any]) -> None:
+    assert "its " in refused(documentdb_position(), document(**part))
+
+
+# s3_object ------------------------------------------------------------------------------------------------------------
+
+TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "t", "Bucket": "b", "RequestId": "r", "HostId": "h"}
+
+
+def stored(key: str = "a+b%2Fc.txt", sequencer: str | None = "0055AED6DCD90281E5", **more: Any) -> dict[str, Any]:
+    about = {"key": key, "size": 1024} | ({} if sequencer is None else {"sequencer": sequencer})
+    name = {"eventSource": "aws:s3", "eventName": "ObjectCreated:Put"}
+    return {"Records": [{**name, "s3": {"bucket": {"name": "b"}, "object": about}, **more}]}
+
+
+def test_an_s3_notification_is_the_object_the_sequencer_and_the_event() -> None:
+    message = s3_object()(sqs(stored()))
+    assert isinstance(message, Message)
+    assert (message.source, message.sequence) == ("b/a b/c.txt", "0055AED6DCD90281E5")
+    assert message.id == "b/a b/c.txt@0055AED6DCD90281E5/ObjectCreated:Put"
+    assert message.body == stored()["Records"][0]
+
+
+def test_an_s3_notification_is_found_in_sns_and_in_eventbridge() -> None:
+    direct = s3_object()(sqs(stored()))
+    assert sns(s3_object())(sqs(notification(json.dumps(stored())))) != direct  # its attributes are those of the envelope
+    assert sns(s3_object())(sqs(notification(json.dumps(stored())))).id == direct.id  # type: ignore[union-attr]  # it is one
+    detail = {"bucket": {"name": "b"}, "object": {"key": "a b%2F+", "sequencer": "00A0"}}
+    message = eventbridge(s3_object())(sqs(event(detail, **{"detail-type": "Object Created"})))
+    assert isinstance(message, Message)
+    assert (message.id, message.source) == ("b/a b%2F+@00A/Object Created", "b/a b%2F+")
+
+
+def test_sequencers_sort_as_if_the_shorter_one_ended_in_zeros() -> None:
+    ordered = ["00", "0055", "0055A", "0055AE00", "0055AE01", "0055b", "01"]
+    found: list[Any] = [s3_object()(sqs(stored(sequencer=one))).sequence for one in ordered]  # type: ignore[union-attr]  # one
+    assert found == sorted(found)
+    assert found[1] == s3_object()(sqs(stored(sequencer="00550000"))).sequence  # type: ignore[union-attr]  # it is a message
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_s3s_test_of_a_destination_is_skipped(wrapped: bool) -> None:
+    record = sqs(notification(json.dumps(TEST_EVENT)) if wrapped else TEST_EVENT)
+    assert sns(s3_object())(record) == Skip("s3:TestEvent")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CANARY.join('""'),
+        [CANARY],
+        {"Records": []},
+        {"Records": [stored(), stored()]},
+        {"Records": [CANARY]},
+        {"Records": CANARY},
+        stored(sequencer=None),
+        stored(sequencer=CANARY),
+        stored(key=""),
+        stored(eventName=None),
+        stored(s3={"object": {"key": "k", "sequencer": "00"}}),
+        {"bucket": {"name": "b"}, "object": {"key": "k", "sequencer": "00"}},
+        {"Service": CANARY, "Event": "s3:TestEvent"},
+    ],
+)
+def test_a_body_that_is_no_notification_of_an_object_is_refused(body: Any) -> None:
+    assert refused(s3_object(), sqs(body)).startswith("Record b1: ")
+
+
+# skip_deletions and batches -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [kafka(None), change({"pk": {"S": "a"}}, eventName="REMOVE"), document(operationType="delete")],
+    ids=["tombstone", "remove", "delete"],
+)
+def test_a_deletion_is_skipped(record: dict[str, Any]) -> None:
+    assert skip_deletions(json_body(id="no"))(record) == Skip("a deletion")
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        (kafka('{"no": "o-7"}'), "no"),
+        (change({"pk": {"S": "a"}}), "NewImage.no.S"),
+        (document(), "fullDocument.no"),
+        (sqs({"no": "o-7"}), "no"),
+    ],
+)
+def test_what_is_no_deletion_goes_inside(record: dict[str, Any], key: str) -> None:
+    message = skip_deletions(json_body(id=key))(record)
+    assert isinstance(message, Message)
+    assert message.id == "o-7"
+
+
+def test_a_value_that_is_empty_is_not_null() -> None:
+    assert isinstance(skip_deletions(kafka_position())(kafka("")), Message)
+
+
+def test_each_event_of_a_batch_is_a_message() -> None:
+    first, second = cloudevent_batch()(sqs([structured(data=1), structured(id="A-2", data=2)]))
+    assert first == cloudevent()(sqs(structured(data=1)))
+    assert (second.id, second.body) == ("7:/orders:A-2", 2)
+    assert cloudevent_batch()(sqs([])) == ()
+
+
+@pytest.mark.parametrize("body", [structured(), CANARY.join('""'), [structured(), CANARY], [[structured()]]])
+def test_a_body_that_is_no_batch_of_events_is_refused(body: Any) -> None:
+    assert refused(cloudevent_batch(), sqs(body)).startswith("Record b1: it")
+
+
+def test_a_batch_given_to_the_identity_of_a_single_event_says_which_one_to_use() -> None:
+    assert refused(cloudevent(), sqs([structured()])).endswith("cloudevent_batch() reads an array of events.")
+
+
+# names in errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\u2028", "\u202e", "\x00", "\ud800"])
+def test_no_id_of_a_record_writes_a_line_of_the_log(sign: str) -> None:
+    said = refused(sqs_message_id(), sqs("x", messageId=None, eventID=f"a{sign}b"))
+    assert said.startswith("Record a\\")
+    assert said.isprintable()
+
+
+def test_a_long_id_of_a_record_is_cut_in_errors() -> None:
+    assert len(refused(json_body(id="id"), sqs("{}", messageId="x" * 5000))) < 400
+
+
 # all of them ----------------------------------------------------------------------------------------------------------
 
-EVERY = {
+EVERY: dict[str, tuple[Identity, dict[str, Any]]] = {
     "json_body": (json_body(id="no"), sqs({"no": "o-7"})),
     "sqs_message_id": (sqs_message_id(), sqs("x")),
     "fifo_sequence": (fifo_sequence(), fifo()),
@@ -722,6 +1052,10 @@ EVERY = {
     ),
     "eventbridge": (eventbridge(json_body(id="no")), sqs(event({"no": "1"}))),
     "cloudevent": (cloudevent(), sqs(structured(data={"a": 1}))),
+    "cloudevent_batch": (cloudevent_batch(), sqs([structured(data={"a": 1})])),
+    "documentdb_position": (documentdb_position(), document()),
+    "s3_object": (s3_object(), sqs(stored())),
+    "skip_deletions": (skip_deletions(json_body(id="no")), sqs({"no": "o-7"})),
     "kinesis_position": (kinesis_position(), kinesis("x")),
     "dynamodb_stream_position": (dynamodb_stream_position(), change({"pk": {"S": "a"}})),
     "kafka_position": (kafka_position(), kafka("x", headers=[{"a": [1]}])),
@@ -733,11 +1067,11 @@ def test_an_identity_gives_the_same_message_again_and_leaves_the_record_alone(na
     identity, record = EVERY[name]
     before = copy.deepcopy(record)
     first = identity(record)
-    with_its_marks = first.attributes
-    assert isinstance(with_its_marks, dict)
-    with_its_marks["mine"] = 1
+    assert not isinstance(first, Skip)
+    for message in [first] if isinstance(first, Message) else first:
+        dict(message.attributes), dict(message.system)
     assert record == before
-    assert identity(record).id == first.id
+    assert identity(record) == first
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -197,3 +197,22 @@ def test_sortable_text_is_told_from_digits_by_what_it_begins_with() -> None:
 
 def test_a_numbers_sortable_text_is_a_sequence() -> None:
     assert Message("m1", sequence=sortable(10**60)).sequence == f"#261{10**60}"
+
+
+@pytest.mark.parametrize("name", ["id", "source", "sequence"])
+@pytest.mark.parametrize("letter", ["x", "é", "€"])
+def test_a_text_that_a_ledger_may_keep_has_a_longest_length_in_bytes(name: str, letter: str) -> None:
+    most = 2048 // len(letter.encode())
+    fields: dict[str, Any] = {"id": "m"}
+    assert Message(**fields | {name: letter * most})
+    with pytest.raises(InvalidMessage, match=rf"Message\.{name} has .* and at most 2048 are allowed.*digest"):
+        Message(**fields | {name: letter * (most + 1)})
+    with pytest.raises(InvalidMessage, match=r"Message\.part has"):
+        Message("m").part(letter * (most + 1))
+
+
+def test_a_program_may_allow_longer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Message, "longest_text", 4096)
+    assert Message("x" * 4096).id == "x" * 4096
+    with pytest.raises(InvalidMessage, match="4097 bytes, and at most 4096"):
+        Message("x" * 4097)

@@ -1,26 +1,40 @@
-"""Decorators that make a Lambda handler of batches of a function of one message. It answers with what must come again.
+"""Decorators that make a Lambda handler of a function of one message. What they return is a plain function of (event, context).
 
-The event source mapping needs `FunctionResponseTypes: [ReportBatchItemFailures]`. Without it Lambda takes every answer for
-success.
+Of a queue, a stream or Kafka the handler answers with what must come again: the event source mapping needs
+`FunctionResponseTypes: [ReportBatchItemFailures]`, without which Lambda takes every answer for success. For DocumentDB, SNS,
+EventBridge and S3 it raises `NotSettled`.
 """
 
 from onewrite.aws_lambda.decorators import (
+    documentdb_handler,
     dynamodb_stream_handler,
+    eventbridge_handler,
     kafka_handler,
     kinesis_handler,
+    s3_handler,
+    sns_handler,
     sqs_handler,
 )
+from onewrite.batch.decorated import HandlerFunction
+from onewrite.batch.failures import Failure
 from onewrite.batch.handler import Handler, Options
-from onewrite.batch.report import EveryRecordFailed, Report, Result
+from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result
 
 __all__ = [
     "EveryRecordFailed",
+    "Failure",
     "Handler",
+    "HandlerFunction",
+    "NotSettled",
     "Options",
     "Report",
     "Result",
+    "documentdb_handler",
     "dynamodb_stream_handler",
+    "eventbridge_handler",
     "kafka_handler",
     "kinesis_handler",
+    "s3_handler",
+    "sns_handler",
     "sqs_handler",
 ]

@@ -6,11 +6,20 @@ where all the records of the batch are read.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, cast
+from datetime import datetime
+from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
+from onewrite.identity import Skip
+from onewrite.identity.notification import is_s3_test
+from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
+from onewrite.identity.record import refuse_aggregated
+
+_Event: TypeAlias = Mapping[str, Any] | list[Any]
+_InLanes: TypeAlias = Iterable[tuple[Hashable, Any]] | None
 
 
 def _text(value: object) -> str:
@@ -19,6 +28,8 @@ def _text(value: object) -> str:
 
 def _seconds(value: object, unit: float = 1.0) -> float:
     """A time that Lambda gives as a number of units, or as the text of one; NaN if it is neither."""
+    if isinstance(value, datetime):  # A model of Powertools has made it of that.
+        return value.timestamp()
     try:
         seconds = float(cast("str", value)) * unit
     except (TypeError, ValueError, OverflowError):
@@ -26,12 +37,20 @@ def _seconds(value: object, unit: float = 1.0) -> float:
     return seconds if math.isfinite(seconds) else math.nan
 
 
-def _listed(event: Mapping[str, Any]) -> list[Any] | None:
-    records = event.get("Records")
+def _moment(value: object) -> float:
+    """A time as SNS, EventBridge and S3 write it, such as 2026-11-22T07:58:48.000Z; NaN if it is none."""
+    try:
+        return datetime.fromisoformat(_text(value)).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _listed(event: _Event, name: str = "Records") -> list[Any] | None:
+    records = event if isinstance(event, list) else event.get(name)
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
-def _stream(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
+def _stream(event: _Event) -> _InLanes:
     """All records in one lane. What comes after a failed record is delivered again with it.
 
     If it were processed now, its sequence would become the mark, and the failed record would be refused as stale.
@@ -40,7 +59,21 @@ def _stream(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
     return None if records is None else [("", record) for record in records]
 
 
-def _queue(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
+def _kinesis_stream(event: _Event) -> _InLanes:
+    found = _stream(event)
+    return found if found is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in found]
+
+
+def _in_kinesis(record: Any) -> Any:
+    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
+    if not isinstance(record, dict) or "kinesis" in record:
+        return cast("object", record)
+    fields = cast("dict[str, Any]", record)
+    of_lambda = {name: value for name, value in fields.items() if name.startswith(("event", "aws", "invoke"))}
+    return {**of_lambda, "kinesis": {name: value for name, value in fields.items() if name not in of_lambda}}
+
+
+def _queue(event: _Event) -> _InLanes:
     """Each message group of a FIFO queue in its own lane. The queue's ARN tells whether it is a FIFO queue.
 
     Messages of a standard queue may have groups too, but these are for fairness among consumers and imply no order.
@@ -54,7 +87,9 @@ def _queue(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
     return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
 
 
-def _partitions(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | None:
+def _partitions(event: _Event) -> _InLanes:
+    if isinstance(event, list):  # EventBridge Pipes
+        return [(f"{field_at(record, 'topic')}-{field_at(record, 'partition')}", record) for record in event]
     partitions = event.get("records")
     if not isinstance(partitions, dict):
         return None
@@ -62,6 +97,82 @@ def _partitions(event: Mapping[str, Any]) -> Iterable[tuple[Hashable, Any]] | No
     if not all(isinstance(records, list) for records in found.values()):
         return None
     return [(lane, record) for lane, records in found.items() for record in records]
+
+
+def _changes(event: _Event) -> _InLanes:
+    """The changes of DocumentDB, in one lane, each with what the others have in the record itself."""
+    changes = None if isinstance(event, list) else _listed(event, "events")
+    if changes is None or isinstance(event, list):
+        return None
+    common = {"eventSource": event.get("eventSource", DOCUMENTDB_ORIGIN), "eventSourceARN": event.get("eventSourceArn")}
+    return [
+        ("", {"event": (change := field_at(each, "event")), "eventID": field_at(change, "_id", "_data"), **common})
+        for each in changes
+    ]
+
+
+def _notifications(event: _Event) -> _InLanes:
+    """What SNS has sent, as records that look as they do through SQS."""
+    records = None if isinstance(event, list) else _listed(event)
+    if records is None or not all(field_at(record, "Sns") for record in records):
+        return None
+    return [
+        (
+            None,
+            _record(field_at(each, "Sns"), "aws:sns", field_at(each, "Sns", "MessageId"), field_at(each, "Sns", "TopicArn")),
+        )
+        for each in records
+    ]
+
+
+def _one_event(event: _Event) -> _InLanes:
+    """An event of EventBridge, as a record that looks as it does through SQS."""
+    if isinstance(event, list) or not {"detail-type", "source", "id"} <= event.keys():
+        return None
+    return [(None, _record(dict(event), "aws:events", event["id"], None))]
+
+
+def _objects(event: _Event) -> _InLanes:
+    """What S3 has notified of, each object as a record that looks as it does through SQS."""
+    records = None if isinstance(event, list) else _listed(event)
+    if records is None or not all(field_at(record, "s3") for record in records):
+        return None
+    return [
+        (None, _record({"Records": [each]}, "aws:s3", field_at(each, "responseElements", "x-amz-request-id"), None))
+        for each in records
+    ]
+
+
+def _record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
+    """The body is text again, so that its numbers are parsed as the identity wants them."""
+    try:
+        text = json.dumps(body)
+    except (TypeError, ValueError):  # A model of Powertools has made objects of what was text.
+        text = body
+    return {"messageId": message_id, "body": text, "eventSource": origin, "eventSourceARN": arn}
+
+
+def _sent_as_body(*path: str) -> Any:
+    """When a record was sent whose body says it."""
+
+    def sent(record: Any) -> float:
+        body = field_at(record, "body")
+        return _moment(field_at(json.loads(body) if isinstance(body, str) else body, *path))  # `_record` has made it
+
+    return sent
+
+
+def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
+    """S3 sends this when its notifications to a queue are set up. It may come through SNS."""
+    body = record.get("body")
+    if not isinstance(body, str) or "s3:TestEvent" not in body:  # so that no other body is parsed here
+        return None
+    try:
+        found = json.loads(body)
+        inner = field_at(found, "Message") if field_at(found, "Type") == "Notification" else None
+        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else found) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _receive_count(record: Any) -> int | None:
@@ -83,6 +194,7 @@ SQS = Source(
     name="SQS",
     origins=frozenset({"aws:sqs"}),
     records=_queue,
+    screen=_is_test_of_s3,
     identifier=lambda record: _text(field_at(record, "messageId")),
     sent=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
     attempt=_receive_count,
@@ -90,7 +202,9 @@ SQS = Source(
 KINESIS = Source(
     name="Kinesis",
     origins=frozenset({"aws:kinesis"}),
-    records=_stream,
+    records=_kinesis_stream,
+    screen=refuse_aggregated,
+    decodes=True,
     identifier=lambda record: _text(field_at(record, "kinesis", "sequenceNumber")),
     sent=lambda record: _seconds(field_at(record, "kinesis", "approximateArrivalTimestamp")),
     restarts=True,
@@ -98,6 +212,7 @@ KINESIS = Source(
 DYNAMODB = Source(
     name="DynamoDB Streams",
     origins=frozenset({"aws:dynamodb"}),
+    decodes=True,
     records=_stream,
     identifier=lambda record: _text(field_at(record, "dynamodb", "SequenceNumber")),
     sent=lambda record: _seconds(field_at(record, "dynamodb", "ApproximateCreationDateTime")),
@@ -106,7 +221,42 @@ DYNAMODB = Source(
 KAFKA = Source(
     name="Kafka",
     origins=frozenset({"aws:kafka", "SelfManagedKafka"}),
+    decodes=True,
     records=_partitions,
     identifier=_kafka_position,
     sent=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
+)
+DOCUMENTDB = Source(
+    name="DocumentDB",
+    origins=frozenset({DOCUMENTDB_ORIGIN}),
+    records=_changes,
+    identifier=lambda record: _text(field_at(record, "eventID")),
+    sent=lambda record: _seconds(field_at(record, "event", "clusterTime", "$timestamp", "t")),
+    restarts=True,
+    raises=True,
+)
+SNS = Source(
+    name="SNS",
+    origins=frozenset({"aws:sns"}),
+    records=_notifications,
+    screen=_is_test_of_s3,
+    identifier=lambda record: _text(field_at(record, "messageId")),
+    sent=_sent_as_body("Timestamp"),
+    raises=True,
+)
+EVENTBRIDGE = Source(
+    name="EventBridge",
+    origins=frozenset({"aws:events"}),
+    records=_one_event,
+    identifier=lambda record: _text(field_at(record, "messageId")),
+    sent=_sent_as_body("time"),
+    raises=True,
+)
+S3 = Source(
+    name="S3",
+    origins=frozenset({"aws:s3"}),
+    records=_objects,
+    identifier=lambda record: _text(field_at(record, "messageId")),
+    sent=lambda _: math.nan,
+    raises=True,
 )

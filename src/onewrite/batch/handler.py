@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast, get_args
+from collections.abc import Callable, Generator, Iterator, Sequence
+from inspect import isawaitable
+from itertools import islice
+from typing import Any, Generic, TypeAlias, TypedDict, cast
 
 from onewrite.batch import workers
+from onewrite.batch.exits import NoticedInterrupts, interrupts, is_interrupt
+from onewrite.batch.failures import Failure, failure_of, line_in
+from onewrite.batch.function import R, checked, close_coroutine, is_async
 from onewrite.batch.lanes import Lanes
-from onewrite.batch.report import EveryRecordFailed, Report, Result, line_that_raised, log_batch, logger
+from onewrite.batch.log import MOST_FAILURES, log_batch
+from onewrite.batch.order import ordered
+from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result, logger
 from onewrite.batch.source import Response, Source
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
-from onewrite.identity import Identity, record_id
+from onewrite.identity import Identity, Skip, record_id
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported
 from onewrite.outcome import Outcome
 
-Returned: TypeAlias = Outcome | Sequence[Outcome] | None
-R = TypeVar("R", bound=Returned | Awaitable[Returned])
-_End: TypeAlias = Outcome | tuple[Outcome, ...] | BaseException | None  # of one record
+_Known: TypeAlias = tuple[Message, ...] | Skip | BaseException
+"""What the identity said of a record."""
+_End: TypeAlias = tuple[Outcome, ...] | BaseException
+"""How a call of the function ended."""
+_Steps: TypeAlias = Generator[Message, _End | None, Result]
+"""Yields the messages of a record, is sent how the call with each has ended, and returns what became of the record."""
 
-_OUTCOMES: tuple[type, ...] = get_args(Outcome)
+_ASK_FOR_TIME_AFTER = (
+    0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
+)
 
 
 class Options(TypedDict, total=False):
@@ -34,6 +44,7 @@ class Options(TypedDict, total=False):
     margin: float
     raise_when_all_fail: bool
     on_outcome: Hook | None
+    log_exceptions: bool
     clock: Callable[[], float]
     monotonic: Callable[[], float]
 
@@ -47,12 +58,12 @@ class Handler(Generic[R]):
     - `margin`: no record is begun when fewer seconds than this are left to the invocation. After a slow record it grows to
       one and a half times the seconds that the record took. The function's timeout must be longer than that.
     - `raise_when_all_fail`: raise `EveryRecordFailed` instead of returning every record.
-    - `on_outcome(message, outcome, seconds)`: called for each processed record, in the thread that processed it. The message
-      is None if the identity failed. The outcome is what the function returned, or the exception that it raised.
+    - `on_outcome(message, outcome, seconds)`: called each time that a message was processed, in the thread that did it. The
+      message is None if the identity failed or skipped the record. The outcome is what the function returned, or a `Skip`, or
+      the exception that was raised.
+    - `log_exceptions`: log the traceback of each failure too. It may quote a body.
     - `clock`, `monotonic`: give epoch seconds for the age of messages, and seconds for durations.
     """
-
-    __name__: str
 
     def __init__(
         self,
@@ -64,104 +75,195 @@ class Handler(Generic[R]):
         margin: float = 1.0,  # enough for a few requests and for sending the answer
         raise_when_all_fail: bool = False,
         on_outcome: Hook | None = None,
+        log_exceptions: bool = False,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(each, identity, max_workers, margin, on_outcome)
-        self.each = each
-        self.source = source
+        self.each, self.source = each, source
         self._identity = identity
         self._max_workers = max_workers
         self._margin = margin
         self._raise_when_all_fail = raise_when_all_fail
         self._on_outcome = on_outcome
+        self._log_exceptions = log_exceptions
         self._clock, self._monotonic = clock, monotonic
-        self._is_async = _is_async(each)
-        functools.update_wrapper(self, each, updated=())  # name and docstring only: its other attributes might hide ours
+        self._is_async = is_async(each)
         self._name = getattr(each, "__qualname__", type(each).__name__)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
         """Process a batch, and answer with the records that must come again."""
         report = self.run(event, context)
-        if self._raise_when_all_fail and report.failed and not any(result.settled for result in report.results):
-            raise EveryRecordFailed(
-                f"{self._name}: none of {len(report.results) + len(report.returned)} records was settled."
-            )
+        if self.source.raises and (report.failed or report.returned):
+            raise self._not_settled(report)
+        if self._raise_when_all_fail and report.failed and not report.settled:
+            raise EveryRecordFailed(f"{self._name}: none of {report.size} records was settled.")
         return report.response
 
     def run(self, event: Any, context: Any = None) -> Report:
         """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
         started, now = self._monotonic(), self._clock()
         records, of_each = self.source.open(event)
-        lanes = Lanes(of_each)
-        batch = workers.Batch(records, lanes, _time_left(context), self._margin)
-        self._work(batch, min(self._max_workers, lanes.width))
+        left = _time_left(context)
+        known: list[_Known | None] = [None] * len(records)
+        lanes, in_order = Lanes(of_each), any(lane is not None for lane in of_each)
+        if not in_order and len(records) > 1:
+            known[:] = self._read_ahead(records, left)
+            lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
+        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order)
+        self._work(batch, records, known, min(self._max_workers, lanes.width))
         if (outside := meter.get()) is not None:
             outside.requests += batch.requests
         if batch.exit is not None:
             raise batch.exit
         report = self._report(records, lanes.remaining, batch, now, self._monotonic() - started)
-        log_batch(self._name, self.source, report)
+        log_batch(self._name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
         return report
 
-    def _work(self, batch: workers.Batch, count: int) -> None:
+    def process(self, record: Any) -> Result:
+        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
+        with NoticedInterrupts():
+            return self._try(record, None)
+
+    async def aprocess(self, record: Any) -> Result:
+        """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
+        return await self._atry(record, None, workers.task_is_cancelled)
+
+    def failure(self, result: Result) -> Failure:
+        """What is said of a result that is not settled: as a line of a log by `str()`, or as JSON."""
+        attempt = self.source.attempt(result.record)
+        return failure_of(result, self.each, attempt, with_traceback=self._log_exceptions)
+
+    def _read_ahead(self, records: Sequence[Any], left: Callable[[], float] | None) -> Iterator[_Known | None]:
+        """The messages of all records, to know their order. Those for which there is no time will not be taken either."""
+        asked, in_time = self._monotonic(), True
+        for record in records:
+            yield self._identified(record) if in_time else None
+            if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
+                asked, in_time = self._monotonic(), in_time and left() >= self._margin
+
+    def _work(self, batch: workers.Batch, records: Sequence[Any], known: list[_Known | None], count: int) -> None:
+        def process(position: int) -> Result:
+            first, known[position] = known[position], None  # Another try reads the message anew: the function may change it.
+            return self._try(records[position], first)
+
+        async def aprocess(position: int) -> Result:
+            first, known[position] = known[position], None
+            return await self._atry(records[position], first, workers.batch_is_cancelled)
+
         if self._is_async:
-            workers.in_tasks(batch, self._aprocess, count)
+            workers.in_tasks(batch, aprocess, count)
         elif count > 1:
-            workers.in_threads(batch, self._process, count)
+            workers.in_threads(batch, process, count)
         else:
-            workers.work(batch, self._process)
+            workers.alone(batch, process)
 
-    def _process(self, record: Any) -> Result:
-        started, message = self._monotonic(), None
-        end: _End
+    def _try(self, record: Any, known: _Known | None) -> Result:
+        steps, end = self._steps(record, known), None
         try:
-            message = self._identify(record)
-            end = _checked(self.each(message))
-        except BaseException as error:
-            if workers.is_exit(error):
-                raise
-            end = error
-        return self._result(record, message, end, self._monotonic() - started)
+            while True:
+                end = self._call(steps.send(end))
+        except StopIteration as done:
+            return cast("Result", done.value)
 
-    async def _aprocess(self, record: Any) -> Result:
-        started, message = self._monotonic(), None
-        end: _End
+    async def _atry(self, record: Any, known: _Known | None, is_cancelled: Callable[[], bool]) -> Result:
+        steps, end = self._steps(record, known), None
         try:
-            message = self._identify(record)
-            returned: Any = self.each(message)
-            end = _checked(await returned if inspect.isawaitable(returned) else returned)
-        except BaseException as error:
-            if workers.is_exit(error) or workers.is_cancelled(error):
-                raise
-            end = error
-        return self._result(record, message, end, self._monotonic() - started)
+            while True:
+                end = await self._acall(steps.send(end), is_cancelled)
+        except StopIteration as done:
+            return cast("Result", done.value)
 
-    def _identify(self, record: Any) -> Message:
+    def _steps(self, record: Any, known: _Known | None) -> _Steps:
+        """The messages of a record in turn, until one is not settled: what comes after it must not overtake it."""
+        started = self._monotonic()
+        found = self._identified(record) if known is None else known
+        message, outcomes, error = None, tuple[Outcome, ...](), None
+        for message in found if isinstance(found, tuple) else ():
+            began = self._monotonic()
+            end = cast("_End", (yield message))
+            self._tell(message, end, self._monotonic() - began)
+            if isinstance(end, BaseException):
+                error = end
+                break
+            outcomes += end
+            if not all(outcome.settled for outcome in end):
+                break
+        seconds = self._monotonic() - started
+        if not isinstance(found, tuple):
+            self._tell(None, found, seconds)
+            error = found if isinstance(found, BaseException) else None
+        return Result(record, record_id(record), message, outcomes, error, seconds, skipped=isinstance(found, Skip))
+
+    def _identified(self, record: Any) -> _Known:
+        before = interrupts()
+        try:
+            return self._identify(record)
+        except BaseException as error:
+            if is_interrupt(error, before):
+                raise
+            return error
+
+    def _identify(self, record: Any) -> tuple[Message, ...] | Skip:
         if not isinstance(record, dict):
             raise InvalidMessage(f"The record is a {type(record).__name__}, not an object: nothing can be read from it.")
-        message = cast("object", self._identity(cast("dict[str, Any]", record)))
-        if isinstance(message, Message):
-            return message
-        _close_coroutine(message)
-        raise TypeError(f"The identity returned a {type(message).__name__}, not a Message.")
+        content = cast("dict[str, Any]", record)
+        if (screened := self.source.screen(content)) is not None:
+            return screened
+        found = cast("object", self._identity(content))
+        if isinstance(found, Message):
+            return (found,)
+        if isinstance(found, Skip):
+            return found
+        if isinstance(found, list | tuple):
+            several = tuple(cast("Sequence[object]", found))
+            if all(isinstance(each, Message) for each in several):
+                return cast("tuple[Message, ...]", several) or Skip("no messages")
+        close_coroutine(cast("object", found))
+        kind = type(cast("object", found)).__name__
+        raise TypeError(f"The identity returned a {kind}, not a Message, several of them, or a Skip.")
 
-    def _result(self, record: Any, message: Message | None, end: _End, seconds: float) -> Result:
-        if self._on_outcome is not None:
-            self._call_hook(self._on_outcome, message, end, seconds)
-        if isinstance(end, BaseException):
-            return Result(record, record_id(record), message, (), end, seconds)
-        outcomes = end if isinstance(end, tuple) else () if end is None else (end,)
-        return Result(record, record_id(record), message, outcomes, None, seconds)
-
-    def _call_hook(self, hook: Hook, message: Message | None, end: Reported, seconds: float) -> None:
-        """A record does not fail because the hook raised an exception."""
+    def _call(self, message: Message) -> _End:
+        before = interrupts()
         try:
-            hook(message, end, seconds)
+            return checked(self.each(message))
         except BaseException as error:
-            if workers.is_exit(error):
+            if is_interrupt(error, before):
                 raise
-            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, line_that_raised(error))
+            return error
+
+    async def _acall(self, message: Message, is_cancelled: Callable[[], bool]) -> _End:
+        try:
+            returned: Any = self.each(message)
+            return checked(await returned if isawaitable(returned) else returned)
+        except BaseException as error:
+            # A coroutine that is being closed is given GeneratorExit, and must not go on.
+            if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
+                raise
+            return error
+
+    def _tell(self, message: Message | None, end: _End | Skip, seconds: float) -> None:
+        """Call the hook. A record does not fail because the hook raised an exception."""
+        if self._on_outcome is None:
+            return
+        before = interrupts()
+        try:
+            self._on_outcome(message, _as_returned(end), seconds)
+        except BaseException as error:
+            if is_interrupt(error, before):
+                raise
+            where = line_in(error, self._on_outcome)
+            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, where)
+
+    def _not_settled(self, report: Report) -> NotSettled:
+        """What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged."""
+        count = len(report.failed) + len(report.returned)
+        first = f" First {self.failure(report.failed[0])}." if report.failed else ""
+        raised = NotSettled(
+            f"{self._name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
+        )
+        raised.__cause__ = report.failed[0].error if report.failed and self._log_exceptions else None
+        return raised
 
     def _report(
         self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Batch, now: float, seconds: float
@@ -177,42 +279,15 @@ class Handler(Generic[R]):
         )
 
 
-def _checked(returned: object) -> Outcome | tuple[Outcome, ...] | None:
-    """What the function returned, if it may return that; a sequence becomes a tuple.
-
-    An empty sequence settles the record, like None: the message changed no entity.
-    """
-    if returned is None or isinstance(returned, _OUTCOMES):
-        return cast("Outcome | None", returned)
-    kind = f"a {type(returned).__name__}"
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
-        raise _wrong_return(kind, returned)
-    outcomes = tuple(cast("Sequence[object]", returned))
-    others = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
-    if others:
-        raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
-    return cast("tuple[Outcome, ...]", outcomes)
+def _only_message(known: _Known | None) -> Message | None:
+    return known[0] if isinstance(known, tuple) and len(known) == 1 else None
 
 
-def _wrong_return(what: str, *values: object) -> TypeError:
-    for value in values:
-        _close_coroutine(value)
-    remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
-    return TypeError(f"The function returned {what}: return an Outcome, a sequence of them, or None{remedy}.")
-
-
-def _close_coroutine(value: object) -> None:
-    if inspect.iscoroutine(value):
-        value.close()  # Python warns of a coroutine that was neither awaited nor closed.
-
-
-def _is_async(each: Any) -> bool:
-    """Whether a call returns an awaitable, also if decorators or partials are around the function."""
-    while each is not None:
-        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
-            return True
-        each = each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
-    return False
+def _as_returned(end: _End | Skip) -> Reported:
+    """A single outcome by itself, and none as None, as functions return them."""
+    if isinstance(end, BaseException | Skip) or len(end) > 1:
+        return end
+    return end[0] if end else None
 
 
 def _time_left(context: Any) -> Callable[[], float] | None:
@@ -239,5 +314,5 @@ def _check(each: object, identity: object, max_workers: object, margin: object, 
         raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < math.inf:
         raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
-    if on_outcome is not None and (not callable(on_outcome) or _is_async(on_outcome)):
+    if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
         raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.identity import Skip
 
 Identifier: TypeAlias = str | tuple[str, int]
 """Names a record in the answer: a text, or a partition and an offset. A record that cannot be named has an empty text."""
@@ -24,36 +25,59 @@ class Source:
     - `sent`: when a record was sent, in epoch seconds. NaN if that is not known.
     - `attempt`: how often a record has been delivered, this time included. None if the source does not count that.
     - `restarts`: whether the source repeats everything from the first failure on, instead of repeating only what failed.
+    - `raises`: whether Lambda reads no answer of this source, and learns by an exception that something must come again.
+    - `screen`: a `Skip` for a record that is never for the function, whatever its identity. It may raise InvalidMessage.
+    - `decodes`: whether a model of Powertools decodes what is in the records, so that they are no longer what was sent.
     """
 
     name: str
     origins: frozenset[str]
-    records: Callable[[Mapping[str, Any]], Iterable[tuple[Hashable, Any]] | None]
+    records: Callable[[Any], Iterable[tuple[Hashable, Any]] | None]
     identifier: Callable[[Any], Identifier]
     sent: Callable[[Any], float]
     attempt: Callable[[Any], int | None] = lambda _: None
     restarts: bool = False
+    raises: bool = False
+    screen: Callable[[dict[str, Any]], Skip | None] = lambda _: None
+    decodes: bool = False
 
     def open(self, event: object) -> tuple[list[Any], list[Hashable]]:
         """The records of an event, and their lanes.
 
-        An event of another kind is refused. Any answer to it would mean that some of it is done.
+        An event of another kind is refused. Any answer to it would mean that some of it is done. EventBridge Pipes gives a list
+        of records instead of an event, each of which says what it is from.
         """
-        if not isinstance(event, Mapping):
-            raise self._refusal(f"is a {type(event).__name__}")
-        batch = cast("Mapping[str, Any]", event)
+        batch = self._plain(event)
         found = self.records(batch)
         if found is None:
             raise self._refusal("has no such records")
+        if "window" in batch:
+            raise ConfigurationError(
+                "This event is of a tumbling window, whose state Lambda keeps outside the database: a batch that comes twice would be "
+                "counted twice in it, and no guarded write could tell. Set TumblingWindowInSeconds to 0, and keep the sum in an entity."
+            )
         records: list[Any] = []
         lanes: list[Hashable] = []
         for lane, record in found:
             origin = _origin(batch, record)
-            if origin is not None and not (isinstance(origin, str) and origin in self.origins):
+            if (origin is None and isinstance(batch, list)) or not (origin is None or origin in self.origins):
                 raise self._refusal(f"has a record of {origin!r}")
             records.append(record)
             lanes.append(lane)
         return records, lanes
+
+    def _plain(self, event: object) -> Mapping[str, Any] | list[Any]:
+        """The event as Lambda gave it, or as Powertools has parsed it."""
+        dump = getattr(event, "model_dump", None)
+        if callable(dump) and self.decodes:
+            raise ConfigurationError(
+                f"This event of {self.name} was parsed by a model, which has decoded its records: leave @event_parser off, and validate "
+                "message.body in the function."
+            )
+        plain: object = dump(by_alias=True, exclude_unset=True) if callable(dump) else event
+        if isinstance(plain, Mapping) or (isinstance(plain, list) and plain):
+            return cast("Mapping[str, Any] | list[Any]", plain)
+        raise self._refusal("is an empty list" if plain == [] else f"is a {type(cast('object', plain)).__name__}")
 
     def response(self, returned: Iterable[Any]) -> Response:
         """The answer that returns these records.
@@ -72,9 +96,11 @@ class Source:
         )
 
 
-def _origin(event: Mapping[str, Any], record: Any) -> object:
+def _origin(event: Mapping[str, Any] | list[Any], record: Any) -> str | None:
     """What an event says of its source: in each record, with an upper-case E in those of SNS, or once for all records."""
-    return field_at(record, "eventSource") or field_at(record, "EventSource") or event.get("eventSource")
+    of_all = None if isinstance(event, list) else event.get("eventSource")
+    origin = field_at(record, "eventSource") or field_at(record, "EventSource") or of_all
+    return origin if origin is None or isinstance(origin, str) else repr(origin)
 
 
 def _in_answer(identifier: Identifier) -> object:

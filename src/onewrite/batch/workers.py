@@ -3,20 +3,22 @@
 A worker takes a record, has it processed, says how it ended, and takes the next one. `lanes` decides which records it may
 take. This module adds the lock, the deadline, and what happens when the program is to end.
 
-Some exceptions mean the program and not the record: SystemExit, KeyboardInterrupt, GeneratorExit and, for an asynchronous
-function, the cancellation of the whole batch. Then nothing more is taken, what is under way ends, and the exception is
-raised from the handler.
+The end of the program ends the batch: a real SIGINT and, for an asynchronous function, the cancellation of the whole batch. Then
+nothing more is taken, what is under way ends, and the exception is raised from the handler.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from onewrite.batch.exits import NoticedInterrupts, interrupts
 from onewrite.batch.lanes import Lanes
+from onewrite.batch.order import Deferrals
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
 from onewrite.flow import inner_meter, meter
@@ -24,14 +26,13 @@ from onewrite.flow import inner_meter, meter
 if TYPE_CHECKING:
     import asyncio
 
-# What is done with a record. It raises exceptions that end the program, and no others.
-Process: TypeAlias = Callable[[Any], Result]
-AsyncProcess: TypeAlias = Callable[[Any], Awaitable[Result]]
+# What is done with the record at a position. It raises exceptions that end the program, and no others.
+Process: TypeAlias = Callable[[int], Result]
+AsyncProcess: TypeAlias = Callable[[int], Awaitable[Result]]
 
 # How many times the slowest record so far must fit into the time that is left. The next one may be slower, and after the
 # last one the answer must still be sent.
 _SAFETY_FACTOR = 1.5
-_EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class _ThisThread(threading.local):
@@ -44,37 +45,43 @@ class _ThisThread(threading.local):
 _this_thread = _ThisThread()
 
 
-def is_exit(error: BaseException) -> bool:
-    """Whether the exception means the program and not the record. A group does if one of its members does."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(is_exit, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, _EXITS)
-
-
 class Batch:
-    """What the workers of one batch share. `time_left` is in seconds, and None if there is no deadline."""
+    """What the workers of one batch share. `time_left` is in seconds, and None if there is no deadline.
 
-    def __init__(self, records: Sequence[Any], lanes: Lanes, time_left: Callable[[], float] | None, margin: float) -> None:
-        self.records = records
+    `tries_again`: a deferred record is tried again as soon as the one before it is in.
+    """
+
+    def __init__(self, lanes: Lanes, time_left: Callable[[], float] | None, margin: float, *, tries_again: bool) -> None:
         self.results: dict[int, Result] = {}
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes = lanes
         self._time_left = time_left
         self._margin = margin
+        self._deferrals = Deferrals() if tries_again else None
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
         with self._lock:
             if self._time_left is not None and not self._lanes.is_empty and self._time_left() < self._margin:
                 self._lanes.close()
-            return self._lanes.take()
+            position = self._lanes.take()
+            if self._deferrals is not None and position is not None:
+                self._deferrals.begin(position)
+            return position
 
     def end(self, position: int, result: Result) -> None:
         with self._lock:
             self.results[position] = result
             self._margin = max(self._margin, result.seconds * _SAFETY_FACTOR)
-            (self._lanes.settle if result.settled else self._lanes.fail)(position)
+            for other in () if self._deferrals is None else self._deferrals.settle(result.outcomes):
+                self._lanes.again(other)
+            if result.settled:
+                self._lanes.settle(position)
+                return
+            self._lanes.fail(position)
+            if self._deferrals is not None and self._deferrals.defer(position, result.outcomes):
+                self._lanes.again(position)
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
@@ -92,7 +99,7 @@ def work(batch: Batch, process: Process) -> None:
     token = meter.set(counting)
     try:
         while (position := batch.take()) is not None:
-            batch.end(position, process(batch.records[position]))
+            batch.end(position, process(position))
     except BaseException as error:
         batch.stop(error)
     finally:
@@ -105,23 +112,29 @@ async def awork(batch: Batch, process: AsyncProcess) -> None:
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
         while (position := batch.take()) is not None:
-            batch.end(position, await process(batch.records[position]))
+            batch.end(position, await process(position))
     except BaseException as error:
         batch.stop(error)
     finally:
         batch.add_requests(counting.requests)
 
 
+def alone(batch: Batch, process: Process) -> None:
+    with NoticedInterrupts():
+        work(batch, process)
+
+
 def in_threads(batch: Batch, process: Process, workers: int) -> None:
     """The calling thread is one of the workers. Each of the others has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
-        for _ in range(workers - 1):
-            thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
-            thread.start()
-            threads.append(thread)
-        work(batch, process)
-        _join(threads)
+        with NoticedInterrupts():
+            for _ in range(workers - 1):
+                thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
+                thread.start()
+                threads.append(thread)
+            work(batch, process)
+            _join(threads)
     except BaseException as error:  # no more threads can be started, or Ctrl-C while this one waits
         batch.stop(error)
         _join(threads)
@@ -145,12 +158,57 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
         _this_thread.runner = asyncio.Runner()
         # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
         weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
-    _this_thread.runner.run(all_workers(), context=copy_context())
+    before = interrupts()
+    with NoticedInterrupts(_cancel_batch):
+        try:
+            _run(_this_thread.runner, all_workers())
+        except BaseException:
+            if interrupts() == before:
+                raise
+    if interrupts() > before:
+        raise KeyboardInterrupt
 
 
-def is_cancelled(error: BaseException) -> bool:
+def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
+    """Run them to their end, though a task of the user's raises SystemExit, with which asyncio leaves the event loop.
+
+    The record that awaits such a task has failed, and the others go on.
+    """
+
+    async def until_done(batch: asyncio.Task[Any]) -> None:
+        await batch
+
+    try:
+        runner.run(workers, context=copy_context())
+    except (SystemExit, KeyboardInterrupt):
+        while (batch := _this_thread.task) is not None and not batch.done():
+            if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
+                raise
+            with suppress(SystemExit, KeyboardInterrupt):
+                runner.run(until_done(batch))
+
+
+def _cancel_batch() -> bool:
+    """Do so upon the first Ctrl-C, as asyncio.Runner does. False: there is nothing to cancel, or it was done before."""
+    batch = _this_thread.task
+    if batch is None or batch.done() or batch.cancelling():
+        return False
+    batch.cancel()
+    batch.get_loop().call_soon_threadsafe(lambda: None)  # A loop that waits for something is woken.
+    return True
+
+
+def batch_is_cancelled() -> bool:
     """Whether the whole batch is being cancelled, and not only something that the function of a record awaits."""
-    return not isinstance(error, Exception) and _this_thread.task is not None and _this_thread.task.cancelling() > 0
+    return _this_thread.task is not None and _this_thread.task.cancelling() > 0
+
+
+def task_is_cancelled() -> bool:
+    """Whether the task that awaits the record is being cancelled, as by a time limit around it."""
+    import asyncio  # noqa: PLC0415  # as in in_tasks
+
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _refuse_a_running_loop() -> None:

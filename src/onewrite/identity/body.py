@@ -10,13 +10,14 @@ from typing import Any
 
 from onewrite.errors import ConfigurationError
 from onewrite.extras import installed_by
-from onewrite.identity.record import Identity, ParseFloat, Record, decoder, message, parsed, refusal, text
+from onewrite.identity.attributes import message
+from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, parsed, refusal, text
 from onewrite.message import Message
 
 
 def json_body(
     *, id: str, source: str | None = None, sequence: str | None = None, parse_float: ParseFloat = Decimal
-) -> Identity:
+) -> OneMessage:
     """The key is in the JSON body, where JMESPath expressions find it.
 
     Stable: as stable as what the producer puts there. An order's number stays the same in a redelivery, in a second message

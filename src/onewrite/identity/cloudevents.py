@@ -1,20 +1,21 @@
-"""CloudEvents, in the structured and in the binary mode."""
+"""CloudEvents: in the structured mode, in the binary mode, and in batches."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+from onewrite.identity.attributes import attributes_of, message
 from onewrite.identity.record import (
     Decode,
-    Identity,
+    OneMessage,
     ParseFloat,
     Record,
-    attributes_of,
     binary,
     decoder,
-    message,
+    kind,
     parsed,
     payload,
     refusal,
@@ -28,7 +29,7 @@ _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")
 
 
-def cloudevent(*, parse_float: ParseFloat = Decimal) -> Identity:
+def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     """The source and the id of a CloudEvent. In structured mode the whole event is the JSON body of the record; in binary mode
     its attributes are beside the body, as ce-id or ce_id and so on.
 
@@ -43,32 +44,49 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> Identity:
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Message:
-        attributes = attributes_of(record)
-        event = _binary_mode(record, attributes)
-        event, data = (event, _data(record, event, decode)) if event else _structured_mode(record, decode)
-        source = text(record, "the CloudEvent's source", event.get("source"))
-        own_id = text(record, "the CloudEvent's id", event.get("id"))
-        return message(
-            record,
-            f"{len(source)}:{source}:{own_id}",  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
-            source=source,
-            sequence=_sequence(record, event),
-            body=data,
-            attributes={**attributes, **event},
-        )
+        if event := _binary_mode(record):
+            return _message(record, event, _data(record, event, decode))
+        return _structured(record, parsed(record, decode))
 
     return identify
 
 
-def _binary_mode(record: Record, attributes: Record) -> dict[str, Any]:
+def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record], Sequence[Message]]:
+    """Each CloudEvent of a batch: the JSON body of the record is an array of events in structured mode.
+
+    The function is called with each in turn, and the record is settled when all of them are. After a failure the rest of the
+    array is not begun, so that no event overtakes an earlier one.
+
+    Stable: as with `cloudevent()`, whichever batches an event comes in. Not stable: with a producer that gives it a new id.
+    """
+    decode = decoder(parse_float)
+
+    def identify(record: Record) -> Sequence[Message]:
+        batch = parsed(record, decode)
+        if not isinstance(batch, list):
+            raise refusal(record, f"its body is {kind(batch)}, but an array is needed: cloudevent() reads a single event.")
+        return tuple(_structured(record, event) for event in cast("list[Any]", batch))
+
+    return identify
+
+
+def _message(record: Record, event: Record, data: Any) -> Message:
+    source = text(record, "the CloudEvent's source", event.get("source"))
+    own_id = text(record, "the CloudEvent's id", event.get("id"))
+    key = f"{len(source)}:{source}:{own_id}"  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
+    return message(record, key, source=source, sequence=_sequence(record, event), body=data, over=event)
+
+
+def _binary_mode(record: Record) -> dict[str, Any]:
     """The event's attributes, if they are beside the body."""
+    attributes = attributes_of(record)
     event: dict[str, Any] = {}
     declared: Any = None
-    for name, value in attributes.items():
+    for name in attributes:  # The others are not decoded: a record fails only for what is used of it.
         if prefix := _PREFIX.match(name):
-            event[name[prefix.end() :].lower()] = _decoded(record, value)
+            event[name[prefix.end() :].lower()] = _decoded(record, attributes[name])
         elif _CONTENT_TYPE.fullmatch(name):
-            declared = _decoded(record, value)
+            declared = _decoded(record, attributes[name])
     # In structured mode they may be repeated here, but the body is the whole event then, and not its data.
     if "id" not in event or str(declared).lower().startswith("application/cloudevents"):
         return {}
@@ -86,13 +104,13 @@ def _decoded(record: Record, value: Any) -> Any:
     raise refusal(record, "an attribute of its CloudEvent is not in UTF-8.")
 
 
-def _structured_mode(record: Record, decode: Decode) -> tuple[dict[str, Any], Any]:
-    body = parsed(record, decode)
-    if not isinstance(body, dict) or "specversion" not in body:
-        raise refusal(record, "it is not a CloudEvent: its body has no specversion, and it has no attribute ce-id.")
-    event = cast("dict[str, Any]", body).copy()
+def _structured(record: Record, body: object) -> Message:
+    if not isinstance(body, Mapping) or "specversion" not in body:
+        hint = " cloudevent_batch() reads an array of events." if isinstance(body, list) else ""
+        raise refusal(record, f"it is not a CloudEvent: its body has no specversion, and it has no attribute ce-id.{hint}")
+    event = dict(cast("Mapping[str, Any]", body))
     data, encoded = event.pop("data", None), event.pop("data_base64", None)
-    return event, data if encoded is None else binary(record, "its data_base64", encoded)
+    return _message(record, event, data if encoded is None else binary(record, "its data_base64", encoded))
 
 
 def _data(record: Record, event: Record, decode: Decode) -> Any:

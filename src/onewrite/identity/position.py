@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from hashlib import blake2b
-from typing import cast
+from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.identity.record import Identity, Record, field, kind, message, part, payload, refusal, text
+from onewrite.identity.attributes import whole_message
+from onewrite.identity.record import OneMessage, Record, field, kind, part, refusal, text
 from onewrite.message import Message, sortable
 
 _DIGITS = re.compile("[0-9]{1,129}")  # The longest numbers are those of Kinesis, with up to 129 digits.
 
 
-def sqs_message_id() -> Identity:
+def sqs_message_id() -> OneMessage:
     """SQS's own messageId.
 
     Stable: in all deliveries of one message, for as long as the queue keeps it. Not stable: a producer that sends twice makes
@@ -23,12 +24,12 @@ def sqs_message_id() -> Identity:
     """
 
     def identify(record: Record) -> Message:
-        return message(record, text(record, "its messageId", field(record, "messageId")), body=payload(record))
+        return whole_message(record, text(record, "its messageId", field(record, "messageId")))
 
     return identify
 
 
-def fifo_sequence() -> Identity:
+def fifo_sequence() -> OneMessage:
     """The position in a FIFO queue. The source is the queue and the message group, the sequence is the SequenceNumber as
     sortable text.
 
@@ -48,33 +49,38 @@ def fifo_sequence() -> Identity:
         group = text(record, "its MessageGroupId", attributes.get("MessageGroupId"))
         # The numbers of two queues cannot be compared. An ARN of a queue contains no slash, so that no two sources are equal.
         source = f"{_arn(record)}/{group}"
-        return message(
-            record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]), body=payload(record)
-        )
+        return whole_message(record, key, source=source, sequence=_sortable(record, attributes["SequenceNumber"]))
 
     return identify
 
 
-def kinesis_position() -> Identity:
+def kinesis_position() -> OneMessage:
     """The position in a Kinesis stream. The source is the stream and the shard, the sequence is the number as sortable text.
 
     Stable: however often the stream is read. Not stable: a producer that puts a record again, for example after a time-out,
     makes a second record with its own number. After a resharding the records of a partition key are in another shard, which
     is another source. The body is bytes; if they are JSON, use `json.loads(message.body)`.
+
+    A record that the Kinesis Producer Library has aggregated of several is refused. Once it is taken apart, each of them has
+    its own position: the `subSequenceNumber` is in the id and at the end of the sequence.
     """
 
     def identify(record: Record) -> Message:
         shard, colon, _ = text(record, "its eventID", field(record, "eventID")).rpartition(":")
         if not colon:
             raise refusal(record, "its eventID names no shard, as shardId-000000000000:1 does.")
-        number = part(record, "kinesis").get("sequenceNumber")
-        sequence, source = _sortable(record, number), f"{_arn(record)}/{shard}"
-        return message(record, f"{source}:{number}", source=source, sequence=sequence, body=payload(record))
+        kinesis, source = part(record, "kinesis"), f"{_arn(record)}/{shard}"
+        number = kinesis.get("sequenceNumber")
+        key, sequence = f"{source}:{number}", _sortable(record, number)
+        if "subSequenceNumber" in kinesis:  # Those that were in one record of Kinesis all have its sequence number.
+            among = _int(record, kinesis, "subSequenceNumber")
+            key, sequence = f"{key}:{among}", f"{sequence}{_sortable(record, str(among))}"
+        return whole_message(record, key, source=source, sequence=sequence)
 
     return identify
 
 
-def dynamodb_stream_position() -> Identity:
+def dynamodb_stream_position() -> OneMessage:
     """The position in a DynamoDB stream. The source is the stream and the changed item, the sequence is the SequenceNumber as
     sortable text.
 
@@ -88,22 +94,20 @@ def dynamodb_stream_position() -> Identity:
     def identify(record: Record) -> Message:
         change = part(record, "dynamodb")
         key = text(record, "its eventID", field(record, "eventID"))
-        source = f"{_arn(record)}/{_digest(record, change.get('Keys'))}"
-        return message(
-            record, key, source=source, sequence=_sortable(record, change.get("SequenceNumber")), body=payload(record)
-        )
+        source = f"{_arn(record)}/{_digest(record, change.get('Keys'), 'dynamodb.Keys')}"
+        return whole_message(record, key, source=source, sequence=_sortable(record, change.get("SequenceNumber")))
 
     return identify
 
 
-def kafka_position(*, cluster: str = "") -> Identity:
+def kafka_position(*, cluster: str = "") -> OneMessage:
     """The position in Kafka. The source is the topic and the partition, the sequence is the offset.
 
     Stable: however often the topic is read. Not stable: a producer that is not idempotent may write a record twice, at two
     offsets. Another cluster, or a topic that was deleted and created again, counts from 0 again, so that its records seem to
     be old ones: give each of them its own `cluster`.
 
-    The body is bytes, or None if the record has no value. The record's key is `message.attributes["key"]`.
+    The body is bytes, or None if the record has no value. The record's key is `message.system["key"]`.
     """
     if not isinstance(cast("object", cluster), str):
         raise ConfigurationError(f"kafka_position(cluster={cluster!r}): give the cluster's name, as a str.")
@@ -111,11 +115,41 @@ def kafka_position(*, cluster: str = "") -> Identity:
 
     def identify(record: Record) -> Message:
         topic = text(record, "its topic", field(record, "topic"))
-        partition, offset = _int(record, "partition"), _int(record, "offset")
+        partition, offset = _int(record, record, "partition"), _int(record, record, "offset")
         source = f"{prefix}{topic}-{partition}"  # The name of a topic contains no slash.
-        return message(record, f"{source}@{offset}", source=source, sequence=offset, body=payload(record))
+        return whole_message(record, f"{source}@{offset}", source=source, sequence=offset)
 
     return identify
+
+
+def documentdb_position() -> OneMessage:
+    """The position in a change stream of DocumentDB. The source is the changed document, the sequence is the cluster's time with
+    the change's resume token.
+
+    Stable: however often the stream is read. Not stable: a writer that writes twice makes two changes.
+
+    The source is the cluster, the collection and a digest of the document's key. The body is the change as DocumentDB
+    has it: `operationType`, `fullDocument` and so on, in MongoDB's extended JSON.
+    """
+
+    def identify(record: Record) -> Message:
+        change = part(record, "event")
+        token = text(record, "its resume token", part(record, "_id", change).get("_data"))
+        names = part(record, "ns", change)
+        collection = f"{text(record, 'its ns.db', names.get('db'))}.{text(record, 'its ns.coll', names.get('coll'))}"
+        source = f"{_arn(record)}/{collection}/{_digest(record, change.get('documentKey'), 'documentKey')}"
+        return whole_message(record, f"{_arn(record)}:{token}", source=source, sequence=_moment(record, change, token))
+
+    return identify
+
+
+def _moment(record: Record, change: Record, token: str) -> str:
+    """When the change was made. The changes of one transaction have the same time, and their tokens tell them apart."""
+    timestamp = part(record, "$timestamp", part(record, "clusterTime", change))
+    seconds, count = timestamp.get("t"), timestamp.get("i")
+    if type(seconds) is not int or type(count) is not int or not 0 <= count < 2**32 or seconds < 0:
+        raise refusal(record, "its clusterTime is not a timestamp of two integers.")
+    return f"{sortable(seconds * 2**32 + count)}-{token}"
 
 
 def _arn(record: Record) -> str:
@@ -128,15 +162,15 @@ def _sortable(record: Record, number: object) -> str:
     return sortable(int(number))
 
 
-def _int(record: Record, name: str) -> int:
-    value = record.get(name)
+def _int(record: Record, where: Record, name: str) -> int:
+    value = where.get(name)
     if type(value) is not int:
         raise refusal(record, f"its {name} is {kind(value)}, but an integer is needed.")
     return value
 
 
-def _digest(record: Record, keys: object) -> str:
-    """A digest of an item's key. It is short, because ledgers store it, and it shows nothing of the key in errors."""
+def _digest(record: Record, keys: Any, what: str) -> str:
+    """A digest of the key of an item or a document. It is short, because ledgers store it, and it shows nothing of the key in errors."""
     if isinstance(keys, dict) and keys:
         try:
             canonical = json.dumps(keys, sort_keys=True)
@@ -144,4 +178,4 @@ def _digest(record: Record, keys: object) -> str:
             pass
         else:
             return blake2b(canonical.encode(), digest_size=16).hexdigest()
-    raise refusal(record, "its dynamodb.Keys is not the typed key of an item.")
+    raise refusal(record, f"its {what} is not the key of what has changed.")

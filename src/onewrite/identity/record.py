@@ -6,18 +6,42 @@ None of these errors is raised inside an `except` block. It would carry the firs
 from __future__ import annotations
 
 import json
+import math
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, TypeAlias, cast
+from hashlib import md5
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from onewrite.errors import InvalidMessage
 from onewrite.message import Message
 
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What an identity returns for a record that is not for the function: the record is settled, and counted as skipped.
+
+    `why` is for those who read it in a test or a debugger. It is not logged.
+    """
+
+    why: str = ""
+
+
 Record: TypeAlias = Mapping[str, Any]
-Identity: TypeAlias = Callable[[Record], Message]
+Identified: TypeAlias = Message | Skip | Sequence[Message]
+"""What is in a record: a message, several of them in their order, or nothing for the function."""
+Identity: TypeAlias = Callable[[Record], Identified]
+OneMessage: TypeAlias = Callable[[Record], Message]
+Found = TypeVar("Found", bound=Identified)
 ParseFloat: TypeAlias = Callable[[str], Any]
 Decode: TypeAlias = Callable[[str], Any]
+
+ENVELOPE = "onewrite:envelope"  # where a record keeps what was around its body; no transport has a field of this name
+DOCUMENTDB = "aws:docdb"
+_AGGREGATED = b"\xf3\x89\x9a\xc2"  # how a Kinesis record begins into which the producer library has put several
+_AGGREGATED_IN_BASE64 = b"84maw"
+_DIGEST_SIZE = 16  # bytes of MD5 at the end of such a record
 
 
 def record_id(record: Record) -> str:
@@ -33,18 +57,19 @@ def record_id(record: Record) -> str:
     return "(no id)"
 
 
+def printable(text: str, longest: int = 200) -> str:
+    """The text as one line of a log may show it: at most so long, and with every character escaped that is no visible one.
+
+    Whoever sends a message may choose its id. A line break in it would begin a line of the log that looks like one of ours.
+    """
+    cut = text if len(text) <= longest else f"{text[:longest]}..."
+    if cut.isprintable():
+        return cut
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
+
+
 def refusal(record: Record, why: str) -> InvalidMessage:
-    return InvalidMessage(f"Record {record_id(record)}: {why}")
-
-
-def message(record: Record, key: str, *, body: Any, attributes: Mapping[str, Any] | None = None, **position: Any) -> Message:
-    """A `Message` with this key, or an error that names the record."""
-    attributes = attributes_of(record) if attributes is None else attributes
-    try:
-        return Message(key, body=body, attributes=attributes, **position)
-    except InvalidMessage as error:
-        problem = str(error)
-    raise refusal(record, problem)
+    return InvalidMessage(f"Record {printable(record_id(record))}: {why}")
 
 
 def field(record: Record, name: str) -> Any:
@@ -53,9 +78,9 @@ def field(record: Record, name: str) -> Any:
     return record.get(name)
 
 
-def part(record: Record, name: str) -> Record:
-    """A mapping in the record. If it is missing, an empty one."""
-    found = field(record, name)
+def part(record: Record, name: str, within: Record | None = None) -> Record:
+    """A mapping in the record, or in a part of it. If it is missing, an empty one."""
+    found = field(record, name) if within is None else within.get(name)
     if found is None:
         return {}
     if not isinstance(found, Mapping):
@@ -97,21 +122,69 @@ def kind(value: object) -> str:
 
 
 def payload(record: Record) -> Any:
-    """The body as it was delivered, or as the envelope that was taken off left it: text from SQS, bytes from Kinesis and Kafka."""
+    """The body as it was delivered, or as the envelope that was taken off left it.
+
+    It is text from SQS, bytes from Kinesis and Kafka, and a change as an object from DynamoDB and DocumentDB.
+    """
     body = field(record, "body")
     if body is not None:
         return body
     if "kinesis" in record:
+        refuse_aggregated(record)
         return binary(record, "its data", part(record, "kinesis").get("data"))
     if "dynamodb" in record:
         return {"eventName": record.get("eventName"), **part(record, "dynamodb")}
+    if record.get("eventSource") == DOCUMENTDB:
+        return part(record, "event")
     value = record.get("value")
     return None if value is None else binary(record, "its value", value)
 
 
+def refuse_aggregated(record: Record) -> None:
+    """Refuse a Kinesis record that holds several, as Amazon's producer library and agents make them."""
+    kinesis = part(record, "kinesis")
+    data = kinesis.get("data")
+    if not isinstance(data, str | bytes) or "subSequenceNumber" in kinesis:
+        return
+    if not (data.encode(errors="replace") if isinstance(data, str) else data).startswith(_AGGREGATED_IN_BASE64):
+        return
+    content = binary(record, "its data", data).removeprefix(_AGGREGATED)
+    if md5(content[:-_DIGEST_SIZE], usedforsecurity=False).digest() == content[-_DIGEST_SIZE:]:
+        raise refusal(
+            record,
+            "it holds several records that the Kinesis Producer Library has aggregated. Take them apart before the handler, with "
+            "deaggregate_records of the package aws-kinesis-agg, or turn aggregation off in the producer.",
+        )
+
+
+def is_deletion(record: Record) -> bool:
+    """Does the record only say that something is gone: a null value of Kafka, or the removal of an item or a document?"""
+    if field(record, "topic") is not None:
+        return record.get("value") is None
+    if "dynamodb" in record:
+        return record.get("eventName") == "REMOVE"
+    return record.get("eventSource") == DOCUMENTDB and part(record, "event").get("operationType") == "delete"
+
+
 def decoder(parse_float: ParseFloat) -> Decode:
     """A JSON decoder, to be kept: `json.loads` with these options would make a new one for each record."""
-    return json.JSONDecoder(parse_float=parse_float, parse_constant=_refuse_constant).decode
+
+    def parse_finite(digits: str) -> Any:
+        number = parse_float(digits)
+        if _is_infinite(number):
+            raise ValueError(digits)  # As a float 1e999 is infinite, and a sum that it once entered is so for ever.
+        return number
+
+    return json.JSONDecoder(parse_float=parse_finite, parse_constant=_refuse_constant).decode
+
+
+def _is_infinite(number: Any) -> bool:
+    if isinstance(number, Decimal):
+        return not number.is_finite()  # math.isfinite would make a float of it first
+    try:
+        return not math.isfinite(number)
+    except (TypeError, ValueError, OverflowError):  # It is no number that Python could ask, or an exact one of any size.
+        return False
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -122,7 +195,8 @@ def parsed(record: Record, decode: Decode) -> Any:
     """The body, parsed from JSON, unless taking off an envelope has done that already."""
     body = payload(record)
     if body is None:
-        raise refusal(record, "it has no body.")
+        hint = " It is a tombstone, which skip_deletions(...) settles." if is_deletion(record) else ""
+        raise refusal(record, f"it has no body.{hint}")
     if not isinstance(body, str | bytes):
         return body
     try:
@@ -130,46 +204,3 @@ def parsed(record: Record, decode: Decode) -> Any:
     except Exception as error:
         problem = f"at character {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
     raise refusal(record, f"its body is not valid JSON ({problem}).")
-
-
-def attributes_of(record: Record) -> dict[str, Any]:
-    """The attributes of the system, and those of the user, which replace them if the names are equal."""
-    found = _system(record)
-    found.update(part(record, "attributes"))
-    headers = record.get("headers")
-    if headers:
-        found.update(_headers(record, headers))
-    users = part(record, "messageAttributes")
-    if users:
-        found.update({name: _attribute(record, value) for name, value in users.items()})
-    return found
-
-
-def _system(record: Record) -> dict[str, Any]:
-    if field(record, "kinesis") is not None:
-        return {name: value for name, value in part(record, "kinesis").items() if name != "data"}
-    if record.get("topic") is None:
-        return {"userIdentity": record["userIdentity"]} if "userIdentity" in record else {}
-    found = {name: record.get(name) for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
-    key = record.get("key")
-    return {**found, "key": None if key is None else binary(record, "its key", key)}
-
-
-def _headers(record: Record, headers: Any) -> dict[str, bytes]:
-    try:
-        # Java's bytes have a sign. If two headers have the same name, the last one is taken.
-        return {name: bytes([byte % 256 for byte in value]) for header in headers for name, value in header.items()}
-    except (AttributeError, TypeError, ValueError):
-        pass
-    raise refusal(record, "one of its headers is not a list of bytes under a name.")
-
-
-def _attribute(record: Record, value: Any) -> str | bytes:
-    if isinstance(value, Mapping):
-        attribute = cast("Record", value)
-        if isinstance(string := attribute.get("stringValue"), str):
-            return string
-        return binary(
-            record, "one of its messageAttributes has no stringValue, and its binaryValue", attribute.get("binaryValue")
-        )
-    raise refusal(record, f"one of its messageAttributes is {kind(value)}, but an object is needed.")

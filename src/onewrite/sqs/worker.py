@@ -16,6 +16,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from onewrite.batch.decorated import HandlerFunction, handler_of
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
 from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff, extension, settlement
@@ -75,7 +76,7 @@ class Worker:
     """
 
     queue_url: str
-    handler: Handler[Any]
+    handler: HandlerFunction[Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
     batch_size: int = MOST_MESSAGES
@@ -200,14 +201,14 @@ def _check_wiring(queue_url: object, handler: object) -> None:
         raise ConfigurationError(
             f"{queue_url!r} is no queue URL: give what `aws sqs get-queue-url --queue-name ...` prints, https:// included."
         )
-    if not isinstance(handler, Handler):
+    if (found := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and give the decorated function to the worker."
         )
-    if "aws:sqs" not in handler.source.origins:
+    if "aws:sqs" not in found.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {handler.source.name}, not of SQS: decorate the function with @sqs_handler."
+            f"This handler takes batches of {found.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
 
 

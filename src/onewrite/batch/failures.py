@@ -1,0 +1,132 @@
+"""What is said of a record that failed: whose it is, what happened, and where in the user's code. Nothing of its content."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any, cast
+
+from onewrite.batch.function import WrongReturn, home_of
+from onewrite.batch.report import Result
+from onewrite.errors import InvalidMessage
+from onewrite.identity.record import printable
+from onewrite.outcome import Outcome
+
+_LONGEST_REASON = 500
+_LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that must come again. `str()` gives one line for a log, with the traceback below it where that was asked for."""
+
+    record: str
+    message: str | None
+    attempt: int | None
+    error: str
+    reason: str | None
+    where: str | None
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        message = "" if self.message is None else f", message {self.message}"
+        attempt = "" if self.attempt is None else f", attempt {self.attempt}"
+        reason = "" if self.reason is None else f" ({self.reason})"
+        where = "" if self.where is None else f" at {self.where}"
+        below = "" if self.traceback is None else f"\n{self.traceback}"
+        return f"record {self.record}{message}{attempt}: {self.error}{reason}{where}{below}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As the line of a batch carries it in its `extra`."""
+        return {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
+
+
+def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
+    """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
+    error = result.error
+    return Failure(
+        record=printable(result.record_id),
+        message=None if result.message is None else printable(result.message.id),
+        attempt=attempt,
+        error=printable(type(_unsettled(result)).__name__),
+        reason=_reason(result),
+        where=None if error is None else _where(error, each, in_function=result.message is not None),
+        traceback=_formatted(error) if error is not None and with_traceback else None,
+    )
+
+
+def line_in(error: BaseException, each: object) -> str | None:
+    """The innermost line of the user's own code in the traceback: the file, the line and the function.
+
+    The user's code is what belongs to the package of `each`, and whatever else is neither Python's own, nor installed, nor
+    ours. In a Lambda function the packages are installed beside the user's code, so that a path alone tells nothing.
+    """
+    root, _ = home_of(each)
+    found = [trace for trace in _traces(error.__traceback__) if _is_users(trace, root)]
+    if not found:
+        return None
+    code = found[-1].tb_frame.f_code
+    return printable(f"{PurePath(code.co_filename).name}:{found[-1].tb_lineno} {code.co_qualname}")
+
+
+def _where(error: BaseException, each: object, *, in_function: bool) -> str | None:
+    """If the traceback has no line of the user's, the function itself is named, unless it was not called."""
+    found = line_in(error, each)
+    return found if found is not None or not in_function else home_of(each)[1]
+
+
+def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_users(trace: TracebackType, root: str) -> bool:
+    module = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    if module == root:
+        return True
+    file = trace.tb_frame.f_code.co_filename
+    return (
+        module != "onewrite"
+        and module not in sys.stdlib_module_names
+        and not file.startswith("<")  # no file: code that was made at run time, as dataclasses make it
+        and _INSTALLED.isdisjoint(PurePath(file).parts)
+        and module not in _installed()
+    )
+
+
+@cache
+def _installed() -> frozenset[str]:
+    """The modules and packages that come from a distribution, wherever it is installed."""
+    try:
+        return frozenset(packages_distributions())
+    except Exception:  # The metadata of some distribution cannot be read. To log a failure must not fail.
+        return frozenset()
+
+
+def _unsettled(result: Result) -> BaseException | Outcome:
+    """Why a record that failed must come again: its error, or the first of its outcomes that is not settled."""
+    return result.error if result.error is not None else next(outcome for outcome in result.outcomes if not outcome.settled)
+
+
+def _reason(result: Result) -> str | None:
+    """What can be said about an error without quoting any content."""
+    error = result.error
+    if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
+        return printable(str(error), _LONGEST_REASON)  # It names an expression or a type, and never what was found.
+    response = getattr(error, "response", None)  # as botocore's errors have
+    details = cast("Mapping[str, Any]", response).get("Error") if isinstance(response, Mapping) else None
+    code = cast("Mapping[str, Any]", details).get("Code") if isinstance(details, Mapping) else None
+    return printable(code) if isinstance(code, str) else None
+
+
+def _formatted(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"

@@ -1,0 +1,75 @@
+"""What may be known of the user's function: whether it is asynchronous, where it is, and what it may return."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Sequence
+from pathlib import PurePath
+from typing import Any, TypeAlias, TypeVar, cast, get_args
+
+from onewrite.outcome import Outcome
+
+Returned: TypeAlias = Outcome | Sequence[Outcome] | None
+R = TypeVar("R", bound=Returned | Awaitable[Returned])
+
+_OUTCOMES: tuple[type, ...] = get_args(Outcome)
+
+
+class WrongReturn(TypeError):
+    """Its text names types only, so that it may be logged."""
+
+
+def is_async(each: Any) -> bool:
+    """Whether a call returns an awaitable, also if decorators or partials are around the function."""
+    while each is not None:
+        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
+            return True
+        each = _inside(each)
+    return False
+
+
+def home_of(each: Any) -> tuple[str, str | None]:
+    """The package or module at the root of the function's module, and the line of its definition."""
+    while (inner := _inside(each)) is not None:
+        each = inner
+    module = str(getattr(each, "__module__", ""))
+    called: Any = each if hasattr(each, "__code__") else type(each).__call__
+    code = getattr(called, "__code__", None)
+    line = None if code is None else f"{PurePath(code.co_filename).name}:{code.co_firstlineno} {code.co_qualname}"
+    return module.partition(".")[0], line
+
+
+def _inside(each: Any) -> Any:
+    return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
+
+
+def checked(returned: object) -> tuple[Outcome, ...]:
+    """The outcomes that the function returned.
+
+    None and an empty sequence settle the record: the message changed no entity.
+    """
+    if returned is None:
+        return ()
+    if isinstance(returned, _OUTCOMES):
+        return (cast("Outcome", returned),)
+    kind = f"a {type(returned).__name__}"
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
+        raise _wrong_return(kind, returned)
+    outcomes = tuple(cast("Sequence[object]", returned))
+    others = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
+    if others:
+        raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
+    return cast("tuple[Outcome, ...]", outcomes)
+
+
+def _wrong_return(what: str, *values: object) -> WrongReturn:
+    for value in values:
+        close_coroutine(value)
+    remedy = ", and declare an asynchronous function with `async def`" if inspect.isawaitable(values[0]) else ""
+    return WrongReturn(f"The function returned {what}: return an Outcome, a sequence of them, or None{remedy}.")
+
+
+def close_coroutine(value: object) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # Python warns of a coroutine that was neither awaited nor closed.

@@ -1,0 +1,238 @@
+"""Messages whose source keeps no order are taken by their sequence, and a deferred one is tried again when its predecessor is in."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Outcome
+from onewrite.aws_lambda import sqs_handler
+from onewrite.batch.order import Deferrals, ordered
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import mongomock_collection
+from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
+
+TIMEOUT = 20.0
+
+
+def by_place(record: Any) -> Message:
+    """The body is the source and the sequence, as `a3`; a body of letters only has no sequence."""
+    body = record["body"]
+    place = body[1:]
+    return Message(body, body[0], int(place) if place.isdigit() else None)
+
+
+class Counting:
+    """Lets each source in from 1 on, as `InSequence` does."""
+
+    def __init__(self) -> None:
+        self.last: Counter[str] = Counter()
+        self.calls: list[str] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, message: Message) -> Outcome:
+        with self._lock:
+            self.calls.append(message.id)
+            assert isinstance(message.sequence, int)
+            if message.sequence <= self.last[message.source]:
+                return Duplicate(message)
+            if message.sequence > self.last[message.source] + 1:
+                return Deferred(message, self.last[message.source] + 1)
+            self.last[message.source] += 1
+            return Applied(message)
+
+
+# ---------------------------------------------------------------- who is taken first
+
+
+def messages(*names: str) -> list[Message | None]:
+    return [by_place({"body": name}) if name else None for name in names]
+
+
+def test_the_messages_of_a_source_are_taken_by_their_sequence_at_the_places_that_it_has() -> None:
+    lanes, order = ordered(messages("a3", "b2", "ax", "a1", "b1", "", "a2"))
+    assert order == [3, 4, 2, 6, 1, 5, 0]
+    assert lanes == ["a", "b", None, "a", "b", None, "a"]
+
+
+def test_equal_sequences_keep_their_order_and_numbers_are_not_compared_with_texts() -> None:
+    mixed = [
+        Message("1", "s", "b"),
+        Message("2", "s", 5),
+        Message("3", "s", "a"),
+        Message("4", "s", 5),
+        Message("5", "s", 1),
+    ]
+    assert ordered(mixed)[1] == [4, 1, 3, 2, 0]
+
+
+def test_a_batch_that_was_shuffled_is_applied_in_order_with_one_call_a_message() -> None:
+    names = [f"{source}{number}" for source in "abc" for number in range(1, 9)]
+    random.Random(7).shuffle(names)
+    counting = Counting()
+    assert identifiers(sqs_handler(by_place)(counting)(sqs(names))) == []
+    assert len(counting.calls) == 24
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_messages_of_a_source_are_not_processed_at_the_same_time(workers: int) -> None:
+    lock, busy = threading.Lock(), set[str]()
+
+    def each(message: Message) -> None:
+        with lock:
+            assert message.source not in busy
+            busy.add(message.source)
+        threading.Event().wait(0.001)
+        with lock:
+            busy.remove(message.source)
+
+    names = [f"{source}{number}" for number in range(8, 0, -1) for source in "abc"]
+    assert identifiers(sqs_handler(by_place, max_workers=workers)(each)(sqs(names))) == []
+
+
+def test_a_failure_holds_up_no_other_message_of_its_source() -> None:
+    def each(message: Message) -> None:
+        if message.sequence == 1:
+            raise ValueError
+
+    assert identifiers(sqs_handler(by_place)(each)(sqs(["a3", "a1", "a2"]))) == ["id-a1"]
+
+
+def test_the_order_of_a_fifo_queue_is_left_as_it_is() -> None:
+    counting = Counting()
+    event = {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a2", "a1")]}
+    assert identifiers(sqs_handler(by_place)(counting)(event)) == ["id-a2", "id-a1"]
+    assert counting.calls == ["a2"]
+
+
+def test_an_identity_that_is_slow_reads_no_further_than_there_is_time() -> None:
+    clock, read = Clock(), list[str]()
+
+    def slow(record: Any) -> Message:
+        clock.now += 1.0
+        read.append(record["body"])
+        return by_place(record)
+
+    report = sqs_handler(slow, monotonic=clock, margin=1.0)(Counting()).run(
+        sqs([f"a{number}" for number in range(1, 10)]), Context(lambda: 4.5 - clock.now)
+    )
+    assert read == ["a1", "a2", "a3", "a4"]
+    assert len(report.returned) == 9
+
+
+# ---------------------------------------------------------------- who is tried again
+
+
+def unread(record: Any) -> Message:
+    """An identity that leaves the sequence to the function."""
+    return Message(record["body"])
+
+
+def counted(counting: Counting) -> Callable[[Message], Outcome]:
+    return lambda message: counting(by_place({"body": message.id}))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_was_deferred_is_tried_again_as_soon_as_its_predecessor_is_in(workers: int) -> None:
+    counting = Counting()
+    names = [f"{source}{number}" for number in (4, 2, 3, 1) for source in "abc"]
+    report = sqs_handler(unread, max_workers=workers)(counted(counting)).run(sqs(names))
+    assert identifiers(report.response) == []
+    assert counting.last == {"a": 4, "b": 4, "c": 4}
+    assert max(Counter(counting.calls).values()) <= 3
+    assert [result.record["body"] for result in report.results] == names  # each once, however often it was tried
+
+
+def test_neighbours_that_have_changed_places_come_once() -> None:
+    counting = Counting()
+    names = [f"a{number + 1 if number % 2 else number - 1}" for number in range(1, 11)]  # 2, 1, 4, 3 and so on
+    assert identifiers(sqs_handler(by_place)(counting)(sqs(names))) == []
+    assert identifiers(sqs_handler(unread)(counted(Counting()))(sqs(names))) == []
+
+
+def test_an_asynchronous_function_is_tried_again_too() -> None:
+    counting = Counting()
+    each = counted(counting)
+
+    async def aeach(message: Message) -> Outcome:
+        return each(message)
+
+    assert identifiers(sqs_handler(unread, max_workers=3)(aeach)(sqs(["a3", "a2", "a1"]))) == []
+
+
+def test_what_waits_for_a_message_that_is_not_there_comes_again_and_is_not_tried_for_ever() -> None:
+    counting = Counting()
+    report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))
+    assert identifiers(report.response) == ["id-a5", "id-a3", "id-b2"]
+    assert counting.calls == ["a5", "a1", "a3", "b2"]
+
+
+def test_two_that_wait_for_each_other_end() -> None:
+    """Each is settled in part whenever it is tried, which must not wake the other one again and again."""
+    calls: list[str] = []
+
+    def each(message: Message) -> list[Outcome]:
+        calls.append(message.id)
+        mine, other = (1, 5) if message.id == "x" else (4, 2)
+        return [Duplicate(Message("d", "s", mine)), Deferred(Message("w", "s", other), 1)]
+
+    assert identifiers(sqs_handler(unread)(each)(sqs(["x", "y"]))) == ["id-x", "id-y"]
+    assert len(calls) <= 6
+
+
+def test_a_predecessor_that_comes_in_while_its_successor_is_tried_is_not_missed() -> None:
+    """In another thread the successor was refused first, and its refusal was told last."""
+    deferrals = Deferrals()
+    deferrals.begin(0)
+    deferrals.begin(1)
+    assert deferrals.settle([Applied(Message("m1", "s", 1))]) == []
+    assert deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
+    deferrals.begin(0)
+    assert not deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
+
+
+def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
+    deferrals = Deferrals()
+    deferrals.begin(0)
+    assert not deferrals.defer(0, [Deferred(Message("a", "s", 2), 1), Deferred(Message("a", "t", 2), 1)])
+    assert deferrals.settle([Applied(Message("m", "s", 1)), Applied(Message("n", "t", 1))]) == [0]
+    assert deferrals.settle([Applied(Message("n", "t", 1))]) == []
+
+
+def test_outcomes_without_a_number_wake_nobody() -> None:
+    deferrals = Deferrals()
+    deferrals.begin(0)
+    assert not deferrals.defer(0, [Deferred(Message("a", "s", "2"), 1)])
+    assert deferrals.settle([Applied(Message("b", "s", "1")), Applied(Message("c"))]) == []
+
+
+# ---------------------------------------------------------------- over several deliveries
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("sources", ["abcde", "abcdefghij"])
+def test_with_a_displacement_of_ten_no_message_comes_more_than_three_times(sources: str, seed: int) -> None:
+    """A standard queue: what has failed comes again when its visibility timeout is over, behind ten others."""
+    rng = random.Random(seed)
+    places = [f"{source}{number}" for number in range(1, 100 // len(sources) + 1) for source in sources]
+    waiting = [name for _, name in sorted((place + rng.uniform(0, 10), name) for place, name in enumerate(places))]
+    received: Counter[str] = Counter()
+    with mongomock_collection() as collection:
+        orders = GuardedCollection(collection, InSequence())
+        change: dict[str, Any] = {"$inc": {"n": 1}}
+        handler = sqs_handler(by_place)(
+            lambda message: orders.update_one(message, {"_id": message.source}, change, upsert=True)
+        )
+        while waiting:
+            batch, waiting = waiting[:10], waiting[10:]
+            received.update(batch)
+            failed = {identifier.removeprefix("id-") for identifier in identifiers(handler(sqs(batch)))}
+            waiting = waiting[:10] + [name for name in batch if name in failed] + waiting[10:]
+        found = {each["_id"]: each["n"] for each in collection.find({})}
+    assert found == dict.fromkeys(sources, 100 // len(sources))
+    assert max(received.values()) <= 3
