@@ -26,7 +26,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.attempt import random_name
+from onewrite.clock import random_name
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
 from onewrite.dynamodb.values import typed

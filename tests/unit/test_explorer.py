@@ -26,7 +26,7 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.attempt import random_name
+from onewrite.clock import random_name
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.explorer.arguments import Arguments, ExploreOptions
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration

@@ -36,9 +36,10 @@ def _is_made_by(attribute: str, name: str) -> bool:
     return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
 
 
-def without_ledger(terms: Terms, document: Document) -> Entity:
-    """The document without the store's ledger, and without any other ledger whose label is in it."""
+def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()) -> Entity:
+    """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
     others, plain = labelled(document.items())
+    plain.update(names)
     return {
         name: value
         for name, value in document.items()
