@@ -82,6 +82,25 @@ async def _sleep(seconds: float) -> None:
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
     counting = meter.get()
+    result = drive(flow, performer(target, counting, sleep))
+    if counting is not None:
+        counting.results.append(result)
+    return result
+
+
+async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
+    """Drive a flow with a client whose methods are awaited."""
+    counting = meter.get()
+    result = await adrive(flow, aperformer(target, counting, sleep))
+    if counting is not None:
+        counting.results.append(result)
+    return result
+
+
+def performer(
+    target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[Call | Wait], Any]:
+    """A function that performs the steps of a flow with a blocking client."""
 
     def perform(step: Call | Wait) -> Any:
         if isinstance(step, Wait):
@@ -92,15 +111,13 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
-    result = drive(flow, perform)
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return perform
 
 
-async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
-    """Drive a flow with a client whose methods are awaited."""
-    counting = meter.get()
+def aperformer(
+    target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
+) -> Callable[[Call | Wait], Awaitable[Any]]:
+    """A function that performs the steps of a flow with a client whose methods are awaited."""
 
     def perform(step: Call | Wait) -> Awaitable[Any]:
         if isinstance(step, Wait):
@@ -112,10 +129,7 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
             )
         return reply
 
-    result = await adrive(flow, perform)
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return perform
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")

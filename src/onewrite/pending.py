@@ -77,7 +77,7 @@ class Outgoing:
 class Box:
     """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent` is None before the first clear."""
 
-    entity: Mapping[str, Any]
+    entity: Mapping[str, Any] = field(hash=False)
     origin: str
     sent: int | None = None
     incarnation: str | None = None
@@ -113,6 +113,13 @@ class Box:
     def after(self, count: int) -> Box:
         """The box without its first events, once they are cleared."""
         return replace(self, sent=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
+
+    def with_event(self, place: int, event: Pending) -> Box:
+        return replace(self, events=(*self.events[:place], event, *self.events[place + 1 :]))
+
+    def is_after(self, before: Box, count: int) -> bool:
+        """Is this the box with its first events cleared, by whomever?"""
+        return (self.sent, self.incarnation) == (before.base + count, before.life)
 
     def follows(self, before: Box, count: int) -> bool:
         """Is this the box as it was `before`, with at most more events behind the first `count`?"""
