@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.event import Outbox
@@ -99,7 +99,7 @@ PROGRAMS: dict[str, Callable[[], Generator[Any, Any, Any]]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _next_step(program: str, history: tuple[Reply, ...]) -> Ask | Publish | None:
     """What an actor does after these replies; None: it is done."""
     steps = PROGRAMS[program]()
@@ -263,6 +263,8 @@ class Model:
 
     def _check_end(self, world: World) -> None:
         """A relay that nothing disturbs shows the rest: then all that was emitted in this life has been shown, and nothing waits."""
+        if world.restored:  # the operator's try to restart it has failed, and another one would follow
+            return
         state = State(world, (Actor("relay"),), 0)
         while following := list(self._steps(state)):
             ((_, state),) = following
@@ -302,9 +304,7 @@ def _native(world: World, operation: str) -> World:
             return world._replace(entity=world.backup, owed=owed, restored=True)
     nonce = f"call{world.calls}"
     count = int(operation.removeprefix("emit"))
-    new = [
-        Pending(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)
-    ]
+    new = [Pending(f"{nonce}.{n}", "t", "null", "1970-01-01T00:00:00.000Z", nonce, "") for n in range(count)]
     life = incarnation or (events[0].nonce if events else nonce)
     emitted = dict(world.emitted)
     emitted[life] = (*emitted.get(life, ()), *[event.id for event in new])
