@@ -208,6 +208,8 @@ def _encoded(outbox: Outbox, event: Event) -> str:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidUpdate(f"The body of event {event.type!r} has no form in JSON: {error}.") from error
+    # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
+    text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
     if outbox.largest_event is not None and size > outbox.largest_event:
         raise InvalidUpdate(
             f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "

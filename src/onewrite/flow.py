@@ -27,6 +27,9 @@ Method: TypeAlias = Literal[
     "query",
     "scan",
     "describe_table",
+    "send_message_batch",
+    "publish_batch",
+    "put_events",
     "meta.client.describe_table",
     "update_one",
     "insert_one",
@@ -135,11 +138,17 @@ def aperformer(
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
 
 
+def is_asynchronous(target: object, method: str) -> bool:
+    """Must this method of a client be awaited, as far as can be told without calling it?"""
+    home = type(target).__module__
+    return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
+
+
 def check_awaited(target: object, method: str, *, awaited: bool) -> None:
     """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
     kind = type(target)
     home = kind.__module__
-    is_async = iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
+    is_async = is_asynchronous(target, method)
     if is_async and not awaited:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):

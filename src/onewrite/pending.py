@@ -69,7 +69,7 @@ class Outgoing:
             "sequencetype": "Integer",
             "causationid": self.cause,
         }
-        head = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+        head = json.dumps(attributes, separators=(",", ":"))
         return f'{head[:-1]},"data":{self.body}}}'
 
 

@@ -234,8 +234,11 @@ class ShopRelay:
         kind: Any = AsyncRelay if type(guarded).__name__.startswith("Async") else Relay
         self._relay, self._done, self._where = kind(guarded, publish, **options), done, where
 
-    def flush(self, order: str, **options: Any) -> Flushed:
-        return self._done(self._relay.flush(**self._where(order), **options))
+    def flush(self, order: str) -> Flushed:
+        return self._done(self._relay.flush(**self._where(order)))
+
+    def ring(self, *orders: str) -> Swept:
+        return self._done(self._relay.ring([next(iter(self._where(order).values())) for order in orders]))
 
     def skip(self, order: str, event_id: str) -> Outgoing | None:
         return self._done(self._relay.skip(**self._where(order), id=event_id))

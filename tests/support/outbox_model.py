@@ -57,6 +57,9 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
+    def rung(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError
+
     def finder(self, before: str | None) -> Any:
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.flows import code, insist
-from onewrite.dynamodb.values import plain, raw, typed
+from onewrite.dynamodb.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
@@ -43,6 +43,10 @@ class Outboxes:
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
         return cast("Key", key)
+
+    def rung(self, told: Key) -> Key:
+        """The key that a doorbell has told of: typed, as a stream has it, or plain."""
+        return plain(told) if told and all(is_typed(value) for value in told.values()) else told
 
     def read(self, key: Key) -> Flow[Box]:
         words = _Words()

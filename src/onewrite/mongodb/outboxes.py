@@ -41,6 +41,10 @@ class Outboxes:
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
         return identity(cast("Document", filter), self._fields)
 
+    def rung(self, told: Document) -> Document:
+        """The document that a doorbell has told of."""
+        return {"_id": told["_id"]}
+
     def read(self, entity: Document) -> Flow[Box]:
         found: Document | None = yield Call("find_one", (entity, self._projection()))
         return Box(entity, "") if found is None else self.box(found)

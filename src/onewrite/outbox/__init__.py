@@ -3,8 +3,22 @@
 A write with `emit=` puts events into its entity; a relay publishes them, in order within each entity, and clears them.
 """
 
+from onewrite.outbox.doorbells import stream_handler
+from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay
 from onewrite.outbox.reports import Flushed, Swept, Waiting
 from onewrite.pending import Broken, Outgoing
 
-__all__ = ["AsyncRelay", "Broken", "Flushed", "Outgoing", "Relay", "Swept", "Waiting"]
+__all__ = [
+    "AsyncRelay",
+    "Broken",
+    "Flushed",
+    "Outgoing",
+    "Relay",
+    "Swept",
+    "Waiting",
+    "stream_handler",
+    "to_eventbridge",
+    "to_sns",
+    "to_sqs",
+]

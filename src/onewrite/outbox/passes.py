@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Call, Flow, Wait
 from onewrite.outbox.reports import Flushed, Swept, Waiting
@@ -59,6 +59,7 @@ class Outboxes(Protocol):
     @property
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
+    def rung(self, told: Entity) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int) -> Flow[Box | None]: ...
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
@@ -115,11 +116,10 @@ class Passes:
         self._batch = batch
         self._stopping = stopping
 
-    def flush(self, entity: Entity, *, rung: bool = False) -> Pass[Flushed]:
-        """One pass over one entity. `rung`: by a doorbell, which also rings when a refused event is postponed."""
+    def flush(self, entity: Entity) -> Pass[Flushed]:
+        """One pass over one entity, also if it waits after a refusal."""
         lane = _Lane((yield from self._boxes.read(entity)))
-        waits = rung and bool(lane.box.events) and lane.box.postponed(self._clock())
-        while lane.runs and not waits:
+        while lane.runs:
             yield from self._round([lane])
             yield from self._settle(lane)
         if lane.error is not None:
@@ -128,7 +128,13 @@ class Passes:
 
     def sweep(self, older_than: float) -> Pass[Swept]:
         """One pass over all that is due, oldest first. It ends where the broker takes no call at all."""
-        finder = self._boxes.finder(moment(self._clock() - older_than))
+        return (yield from self._serve(self._boxes.finder(moment(self._clock() - older_than))))
+
+    def ring(self, entities: Sequence[Entity]) -> Pass[Swept]:
+        """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
+        return (yield from self._serve(_Rung(self._boxes, entities, self._clock())))
+
+    def _serve(self, finder: Finder) -> Pass[Swept]:
         swept, more, answers = Swept(), True, True
         lanes: list[_Lane] = []
         while True:
@@ -255,6 +261,25 @@ class Passes:
         swept.pending += len(waiting)
         if waiting:
             swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
+
+
+class _Rung:
+    """Finds the entities of which a doorbell has told."""
+
+    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
+        self._boxes = boxes
+        self._entities = iter(entities)
+        self._now = now
+
+    def next(self) -> Flow[Box | Broken | None]:
+        for entity in self._entities:
+            try:
+                box = yield from self._boxes.read(entity)
+            except LedgerMismatch as error:
+                return Broken(entity, error)
+            if box.events and not box.postponed(self._now):
+                return box
+        return None
 
 
 def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from inspect import isawaitable
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
 from onewrite.outbox.passes import Outboxes, Pass, Passes, Publish
 from onewrite.outbox.reports import Flushed, Swept, Waiting
@@ -63,9 +64,16 @@ class Relay:
         self._boxes, self._publish, self._names, self._chance = store.outboxes, publish, names, chance
         self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
 
-    def flush(self, filter: Where = None, *, Key: Where = None, rung: bool = False) -> Flushed:  # noqa: N803  # as natively
-        """Publish what is pending in one entity. `rung`: as for a doorbell, an entity that waits after a refusal is left alone."""
-        return self._run(self._passes.flush(self._boxes.entity(filter, Key), rung=rung))
+    def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+
+    def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        """
+        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
 
     def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
         """Publish what has been pending in any entity for so long."""
@@ -96,6 +104,11 @@ class Relay:
             failures = reported(swept, failures, on_pass)
             with suppress(Empty):
                 self._wake.get(timeout=pause(failures, poll, self._chance()))
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the store."""
+        return self._boxes.outbox
 
     def stop(self) -> None:
         """End `run` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
@@ -129,9 +142,16 @@ class AsyncRelay:
         self._boxes, self._publish, self._names, self._chance = store.outboxes, publish, names, chance
         self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
 
-    async def flush(self, filter: Where = None, *, Key: Where = None, rung: bool = False) -> Flushed:  # noqa: N803  # as natively
-        """Publish what is pending in one entity. `rung`: as for a doorbell, an entity that waits after a refusal is left alone."""
-        return await self._run(self._passes.flush(self._boxes.entity(filter, Key), rung=rung))
+    async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+
+    async def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        """
+        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
 
     async def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
         """Publish what has been pending in any entity for so long."""
@@ -162,6 +182,11 @@ class AsyncRelay:
             failures = reported(swept, failures, on_pass)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause(failures, poll, self._chance()))
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the store."""
+        return self._boxes.outbox
 
     def stop(self) -> None:
         """End `run` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
