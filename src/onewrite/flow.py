@@ -27,6 +27,7 @@ Method: TypeAlias = Literal[
     "query",
     "scan",
     "describe_table",
+    "watch",
     "send_message_batch",
     "publish_batch",
     "put_events",

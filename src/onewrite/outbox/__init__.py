@@ -4,6 +4,7 @@ A write with `emit=` puts events into its entity; a relay publishes them, in ord
 """
 
 from onewrite.outbox.doorbells import stream_handler
+from onewrite.outbox.following import TokenFile, Tokens
 from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay
 from onewrite.outbox.reports import Flushed, Swept, Waiting
@@ -16,6 +17,8 @@ __all__ = [
     "Outgoing",
     "Relay",
     "Swept",
+    "TokenFile",
+    "Tokens",
     "Waiting",
     "stream_handler",
     "to_eventbridge",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -16,7 +17,8 @@ from onewrite.clock import random_name, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
-from onewrite.outbox.passes import Outboxes, Pass, Passes, Publish
+from onewrite.outbox.following import Follower, Take, Tokens
+from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Flushed, Swept, Waiting
 from onewrite.pending import Outgoing
 
@@ -61,7 +63,8 @@ class Relay:
     ) -> None:
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
         self._stopped = False
-        self._boxes, self._publish, self._names, self._chance = store.outboxes, publish, names, chance
+        self._boxes, self._publish = store.outboxes, publish
+        self._clock, self._names, self._chance = clock, names, chance
         self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
@@ -105,6 +108,23 @@ class Relay:
             with suppress(Empty):
                 self._wake.get(timeout=pause(failures, poll, self._chance()))
 
+    def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
+        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        failures, stopping = 0, lambda: self._stopped
+        tell = partial(reported, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        while not self._stopped:
+            try:
+                self._run(follower.follow())
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failures = reported(Swept(error=error), failures, on_pass)
+                with suppress(Empty):
+                    self._wake.get(timeout=pause(failures, 1.0, self._chance()))
+            else:
+                failures = 0
+
     @property
     def outbox(self) -> Outbox:
         """The outbox of the store."""
@@ -115,10 +135,12 @@ class Relay:
         self._stopped = True
         self._wake.put(None)
 
-    def _run(self, steps: Pass[T]) -> T:
+    def _run(self, steps: Generator[Any, Any, T]) -> T:
         perform = performer(self._boxes.target)
 
         def do(step: Any) -> Any:
+            if isinstance(step, Take):
+                return getattr(step.stream, step.method)()
             return self._publish([*step.events]) if isinstance(step, Publish) else perform(step)
 
         return drive(steps, do)
@@ -139,7 +161,8 @@ class AsyncRelay:
     ) -> None:
         self._wake = asyncio.Event()
         self._stopped = False
-        self._boxes, self._publish, self._names, self._chance = store.outboxes, publish, names, chance
+        self._boxes, self._publish = store.outboxes, publish
+        self._clock, self._names, self._chance = clock, names, chance
         self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
@@ -183,6 +206,23 @@ class AsyncRelay:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause(failures, poll, self._chance()))
 
+    async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
+        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        failures, stopping = 0, lambda: self._stopped
+        tell = partial(reported, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        while not self._stopped:
+            try:
+                await self._run(follower.follow())
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failures = reported(Swept(error=error), failures, on_pass)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, self._chance()))
+            else:
+                failures = 0
+
     @property
     def outbox(self) -> Outbox:
         """The outbox of the store."""
@@ -193,10 +233,12 @@ class AsyncRelay:
         self._stopped = True
         self._wake.set()
 
-    async def _run(self, steps: Pass[T]) -> T:
+    async def _run(self, steps: Generator[Any, Any, T]) -> T:
         perform = aperformer(self._boxes.target)
 
         async def do(step: Any) -> Any:
+            if isinstance(step, Take):
+                return await getattr(step.stream, step.method)()
             if not isinstance(step, Publish):
                 return await perform(step)
             reply: Any = self._publish([*step.events])
