@@ -33,7 +33,7 @@ class Queue:
     """A queue of moto's, and what a Lambda function would get from it."""
 
     def __init__(self, name: str, **attributes: str) -> None:
-        self.client = boto3.client("sqs", **REGION)
+        self.client: Any = boto3.client("sqs", **REGION)
         self.url = self.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         self.arn = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -133,9 +134,10 @@ def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:
         relay.flush(Key={"id": 1})
     with moto_table("orders") as table:
         of_table = Relay(GuardedTable(table, SeenIds(), outbox=OUTBOX), lambda _: None)
-        for wrong in ({"filter": {"orderId": "o"}}, {"Key": {}}, {}):
+        names: list[dict[str, Any]] = [{"filter": {"orderId": "o"}}, {"Key": {}}, {}]
+        for wrong in names:
             with pytest.raises(ConfigurationError, match="by its key"):
-                of_table.flush(**wrong)  # type: ignore[arg-type]  # the error is the point
+                of_table.flush(**wrong)
 
 
 def test_a_broken_outbox_does_not_stop_a_sweep_of_the_others(collection: Any) -> None:
@@ -233,3 +235,47 @@ def test_a_token_is_kept_in_a_file_and_a_file_that_is_no_token_is_none(tmp_path:
     tokens.save(None)
     tokens.save(None)
     assert not (tmp_path / "token").exists()
+
+
+def test_a_relay_that_follows_goes_on_after_a_failure(
+    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Swept] = []
+
+    def stop(swept: Swept, relay: Any) -> None:
+        told.append(swept)
+        relay.stop()
+
+    def watch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    async def awatch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    relay = Relay(store(collection), lambda _: None)
+    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=watch))
+    relay.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, relay))
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+
+    async def follow() -> None:
+        asynchronous = AsyncRelay(guarded, lambda _: None)
+        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=awatch))
+        assert asynchronous.outbox is OUTBOX
+        await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
+
+    asyncio.run(follow())
+    assert [type(swept.error).__name__ for swept in told] == ["ConnectionError", "ConnectionError"]
+
+
+def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    relay = AsyncRelay(guarded, lambda _: None)
+
+    async def fails(*_: Any) -> Swept:
+        relay.stop()
+        raise ConnectionError
+
+    monkeypatch.setattr(relay, "sweep", fails)
+    told: list[Swept] = []
+    asyncio.run(relay.run(on_pass=told.append))
+    assert isinstance(told[0].error, ConnectionError)
