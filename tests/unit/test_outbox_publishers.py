@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -34,7 +34,7 @@ class Queue:
 
     def __init__(self, name: str, **attributes: str) -> None:
         self.client: Any = boto3.client("sqs", **REGION)
-        self.url = self.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        self.url = self.client.create_queue(QueueName=name, Attributes=cast("Any", attributes))["QueueUrl"]
         self.arn = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
 
     def records(self) -> list[dict[str, Any]]:

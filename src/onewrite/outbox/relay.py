@@ -86,6 +86,10 @@ class Relay:
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
         return self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
 
+    def skip_oldest(self, event: Outgoing) -> Outgoing | None:
+        """The same for an event that `waiting` has listed."""
+        return self._run(self._passes.skip(event.entity, event.id))
+
     def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
         return self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
@@ -183,6 +187,10 @@ class AsyncRelay:
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
         return await self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
+
+    async def skip_oldest(self, event: Outgoing) -> Outgoing | None:
+        """The same for an event that `waiting` has listed."""
+        return await self._run(self._passes.skip(event.entity, event.id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
