@@ -8,6 +8,7 @@ from onewrite.errors import (
     LedgerMismatch,
     OnewriteError,
 )
+from onewrite.event import Event, Outbox
 from onewrite.ledger import HighWaterMark, InSequence, SeenIds
 from onewrite.message import Message, sortable
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
@@ -18,6 +19,7 @@ __all__ = [
     "Deferred",
     "Duplicate",
     "EntityTooLarge",
+    "Event",
     "HighWaterMark",
     "InSequence",
     "InvalidMessage",
@@ -25,6 +27,7 @@ __all__ = [
     "LedgerMismatch",
     "Message",
     "OnewriteError",
+    "Outbox",
     "Outcome",
     "Rejected",
     "SeenIds",

@@ -24,6 +24,14 @@ Method: TypeAlias = Literal[
     "update_item",
     "put_item",
     "get_item",
+    "query",
+    "scan",
+    "describe_table",
+    "watch",
+    "send_message_batch",
+    "publish_batch",
+    "put_events",
+    "meta.client.describe_table",
     "update_one",
     "insert_one",
     "find_one_and_update",
@@ -78,6 +86,25 @@ async def _sleep(seconds: float) -> None:
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
     counting = meter.get()
+    result = drive(flow, performer(target, counting, sleep))
+    if counting is not None:
+        counting.results.append(result)
+    return result
+
+
+async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
+    """Drive a flow with a client whose methods are awaited."""
+    counting = meter.get()
+    result = await adrive(flow, aperformer(target, counting, sleep))
+    if counting is not None:
+        counting.results.append(result)
+    return result
+
+
+def performer(
+    target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[Call | Wait], Any]:
+    """A function that performs the steps of a flow with a blocking client."""
 
     def perform(step: Call | Wait) -> Any:
         if isinstance(step, Wait):
@@ -88,15 +115,13 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
-    result = drive(flow, perform)
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return perform
 
 
-async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
-    """Drive a flow with a client whose methods are awaited."""
-    counting = meter.get()
+def aperformer(
+    target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
+) -> Callable[[Call | Wait], Awaitable[Any]]:
+    """A function that performs the steps of a flow with a client whose methods are awaited."""
 
     def perform(step: Call | Wait) -> Awaitable[Any]:
         if isinstance(step, Wait):
@@ -108,20 +133,23 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
             )
         return reply
 
-    result = await adrive(flow, perform)
-    if counting is not None:
-        counting.results.append(result)
-    return result
+    return perform
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
+
+
+def is_asynchronous(target: object, method: str) -> bool:
+    """Must this method of a client be awaited, as far as can be told without calling it?"""
+    home = type(target).__module__
+    return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
 
 
 def check_awaited(target: object, method: str, *, awaited: bool) -> None:
     """Raise before anything is sent if the store is asynchronous and its guard is not, or the other way round."""
     kind = type(target)
     home = kind.__module__
-    is_async = iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
+    is_async = is_asynchronous(target, method)
     if is_async and not awaited:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):

@@ -1,11 +1,14 @@
-"""The label by which an entity says how its ledger is kept, and what is wrong where it says something else. Pure."""
+"""The label by which an entity says how its ledger or its outbox is kept, and what is wrong where it says something else. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from onewrite.errors import ConfigurationError, LedgerMismatch
+
 FORMAT = "ow1"  # the version of what is stored
+OUTBOX = f"{FORMAT} outbox"  # the label of an outbox
 _SUFFIX = "_ledger"
 
 
@@ -25,6 +28,22 @@ class Label(NamedTuple):
     kept: str  # how this store keeps the ledger of this attribute, or kept it before
 
 
+class OutboxNames(NamedTuple):
+    """The top-level attributes or fields in which an outbox is kept. Nothing else of that prefix is taken for its own."""
+
+    label: str
+    events: str
+    sent: str
+    incarnation: str
+    due: str
+    shard: str
+
+
+def outbox_names(attribute: str) -> OutboxNames:
+    kept = ("events", "sent", "incarnation", "due", "shard")
+    return OutboxNames(f"{attribute}{_SUFFIX}", *[f"{attribute}_{each}" for each in kept])
+
+
 def label_slot(attribute: str) -> Slot:
     return Slot(f"{attribute}{_SUFFIX}")
 
@@ -34,10 +53,27 @@ def labelled_attribute(name: str, text: object) -> str | None:
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) and is_label(text) else None
 
 
-def labelled(fields: Iterable[tuple[str, object]]) -> tuple[set[str], set[str]]:
-    """The attributes whose ledgers have left their labels among these fields, and those of them that hold ids themselves."""
+class Labelled(NamedTuple):
+    """What has left its label among the fields of an entity."""
+
+    ledgers: set[str]  # the attributes of ledgers
+    plain: set[str]  # names that are wholly ours: those of the ledgers that hold ids themselves, and all names of outboxes
+
+
+def labelled(fields: Iterable[tuple[str, object]]) -> Labelled:
     found = {attribute: text for name, text in fields if (attribute := labelled_attribute(name, text)) is not None}
-    return {*found}, {attribute for attribute, text in found.items() if shows_plain_set(text)}
+    outboxes = [attribute for attribute, text in found.items() if text == OUTBOX]
+    plain = {attribute for attribute, text in found.items() if shows_plain_set(text)}
+    return Labelled(found.keys() - outboxes, plain.union(*map(outbox_names, outboxes)))
+
+
+def check_outbox(names: OutboxNames, label: object, *, holds: bool) -> None:
+    """Raise unless the entity's outbox is ours or absent. `holds`: is there something where its events would be?"""
+    if label != OUTBOX and (label is not None or holds):
+        found = (
+            f"{names.label!r} holds {label!r}" if label is not None else f"{names.events!r} holds something else than events"
+        )
+        raise LedgerMismatch(f"{found}, and no outbox of this version put that there: give the Outbox another attribute.")
 
 
 def is_label(text: object) -> bool:
@@ -89,3 +125,14 @@ def _constructor(kept: str, attribute: str) -> str:
     unit = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}.get(span.lstrip("0123456789"))
     retention = "None" if unit is None else f"timedelta({unit}={span.rstrip('dhmsu')})"
     return f"SeenIds({retention}, {attribute!r}{', readable=True' if text else ''})"
+
+
+_FORBIDDEN = frozenset("$\0.@")
+
+
+def check_attribute(attribute: object) -> None:
+    """Raise unless this can name what we keep in an entity."""
+    if not isinstance(attribute, str) or not attribute or attribute == "_id" or _FORBIDDEN & set(attribute):
+        raise ConfigurationError(
+            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without any of . $ @ in it."
+        )

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 from onewrite.entry import Advance, Change, Entry, Remember, Rule, Sets, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import FORMAT, Label, Slot, label_slot, shows_plain_set
+from onewrite.label import FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
 from onewrite.message import Message
 from onewrite.ring import Ring, Window, ring_at, window
 
@@ -297,7 +297,7 @@ def _text(message: Message) -> str:
 def _terms(ledger: Ledger) -> Terms:
     every = (ledger, *_before(ledger.also))
     for each in every:
-        _check_attribute(each.attribute)
+        check_attribute(each.attribute)
     kept: dict[str, dict[str, Ledger]] = {}
     for each in every:
         kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
@@ -352,14 +352,4 @@ def _check(message: object, now: float) -> None:
         raise ConfigurationError(
             f"The clock shows {now!r}, which is no time in seconds since 1970: give a clock like time.time, not one that counts "
             "milliseconds. A ledger would forget within minutes under it."
-        )
-
-
-_FORBIDDEN = frozenset("$\0.@")
-
-
-def _check_attribute(attribute: object) -> None:
-    if not isinstance(attribute, str) or not attribute or attribute == "_id" or _FORBIDDEN & set(attribute):
-        raise ConfigurationError(
-            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without any of . $ @ in it."
         )

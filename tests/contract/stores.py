@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -17,10 +17,11 @@ import boto3
 import pymongo
 from aiobotocore.session import get_session
 
-from onewrite import Message, Outcome
+from onewrite import Event, Message, Outbox, Outcome
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
@@ -43,7 +44,14 @@ class Shop(Protocol):
     clock: Clock
 
     def add(
-        self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True
+        self,
+        message: Message,
+        order: str,
+        amount: int = 1,
+        *,
+        if_open: bool = False,
+        create: bool = True,
+        emit: Sequence[Event] | None = None,
     ) -> Outcome: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
@@ -57,6 +65,8 @@ class Shop(Protocol):
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]: ...
     def raw(self, order: str) -> dict[str, Any] | None: ...
     def put_raw(self, order: str, **fields: Any) -> None: ...
+    def delete_raw(self, order: str) -> None: ...
+    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
 
 
 Done = Callable[[Any], Any]
@@ -77,10 +87,19 @@ class DynamoShop:
         self.clock, self._place = place.clock, place.name
         self._guarded, self._table, self._done = guarded, table, done
 
-    def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
+    def add(
+        self,
+        message: Message,
+        order: str,
+        amount: int = 1,
+        *,
+        if_open: bool = False,
+        create: bool = True,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
         conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
-        native = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
-        return self._update(message, order, amount, **native)
+        native: dict[str, Any] = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
+        return self._update(message, order, amount, **native, **({} if emit is None else {"emit": emit}))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         return self._update(message, order, amount, ReturnValues="ALL_NEW")
@@ -120,6 +139,12 @@ class DynamoShop:
     def put_raw(self, order: str, **fields: Any) -> None:
         self._table.put_item(Item={**self._key(order), **fields})
 
+    def delete_raw(self, order: str) -> None:
+        self._table.delete_item(Key=self._key(order))
+
+    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self._key(order)}, options)
+
     def _key(self, order: str) -> dict[str, str]:
         return {"orderId": f"{self._place}-{order}"}
 
@@ -141,9 +166,19 @@ class MongoShop:
         self.name, self.clock, self._place = name, place.clock, place.name
         self._guarded, self._collection, self._done = guarded, collection, done
 
-    def add(self, message: Message, order: str, amount: int = 1, *, if_open: bool = False, create: bool = True) -> Outcome:
+    def add(
+        self,
+        message: Message,
+        order: str,
+        amount: int = 1,
+        *,
+        if_open: bool = False,
+        create: bool = True,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
         query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create))
+        options = {} if emit is None else {"emit": emit}
+        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create, **options))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
@@ -182,12 +217,50 @@ class MongoShop:
     def put_raw(self, order: str, **fields: Any) -> None:
         self._collection.insert_one({**self._key(order), **fields})
 
+    def delete_raw(self, order: str) -> None:
+        self._collection.delete_one(self._key(order))
+
+    def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self._key(order)}, options)
+
     def _key(self, order: str) -> dict[str, str]:
         return {"_id": f"{self._place}-{order}"}
 
 
-MakeShop = Callable[[Ledger], Shop]
-MakeIn = Callable[[Ledger, Place], Shop]
+class ShopRelay:
+    """A relay of a shop, by the names of its orders."""
+
+    def __init__(self, guarded: Any, publish: Any, done: Done, where: Callable[[str], dict[str, Any]], options: Any) -> None:
+        kind: Any = AsyncRelay if type(guarded).__name__.startswith("Async") else Relay
+        self._relay, self._done, self._where = kind(guarded, publish, **options), done, where
+
+    def flush(self, order: str) -> Flushed:
+        return self._done(self._relay.flush(**self._where(order)))
+
+    def ring(self, *orders: str) -> Swept:
+        return self._done(self._relay.ring([next(iter(self._where(order).values())) for order in orders]))
+
+    def skip(self, order: str, event_id: str) -> Outgoing | None:
+        return self._done(self._relay.skip(**self._where(order), id=event_id))
+
+    def restart(self, order: str) -> str | None:
+        return self._done(self._relay.restart(**self._where(order)))
+
+    def sweep(self, **options: Any) -> Swept:
+        return self._done(self._relay.sweep(**options))
+
+    def waiting(self) -> list[Waiting]:
+        return self._done(self._relay.waiting())
+
+
+class MakeShop(Protocol):
+    def __call__(self, ledger: Ledger, outbox: Outbox | None = None) -> Shop: ...
+
+
+class MakeIn(Protocol):
+    def __call__(self, ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop: ...
+
+
 Opener = Callable[["Engines"], AbstractContextManager[MakeIn]]
 
 
@@ -213,11 +286,11 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **DUMMIES)
 
-        def make(ledger: Ledger, place: Place) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
             guarded = (
-                GuardedTable(client, ledger, table_name="orders", clock=place.clock)
+                GuardedTable(client, ledger, table_name="orders", clock=place.clock, outbox=outbox)
                 if plain_client
-                else GuardedTable(table, ledger, clock=place.clock)
+                else GuardedTable(table, ledger, clock=place.clock, outbox=outbox)
             )
             return DynamoShop(guarded, table, _same, place)
 
@@ -227,19 +300,20 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
 
 @contextmanager
 def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
-    place: TablePlace = engines.get(name, TABLES[name])
+    server: TablePlace = engines.get(name, TABLES[name])
     with ExitStack() as stack:
-        resource: Any = boto3.resource("dynamodb", **place.client)
+        resource: Any = boto3.resource("dynamodb", **server.client)
         stack.callback(resource.meta.client.close)
-        table = resource.Table(place.table)
+        table = resource.Table(server.table)
         runner = stack.enter_context(asyncio.Runner())
-        target = table if kind == "table" else _target(place, kind, stack, runner)
+        target = table if kind == "table" else _target(server, kind, stack, runner)
         guard: Any = AsyncGuardedTable if kind.startswith("async") else GuardedTable
         done = _awaited(runner) if kind.startswith("async") else _same
-        table_name = place.table if kind.endswith("client") else None
+        table_name = server.table if kind.endswith("client") else None
 
-        def make(ledger: Ledger, at: Place) -> Shop:
-            return DynamoShop(guard(target, ledger, table_name=table_name, clock=at.clock), table, done, at)
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+            guarded = guard(target, ledger, table_name=table_name, clock=place.clock, outbox=outbox)
+            return DynamoShop(guarded, table, done, place)
 
         yield make
 
@@ -264,11 +338,13 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
 
-        def make(ledger: Ledger, place: Place) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
             if asynchronous:
-                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, clock=place.clock)
+                guarded: Any = AsyncGuardedCollection(
+                    AsyncStandInCollection(collection), ledger, clock=place.clock, outbox=outbox
+                )
             else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock)
+                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
             return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
 
         yield make
@@ -276,18 +352,18 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
 
 @contextmanager
 def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[MakeIn]:
-    place: CollectionPlace = engines.get(name, COLLECTIONS[name])
-    with pymongo.MongoClient[Mapping[str, Any]](place.uri) as client, asyncio.Runner() as runner:
-        collection = client[place.database][place.collection]
-        opened = pymongo.AsyncMongoClient[Mapping[str, Any]](place.uri) if asynchronous else None
+    server: CollectionPlace = engines.get(name, COLLECTIONS[name])
+    with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
+        collection = client[server.database][server.collection]
+        opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
 
-        def make(ledger: Ledger, at: Place) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
             if opened is not None:
-                documents = opened[place.database][place.collection]
-                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=at.clock)
+                documents = opened[server.database][server.collection]
+                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=place.clock, outbox=outbox)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=at.clock)
-            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), at)
+                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
 
         yield make
         if opened is not None:

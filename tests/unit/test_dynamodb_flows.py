@@ -25,8 +25,8 @@ from onewrite import (
     SeenIds,
     Stale,
 )
+from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.attempt import random_name
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
 from onewrite.dynamodb.values import typed

@@ -25,8 +25,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ParamValidat
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Deferred, HighWaterMark, InSequence, Message, SeenIds
+from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.attempt import random_name
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.explorer.arguments import Arguments, ExploreOptions
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.dynamodb.attempt import random_name
+from onewrite.clock import random_name
 from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request

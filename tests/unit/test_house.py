@@ -31,14 +31,15 @@ FLOORS = [
     {"outcome"},
     {"label", "ring"},
     {"entry"},
-    {"ledger"},
+    {"event", "ledger"},
     {""},
-    {"clock", "extras", "flow", "sqs_message", "watch"},
+    {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},
     {"aws_lambda", "sqs"},
+    {"outbox"},
     {"testing"},
     {"cli"},
     {"__main__"},
@@ -91,7 +92,7 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    modules = ("entry", "errors", "label", "ledger", "message", "outcome", "ring")
+    modules = ("entry", "errors", "event", "label", "ledger", "message", "outcome", "ring")
     assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
@@ -111,6 +112,7 @@ def test_the_exported_names_are_these() -> None:
         "Deferred",
         "Duplicate",
         "EntityTooLarge",
+        "Event",
         "HighWaterMark",
         "InSequence",
         "InvalidMessage",
@@ -118,6 +120,7 @@ def test_the_exported_names_are_these() -> None:
         "LedgerMismatch",
         "Message",
         "OnewriteError",
+        "Outbox",
         "Outcome",
         "Rejected",
         "SeenIds",

@@ -9,7 +9,8 @@ from onewrite.cli.early_signals import EarlySignals
 from onewrite.extras import package_of
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
-_REMEDIES = {"worker": 'pip install "onewrite[cli,aws,mongodb]"'}
+_OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
+_REMEDIES = {"worker": _OF_STORES, "relay": _OF_STORES}
 # The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 _EXTRAS = frozenset(
     {
@@ -31,12 +32,12 @@ _EXTRAS = frozenset(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, which is 2 for what cannot be run as it was asked for.
 
-    Without `argv` the command is the whole process, and the `worker` verb takes over its signals. A program that calls this
+    Without `argv` the command is the whole process, and the verbs `worker` and `relay` take over its signals. A program that calls this
     with an `argv` of its own keeps its signal handlers, except while a worker runs in the main thread.
     """
     arguments = sys.argv[1:] if argv is None else argv
     early_signals = EarlySignals()
-    if argv is None and arguments[:1] == ["worker"]:
+    if argv is None and arguments[:1] in (["worker"], ["relay"]):
         early_signals.catch()
     try:
         from onewrite.cli.app import run  # noqa: PLC0415  # it imports Typer, which may be missing and is slow

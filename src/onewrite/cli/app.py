@@ -8,12 +8,14 @@ import typer
 
 from onewrite.cli.demo import demo
 from onewrite.cli.early_signals import EarlySignals
+from onewrite.cli.relay import relay
 from onewrite.cli.worker import worker
 
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 app.command()(demo)
 app.command()(worker)
+app.command()(relay)
 
 
 @app.callback()

@@ -1,4 +1,4 @@
-"""One call, and the token by which it recognises its own earlier write. Pure but for `random_name`.
+"""One call, and the token by which it recognises its own earlier write. Pure.
 
 botocore retries by itself, and a try whose answer got lost makes the next one fail at its own mark: its token in the returned
 image tells whose mark it is. Drivers give up within minutes, so the tokens have a ring of their own that forgets soon. It
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from hashlib import blake2b
-from secrets import token_hex
 from typing import NamedTuple
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
+from onewrite.event import Emission
 from onewrite.message import Message
 from onewrite.ring import Ring, ring_at, window
 
@@ -31,14 +31,10 @@ class Attempt(NamedTuple):
     token: bytes
     now: float
     ring: Ring  # where the tokens of attempts are
+    emission: Emission | None = None  # what it adds to the outbox, in a store that has one
 
 
-def random_name() -> str:
-    """A name for one call, which no other call has."""
-    return token_hex(8)
-
-
-def new_attempt(message: Message, entry: Entry, name: str, now: float) -> Attempt:
+def new_attempt(message: Message, entry: Entry, name: str, now: float, emission: Emission | None = None) -> Attempt:
     """`name` is any text that no other call has."""
     token = blake2b(name.encode(), digest_size=_TOKEN_BYTES).digest()
-    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS))
+    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS), emission)

@@ -16,6 +16,7 @@ from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.values import Convert, plain, sendable, typed, typed_value
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
@@ -39,24 +40,31 @@ class Flows:
         clock: Callable[[], float],
         attempts: Callable[[], str],
         *,
+        outbox: Outbox | None = None,
         awaited: bool,
     ) -> None:
         _check_wiring(table, ledger, table_name, awaited=awaited)
+        check_store_outbox(outbox, ledger.terms.attributes)
         self._ledger = ledger
         self._clock = clock
         self._attempts = attempts
+        self._outbox = outbox
+        self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self._outbox_names = () if outbox is None else outbox.names
         self._watch = Watch(ledger.skew)
         # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
         self._table = {} if table_name is None else {"TableName": table_name}
         self._convert = sendable if table_name is None else typed_value
 
-    def write(self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update) -> Flow[Outcome]:
-        attempt, call = self._compiled(message, native, guard)
+    def write(
+        self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
+    ) -> Flow[Outcome]:
+        attempt, call = self._compiled(message, native, guard, emit)
         try:
             try:
                 response = yield call
             except ClientError as error:
-                response = yield from self._insist(error, call)
+                response = yield from insist(error, call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
@@ -67,10 +75,10 @@ class Flows:
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes), response=response)
 
-    def record(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
+    def record(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
-        return self.write(message, native)
+        return self.write(message, native, emit=emit)
 
     def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
         for name in ("ProjectionExpression", "AttributesToGet"):
@@ -86,32 +94,24 @@ class Flows:
         item = yield from self._read(self._named(native))
         return None if item is None else self._without_ledger(item)
 
-    def explain(self, message: Message, native: Mapping[str, Any]) -> dict[str, Any]:
-        return self._compiled(message, native, guard_put if "Item" in native else guard_update)[1].kwargs
+    def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
+        return self._compiled(message, native, guard_put if "Item" in native else guard_update, emit)[1].kwargs
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        return without_ledger(self._ledger.terms, item)
+        return without_ledger(self._ledger.terms, item, self._outbox_names)
 
-    def _compiled(self, message: Message, native: Mapping[str, Any], guard: Guard) -> tuple[Attempt, Call]:
+    def _compiled(
+        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None
+    ) -> tuple[Attempt, Call]:
         now = self._clock()
-        attempt = new_attempt(message, self._ledger.entry(message, now), self._attempts(), now)
+        entry, name = self._ledger.entry(message, now), self._attempts()
+        emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
+        attempt = new_attempt(message, entry, name, now, emitted)
         return attempt, guard(attempt, {**self._table, **native}, self._convert)
-
-    def _insist(self, error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
-        """Send the request again after a conflict with a transaction, and raise any other error."""
-        for wait in _CONFLICT_WAITS:
-            if _code(error) != "TransactionConflictException":
-                break
-            yield Wait(wait)
-            try:
-                return cast("Mapping[str, Any]", (yield call))
-            except ClientError as again:
-                error = again
-        raise error
 
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
-        if _code(error) == "ConditionalCheckFailedException":
+        if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
@@ -149,7 +149,7 @@ class Flows:
             try:
                 yield call
             except ClientError as error:
-                yield from self._insist(error, call)
+                yield from insist(error, call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
             if isinstance(found, Rejected):  # the entity was deleted meanwhile
@@ -158,11 +158,17 @@ class Flows:
         return outcome
 
     def _too_large(self, item: Entity | None) -> EntityTooLarge:
-        sizes = "its present size is not known" if item is None else _sizes(item, self.without_ledger(item))
+        sizes = "its present size is not known" if item is None else self._sizes(item)
         return EntityTooLarge(
             f"The entity would exceed DynamoDB's {LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
             f"further message that adds to it. {self._ledger.remedy}"
         )
+
+    def _sizes(self, item: Entity) -> str:
+        total, own = item_size(item), item_size(self.without_ledger(item))
+        outbox = item_size({name: item[name] for name in self._outbox_names if name in item})
+        waiting = f", {outbox} its outbox's, whose events wait for a relay," if outbox else ""
+        return f"it has {total} now, {total - own - outbox} of them its ledger's{waiting} and {own} the caller's own"
 
     def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", (), request)
@@ -179,7 +185,7 @@ class Flows:
 
     def _without_ledger(self, item: Entity) -> Entity:
         self._look_at_ledger(item)
-        return without_ledger(self._ledger.terms, item)
+        return self.without_ledger(item)
 
     def _plain(self, item: Entity) -> Entity:
         return plain(item) if self._table else item
@@ -212,21 +218,29 @@ def _roughly(name: str, value: Any) -> int:
     return len(name) + value_size(value)
 
 
-def _sizes(item: Entity, entity: Entity) -> str:
-    total, own = item_size(item), item_size(entity)
-    return f"it has {total} now, {total - own} of them its ledger's and {own} the caller's own"
+def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:
+    """Send the request again after a conflict with a transaction, and raise any other error."""
+    for wait in _CONFLICT_WAITS:
+        if code(error) != "TransactionConflictException":
+            break
+        yield Wait(wait)
+        try:
+            return cast("Mapping[str, Any]", (yield call))
+        except ClientError as again:
+            error = again
+    raise error
 
 
-def _code(error: ClientError) -> str:
+def code(error: ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
 def _is_too_large(error: ClientError) -> bool:
     # The code is that of any invalid request: only the text says what is wrong.
     text = error.response.get("Error", {}).get("Message", "")
-    return _code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
+    return code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
 
 
 def _is_mistyped(error: ClientError) -> bool:
     """Did an attribute have another type than the request needs? It may be one of the ledger's."""
-    return _code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")
+    return code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")

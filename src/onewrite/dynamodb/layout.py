@@ -47,9 +47,10 @@ def _is_made_by(attribute: str, name: str) -> bool:
     return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
 
 
-def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
-    """The item without the store's ledger, and without any other ledger whose label is in it."""
+def without_ledger(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...] = ()) -> Entity:
+    """The item without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
     others, plain = labelled([(name, _text(value)) for name, value in item.items()])
+    plain.update(names)
     return {
         name: value
         for name, value in item.items()

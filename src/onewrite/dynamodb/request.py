@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.dynamodb.attempt import Attempt
+from onewrite.dynamodb.emit import outbox_condition, outbox_constants, outbox_sets, outbox_values, stored_outbox
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
 from onewrite.dynamodb.layout import attempts_name, belongs, name_of
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape, Shape, Terms
 from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.event import EmissionShape
 from onewrite.flow import Call
 from onewrite.label import Label
 from onewrite.ring import Ring
@@ -60,19 +62,24 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
     item = _mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
-    _check_roots(attempt.entry.terms, {}, item)
+    _check_roots(attempt.entry.terms, _outbox_names(attempt), {}, item)
     native, names, values, form = _read(attempt, native, convert)
     keys, ours = _possible_keys(item), {**form.values, **_converted(_values(attempt), convert)}
     values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {**_converted(item, convert), **_stored(attempt, ours)},
+        "Item": {**_converted(item, convert), **_stored(attempt, ours), **_emitted(attempt, convert)},
         "ConditionExpression": _absent(keys, form.condition),
         "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
         "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     return Call("put_item", (), kwargs)
+
+
+def _emitted(attempt: Attempt, convert: Convert) -> dict[str, Any]:
+    emission = attempt.emission
+    return {} if emission is None or not emission.events else _converted(stored_outbox(emission), convert)
 
 
 def _converted(values: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
@@ -196,6 +203,8 @@ def _values(attempt: Attempt) -> dict[str, Any]:
     """The values of this message."""
     entry = attempt.entry
     values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
+    if attempt.emission is not None and attempt.emission.events:
+        values.update(outbox_values(attempt.emission))
     if isinstance(entry.own, Remember):
         values[":ow_s"] = Members((entry.own.mark,))
     for n, change in enumerate(entry.changes):
@@ -239,10 +248,11 @@ def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Rea
     written = _Written(
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
+    emits = None if attempt.emission is None else attempt.emission.shape
     try:
-        form = _form(attempt.entry.shape, attempt.ring, convert, written)
+        form = _form(attempt.entry.shape, attempt.ring, emits, convert, written)
     except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
-        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, convert, written)
+        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, emits, convert, written)
     return native, names, _converted(values, convert), form
 
 
@@ -268,25 +278,31 @@ class _Form:
 
 
 @lru_cache(maxsize=1024)
-def _form(shape: Shape, ring: Ring, convert: Convert, written: _Written) -> _Form:
+def _form(shape: Shape, ring: Ring, emits: EmissionShape | None, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
-    words, names = _Words(), dict(written.names)
+    words, names, outbox = _Words(), dict(written.names), () if emits is None else emits.names
     _check_arguments(written.arguments)
     _check_types(written, names)
     _check_placeholders([*names, *written.values])
     theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
-        _check_roots(shape.terms, names, theirs.roots)
-    conditions = " AND ".join(_conditions(shape, words))
+        _check_roots(shape.terms, outbox, names, theirs.roots)
+    parts, clauses = _conditions(shape, words), _clauses(shape, ring, words)
+    constants = _constants(shape.terms)
+    if emits is not None and emits.emits:
+        parts.append(outbox_condition(emits, words))
+        clauses["SET"] = ",".join([clauses["SET"], *outbox_sets(emits, words)])
+        constants |= outbox_constants()
+    conditions = " AND ".join(parts)
     used = frozenset(_OURS.findall(conditions))
-    merged = merge_update(theirs, _clauses(shape, ring, words))
+    merged = merge_update(theirs, clauses)
     if written.condition is not None:
         read = read_condition(written.condition)
-        _check_roots(shape.terms, names, read.roots)
+        _check_roots(shape.terms, outbox, names, read.roots)
         conditions = f"{conditions} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", conditions)
-    return _Form(merged, conditions, words.names, _converted(_constants(shape.terms), convert), used)
+    return _Form(merged, conditions, words.names, _converted(constants, convert), used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
@@ -340,11 +356,16 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
-def _check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
+def _outbox_names(attempt: Attempt) -> tuple[str, ...]:
+    return () if attempt.emission is None else attempt.emission.shape.names
+
+
+def _check_roots(terms: Terms, outbox: tuple[str, ...], names: Mapping[str, str], roots: Iterable[str]) -> None:
     _check_placeholders(roots)
     for root in roots:
         name = names.get(root, root)
-        if belongs(terms, name):
+        if belongs(terms, name) or name in outbox:
+            owner = "outbox" if name in outbox else "ledger"
             raise InvalidUpdate(
-                f"This call touches {name!r}, which belongs to the ledger: leave it out, or give the ledger another attribute."
+                f"This call touches {name!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."
             )

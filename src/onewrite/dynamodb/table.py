@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
-from onewrite.clock import wall_clock
-from onewrite.dynamodb.attempt import random_name
+from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.native import (
     Client,
@@ -18,7 +17,9 @@ from onewrite.dynamodb.native import (
     Table,
     UpdateItemArguments,
 )
+from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.request import guard_put
+from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
@@ -34,7 +35,13 @@ class GuardedTable:
 
     @overload
     def __init__(
-        self, table: Table, ledger: Ledger, *, clock: Callable[[], float] = ..., attempts: Callable[[], str] = ...
+        self,
+        table: Table,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float] = ...,
+        attempts: Callable[[], str] = ...,
+        outbox: Outbox | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -45,6 +52,7 @@ class GuardedTable:
         table_name: str,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
+        outbox: Outbox | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -54,21 +62,23 @@ class GuardedTable:
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=False)
+        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
         self._target = table
+        self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    def update_item(self, message: Message, **native: Unpack[UpdateItemArguments]) -> Outcome:
+    def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return run(self._flows.write(message, native), self._target)
+        return run(self._flows.write(message, native, emit=emit), self._target)
 
-    def put_item(self, message: Message, **native: Unpack[PutItemArguments]) -> Outcome:
+    def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return run(self._flows.write(message, native, guard_put), self._target)
+        return run(self._flows.write(message, native, guard_put, emit), self._target)
 
-    def record(self, message: Message, **native: Unpack[RecordArguments]) -> Outcome:
+    def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.record(message, native), self._target)
+        return run(self._flows.record(message, native, emit), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -82,9 +92,14 @@ class GuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
+    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native)
+        return self._flows.explain(message, native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this table."""
+        return made_with_outbox(self._outboxes)
 
 
 class AsyncGuardedTable:
@@ -92,7 +107,13 @@ class AsyncGuardedTable:
 
     @overload
     def __init__(
-        self, table: Table, ledger: Ledger, *, clock: Callable[[], float] = ..., attempts: Callable[[], str] = ...
+        self,
+        table: Table,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float] = ...,
+        attempts: Callable[[], str] = ...,
+        outbox: Outbox | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -103,6 +124,7 @@ class AsyncGuardedTable:
         table_name: str,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
+        outbox: Outbox | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -112,21 +134,23 @@ class AsyncGuardedTable:
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, awaited=True)
+        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
         self._target = table
+        self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    async def update_item(self, message: Message, **native: Unpack[UpdateItemArguments]) -> Outcome:
+    async def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return await arun(self._flows.write(message, native), self._target)
+        return await arun(self._flows.write(message, native, emit=emit), self._target)
 
-    async def put_item(self, message: Message, **native: Unpack[PutItemArguments]) -> Outcome:
+    async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
-        return await arun(self._flows.write(message, native, guard_put), self._target)
+        return await arun(self._flows.write(message, native, guard_put, emit), self._target)
 
-    async def record(self, message: Message, **native: Unpack[RecordArguments]) -> Outcome:
+    async def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.record(message, native), self._target)
+        return await arun(self._flows.record(message, native, emit), self._target)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -140,6 +164,11 @@ class AsyncGuardedTable:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
+    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native)
+        return self._flows.explain(message, native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this table."""
+        return made_with_outbox(self._outboxes)

@@ -83,7 +83,7 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"B": value}
     if kind is Members and (kinds := _SETS.get(frozenset(map(type, value.members)))):
         return {kinds: [*value.members]}
-    if kind is dict and _is_typed(value):
+    if kind is dict and is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone. A map that looks like this can be stored through a Table."
@@ -97,11 +97,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _is_typed(value: dict[str, object]) -> bool:
+def is_typed(value: object) -> bool:
     """Is this a value as a plain client writes it, such as {"S": "text"}?"""
-    if len(value) != 1:
+    if not isinstance(value, dict) or len(cast("dict[str, object]", value)) != 1:
         return False
-    ((name, inner),) = value.items()
+    ((name, inner),) = cast("dict[str, object]", value).items()
     return name in _TYPES and isinstance(inner, _TYPES[name])
 
 

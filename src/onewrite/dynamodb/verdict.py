@@ -10,6 +10,7 @@ from boto3.dynamodb.types import Binary
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.layout import attempts_name, lookup, without_ledger
 from onewrite.errors import LedgerMismatch
+from onewrite.label import check_outbox
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 
 
@@ -18,11 +19,15 @@ def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome:
 
     `shows`: does the caller ask for the entity as it is after the write?
     """
-    held = item or {}
-    entity = None if item is None else without_ledger(attempt.entry.terms, item)
+    held, emission = item or {}, attempt.emission
+    names = () if emission is None else emission.shape.names
+    entity = None if item is None else without_ledger(attempt.entry.terms, item, names)
     if _landed(attempt, held):
         return Applied(attempt.message, entity if shows else None, retried=True)
     refusal = attempt.entry.judge(attempt.message, lookup(held), entity=entity)
+    if refusal is None and emission is not None and emission.events:
+        outbox = emission.shape.names
+        check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
     return Rejected(attempt.message, entity) if refusal is None else refusal
 
 

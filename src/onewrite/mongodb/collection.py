@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Unpack
 
-from onewrite.clock import wall_clock
+from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
+from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
@@ -20,6 +21,7 @@ from onewrite.mongodb.native import (
     SeenArguments,
     UpdateOneArguments,
 )
+from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outcome import Entity, Outcome
 
 
@@ -43,30 +45,43 @@ class GuardedCollection:
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
+        attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, awaited=False)
+        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False)
         self._target = self._flows.target
+        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     def update_one(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline."""
-        return run(self._flows.update(message, filter, update, native, "update_one"), self._target)
+        return run(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
 
     def find_one_and_update(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[FindOneAndUpdateArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return run(self._flows.update(message, filter, update, native, "find_one_and_update"), self._target)
+        return run(self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target)
 
-    def insert_one(self, message: Message, document: Document, **native: Unpack[InsertOneArguments]) -> Outcome:
+    def insert_one(
+        self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
+    ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return run(self._flows.insert(message, document, native), self._target)
+        return run(self._flows.insert(message, document, native, emit), self._target)
 
-    def record(self, message: Message, filter: Document, **native: Unpack[UpdateOneArguments]) -> Outcome:
+    def record(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.record(message, filter, native), self._target)
+        return run(self._flows.record(message, filter, native, emit), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -81,10 +96,10 @@ class GuardedCollection:
         return self._flows.without_ledger(document)
 
     def explain(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
     ) -> dict[str, Any]:
         """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native)
+        return self._flows.explain(message, filter, update, native, emit=emit)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -98,6 +113,11 @@ class GuardedCollection:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
 
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this collection."""
+        return made_with_outbox(self._outboxes)
+
 
 class AsyncGuardedCollection:
     """`GuardedCollection` for pymongo's `AsyncCollection`."""
@@ -110,30 +130,45 @@ class AsyncGuardedCollection:
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
+        attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, awaited=True)
+        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True)
         self._target = self._flows.target
+        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     async def update_one(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline."""
-        return await arun(self._flows.update(message, filter, update, native, "update_one"), self._target)
+        return await arun(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
 
     async def find_one_and_update(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[FindOneAndUpdateArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return await arun(self._flows.update(message, filter, update, native, "find_one_and_update"), self._target)
+        return await arun(
+            self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target
+        )
 
-    async def insert_one(self, message: Message, document: Document, **native: Unpack[InsertOneArguments]) -> Outcome:
+    async def insert_one(
+        self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
+    ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
-        return await arun(self._flows.insert(message, document, native), self._target)
+        return await arun(self._flows.insert(message, document, native, emit), self._target)
 
-    async def record(self, message: Message, filter: Document, **native: Unpack[UpdateOneArguments]) -> Outcome:
+    async def record(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.record(message, filter, native), self._target)
+        return await arun(self._flows.record(message, filter, native, emit), self._target)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -148,10 +183,10 @@ class AsyncGuardedCollection:
         return self._flows.without_ledger(document)
 
     def explain(
-        self, message: Message, filter: Document, update: Update, **native: Unpack[UpdateOneArguments]
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
     ) -> dict[str, Any]:
         """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native)
+        return self._flows.explain(message, filter, update, native, emit=emit)
 
     async def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -164,6 +199,11 @@ class AsyncGuardedCollection:
     async def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this collection."""
+        return made_with_outbox(self._outboxes)
 
 
 def _refusal(method: str) -> InvalidUpdate:

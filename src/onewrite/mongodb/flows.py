@@ -15,8 +15,10 @@ from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from onewrite.clock import random_name
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.event import Emission, Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
@@ -63,38 +65,56 @@ class Flows:
         fields: Sequence[str],
         durability: Durability,
         *,
+        attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
         awaited: bool,
     ) -> None:
         check_ledger(ledger)
+        check_store_outbox(outbox, ledger.terms.attributes)
         check_awaited(collection, "update_one", awaited=awaited)
         self.target = _durable(collection, durability)
         self._ledger = ledger
         self._clock = clock
         self._fields = _checked(fields)
+        self._attempts = attempts
+        self._outbox = outbox
+        self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self._outbox_names = () if outbox is None else outbox.names
         self._watch = Watch(ledger.skew)
         self._indexes: Document = {}
 
-    def update(self, message: Message, query: Document, update: Update, native: Document, writer: Writer) -> Flow[Outcome]:
+    def update(
+        self,
+        message: Message,
+        query: Document,
+        update: Update,
+        native: Document,
+        writer: Writer,
+        *,
+        emit: object = None,
+    ) -> Flow[Outcome]:
         now = self._clock()
-        guarded = guard_update(self._ledger.entry(message, now), self._fields, query, update, native)
+        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        guarded = guard_update(entry, self._fields, query, update, native, emission=emitted)
         return self._write(message, now, guarded, writer)
 
-    def record(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
+    def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         now = self._clock()
-        entry = self._ledger.entry(message, now)
-        check_filter(entry.terms, query)
+        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        check_filter(entry.terms, query, self._outbox_names)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
-        guarded = guard_record(entry, self._fields, query, {"upsert": creates, **native})
+        guarded = guard_record(entry, self._fields, query, {"upsert": creates, **native}, emission=emitted)
         return self._write(message, now, guarded, "update_one")
 
-    def insert(self, message: Message, document: Document, native: Document) -> Flow[Outcome]:
-        entry = self._entry(message)
-        guarded = guard_insert(entry, document, native)
+    def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
+        now = self._clock()
+        entry = self._ledger.entry(message, now)
+        guarded = guard_insert(entry, document, native, self._emitted(message, emit, now))
         yield from self._check_collection(entry, inserts=True)
         entity = {"_id": document["_id"]}
         if entry.follows_gap:  # such a message creates nothing
             there = yield from self._look(entity, native)
-            return (yield from self._settled(unmatched(entry, message, there), entry, entity, native))
+            return (yield from self._settled(self._unmatched(entry, message, there), entry, entity, native))
         raced: DuplicateKeyError | None = None
         for _ in range(_ROUNDS):
             created = yield from self._create(message, guarded, entity, native)
@@ -109,15 +129,15 @@ class Flows:
     def _met(self, message: Message, entry: Entry, found: Document, native: Document) -> Flow[Outcome]:
         """What an insert means that met the entity."""
         entity = {"_id": found["_id"]}
-        outcome = unmatched(entry, message, found)
+        outcome = self._unmatched(entry, message, found)
         if isinstance(outcome, Rejected):
             yield from self._wait(entry, entity, native)
-            outcome = unmatched(entry, message, (yield from self._look(entity, native)))
+            outcome = self._unmatched(entry, message, (yield from self._look(entity, native)))
         return (yield from self._settled(outcome, entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
-        check_filter(entry.terms, query)
+        check_filter(entry.terms, query, self._outbox_names)
         for name in native:
             if name not in _LOOK_OPTIONS:
                 raise InvalidUpdate(
@@ -125,19 +145,29 @@ class Flows:
                 )
         yield from self._check_collection(entry)
         found = yield from self._look(identity(query, self._fields), native)
-        outcome = unmatched(entry, message, found)
+        outcome = self._unmatched(entry, message, found)
         return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         found = yield Call("find_one", (query,), dict(native))
         return None if found is None else self._without_ledger(found)
 
-    def explain(self, message: Message, query: Document, update: Update, native: Document) -> dict[str, Any]:
-        guarded = guard_update(self._entry(message), self._fields, query, update, native)
+    def explain(
+        self, message: Message, query: Document, update: Update, native: Document, *, emit: object = None
+    ) -> dict[str, Any]:
+        now = self._clock()
+        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        guarded = guard_update(entry, self._fields, query, update, native, emission=emitted)
         return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
 
     def without_ledger(self, document: Document) -> Entity:
-        return without_ledger(self._ledger.terms, document)
+        return without_ledger(self._ledger.terms, document, self._outbox_names)
+
+    def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
+        return self._nothing if emit is None else emission(self._outbox, message, emit, now, self._attempts())
+
+    def _unmatched(self, entry: Entry, message: Message, document: Document | None) -> Outcome:
+        return unmatched(entry, message, document, self._nothing)
 
     def _entry(self, message: Message) -> Entry:
         return self._ledger.entry(message, self._clock())
@@ -176,7 +206,7 @@ class Flows:
     def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
         """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
         found = yield from self._look_after(failure, guarded)
-        outcome = unmatched(guarded.entry, message, found)
+        outcome = unmatched(guarded.entry, message, found, guarded.emission)
         if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
             return outcome
         return (yield from self._raise(failure, guarded))
@@ -200,7 +230,7 @@ class Flows:
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
         if _landed("update_one", reply, upsert=False):
             return outcome
-        found = unmatched(entry, message, (yield from self._look(entity, native)))
+        found = self._unmatched(entry, message, (yield from self._look(entity, native)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
 
     def _create(
@@ -296,9 +326,12 @@ class Flows:
 
     def _too_large(self, document: Document) -> EntityTooLarge:
         total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
+        empty = len(bson.encode({}))
+        outbox = len(bson.encode({name: document[name] for name in self._outbox_names if name in document})) - empty
+        waiting = f", {outbox} its outbox's, whose events wait for a relay," if outbox else ""
         return EntityTooLarge(
-            f"The entity would exceed MongoDB's {LARGEST_DOCUMENT} bytes. It has {total} bytes now, {total - own} of them its "
-            f"ledger's and {own} the caller's own. It is unchanged, and will refuse every further message that adds to it. "
+            f"The entity would exceed MongoDB's {LARGEST_DOCUMENT} bytes. It has {total} bytes now, {total - own - outbox} of them its "
+            f"ledger's{waiting} and {own} the caller's own. It is unchanged, and will refuse every further message that adds to it. "
             f"{self._ledger.remedy}"
         )
 

@@ -44,9 +44,9 @@ def labelled_fields(document: Document) -> frozenset[str]:
     )
 
 
-def without_ledger(terms: Terms, document: Document) -> Entity:
-    """The document without the store's ledger, and without any other ledger whose label is in it."""
-    others = labelled_fields(document)
+def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()) -> Entity:
+    """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
+    others = labelled_fields(document).union(names)
     return {name: value for name, value in document.items() if name not in others and not belongs(terms, name)}
 
 

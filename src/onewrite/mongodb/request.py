@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
+from onewrite.event import Emission
 from onewrite.label import Slot
+from onewrite.mongodb.emit import outbox_condition, outbox_operators, outbox_stage, stored_outbox
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.layout import Document, path_of
 
@@ -29,54 +31,74 @@ class Guarded(NamedTuple):
     entity: dict[str, Any]
     conditional: bool  # does the caller's filter say more than which entity?
     native: dict[str, Any]
+    emission: Emission | None = None
 
 
 def guard_update(
-    entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Mapping[str, Any]
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    update: Update,
+    native: Mapping[str, Any],
+    *,
+    emission: Emission | None = None,
 ) -> Guarded:
     """`fields`: those that name an entity, beside `_id`."""
-    check_filter(entry.terms, query)
-    check_update(entry.terms, fields, update)
-    return _guard(entry, fields, query, update, native)
+    outbox = names_of(emission)
+    check_filter(entry.terms, query, outbox)
+    check_update(entry.terms, fields, update, outbox)
+    return _guard(entry, fields, query, update, native, emission=emission)
 
 
-def guard_record(entry: Entry, fields: tuple[str, ...], query: Document, native: Mapping[str, Any]) -> Guarded:
+def guard_record(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    native: Mapping[str, Any],
+    *,
+    emission: Emission | None = None,
+) -> Guarded:
     """Compile an update that changes nothing but the ledger."""
-    check_filter(entry.terms, query)
-    return _guard(entry, fields, query, {}, native)
+    check_filter(entry.terms, query, names_of(emission))
+    return _guard(entry, fields, query, {}, native, emission=emission)
 
 
-def _guard(entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Mapping[str, Any]) -> Guarded:
+def names_of(emission: Emission | None) -> tuple[str, ...]:
+    """The names that belong to the store's outbox."""
+    return () if emission is None else emission.shape.names
+
+
+def _guard(
+    entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Document, *, emission: Emission | None
+) -> Guarded:
     _check_range(entry)
     _check_collation(entry, fields, native.get("collation"))
     entity = identity(query, fields)
     upsert = bool(native.get("upsert", False))
-    if upsert and in_transaction(native):
-        raise InvalidUpdate(
-            "upsert=True in a transaction: the duplicate-key error of a redelivery would abort the transaction. Create the "
-            "entity before it, or leave out upsert."
-        )
+    if upsert:
+        _check_not_in_transaction(native, "upsert=True", "Create the entity before it, or leave out upsert.")
+    emitted = emission if emission is not None and emission.events else None
     return Guarded(
         entry,
-        filter=_guarded(entry, query, piped=not isinstance(update, Mapping)),
-        update=_fold(entry, update) if isinstance(update, Mapping) else [*update, _stage(entry)],
+        filter=_guarded(entry, query, emitted, piped=not isinstance(update, Mapping)),
+        update=_fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, _stage(entry, emitted)],
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=upsert and not entry.follows_gap,
         entity=entity,
         conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
+        emission=emission,
     )
 
 
-def guard_insert(entry: Entry, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
-    check_document(entry.terms, document)
+def guard_insert(
+    entry: Entry, document: Document, native: Mapping[str, Any], emission: Emission | None = None
+) -> dict[str, Any]:
+    check_document(entry.terms, document, names_of(emission))
     _check_range(entry)
-    if in_transaction(native):
-        raise InvalidUpdate(
-            "insert_one in a transaction: the duplicate-key error of a redelivery would abort the transaction. Create the "
-            "entity before it."
-        )
-    return {**document, **_initial(entry)}
+    _check_not_in_transaction(native, "insert_one", "Create the entity before it.")
+    emitted = stored_outbox(emission) if emission is not None and emission.events else {}
+    return {**document, **_initial(entry), **emitted}
 
 
 def keeps_text(entry: Entry) -> bool:
@@ -92,7 +114,7 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
 # --- our part of the filter --------------------------------------------------------------------------------------------
 
 
-def _guarded(entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
+def _guarded(entry: Entry, query: Document, emitted: Emission | None = None, *, piped: bool) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
     fields = {**_labelled(entry.terms)}
     parts: list[dict[str, Any]] = []
@@ -105,6 +127,8 @@ def _guarded(entry: Entry, query: Document, *, piped: bool) -> dict[str, Any]:
             parts.extend([*more, *([found] if found else [])])
     if piped:
         parts.extend(_kinds(entry))
+    if emitted is not None:
+        parts.append(outbox_condition(emitted.shape.names))
     # Where the caller's filter names the same field, its condition and ours both hold.
     parts.extend([{name: fields.pop(name)} for name in query if name in fields])
     guarded = {**query, **fields}
@@ -165,7 +189,7 @@ def _target(change: Change) -> Slot:
 # --- our part of the update --------------------------------------------------------------------------------------------
 
 
-def _fold(entry: Entry, update: Document) -> dict[str, Any]:
+def _fold(entry: Entry, update: Document, emitted: Emission | None = None) -> dict[str, Any]:
     ours: dict[str, dict[str, Any]] = {"$set": _labels(entry.terms)}
     path = path_of(_target(entry.own))
     if isinstance(entry.own, Remember):
@@ -175,6 +199,9 @@ def _fold(entry: Entry, update: Document) -> dict[str, Any]:
             ours["$unset"] = dead
     else:
         ours["$set"] = {**ours["$set"], path: entry.own.mark}
+    if emitted is not None:
+        for operator, change in outbox_operators(emitted).items():
+            ours[operator] = {**ours.get(operator, {}), **change}
     folded = dict(update)
     for operator, change in ours.items():
         folded[operator] = {**update.get(operator, {}), **change}
@@ -191,7 +218,7 @@ def _labels(terms: Terms) -> dict[str, Any]:
     return {path_of(label.slot): label.text for label in terms.labels}
 
 
-def _stage(entry: Entry) -> dict[str, Any]:
+def _stage(entry: Entry, emitted: Emission | None = None) -> dict[str, Any]:
     path = path_of(_target(entry.own))
     # Without $literal, a pipeline reads text that begins with "$" as a field.
     changed: dict[str, Any] = {name: {"$literal": text} for name, text in _labels(entry.terms).items()}
@@ -199,6 +226,8 @@ def _stage(entry: Entry) -> dict[str, Any]:
         changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
     else:
         changed[path] = {"$literal": entry.own.mark}
+    if emitted is not None:
+        changed |= outbox_stage(emitted)
     return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.shape.dead}}
 
 
@@ -227,6 +256,13 @@ def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -
         raise InvalidUpdate(
             "Under this collation two different marks, or the names of two entities, could count as one. Leave it out, or keep no "
             "text in the ledger (SeenIds without readable, sequences that are ints) and name the entity by _id."
+        )
+
+
+def _check_not_in_transaction(native: Mapping[str, Any], what: str, remedy: str) -> None:
+    if in_transaction(native):
+        raise InvalidUpdate(
+            f"{what} in a transaction: the duplicate-key error of a redelivery would abort the transaction. {remedy}"
         )
 
 

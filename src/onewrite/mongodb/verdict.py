@@ -8,6 +8,8 @@ from typing import Any
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
 from onewrite.entry import Entry
+from onewrite.event import Emission
+from onewrite.label import check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.outcome import Outcome, Rejected
@@ -21,10 +23,15 @@ _UNWILLING = frozenset({13, 18, 462, 16500})
 _CONTENT = frozenset({2, 14, 28, 28664})
 
 
-def unmatched(entry: Entry, message: Message, document: Document | None) -> Outcome:
+def unmatched(entry: Entry, message: Message, document: Document | None, emission: Emission | None = None) -> Outcome:
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
-    entity = None if document is None else without_ledger(entry.terms, document)
-    refusal = entry.judge(message, lookup(document or {}), entity=entity)
+    held = document or {}
+    names = () if emission is None else emission.shape.names
+    entity = None if document is None else without_ledger(entry.terms, document, names)
+    refusal = entry.judge(message, lookup(held), entity=entity)
+    if refusal is None and emission is not None and emission.events:
+        outbox = emission.shape.names
+        check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
     return Rejected(message, entity) if refusal is None else refusal
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -37,10 +36,7 @@ def determine(call_name: str, now: float, used: Callable[[], None]) -> None:
     _name_of_attempt.set(next_name)
     module: Any = onewrite.clock
     module.time = _fixed_or_real_time
-    # It is not imported here: those who test on MongoDB may lack boto3, and then nobody has imported it.
-    attempt: Any = sys.modules.get("onewrite.dynamodb.attempt")
-    if attempt is not None:
-        attempt.token_hex = _counted_or_random
+    module.token_hex = _counted_or_random
 
 
 def _fixed_or_real_time() -> float:

@@ -1,0 +1,48 @@
+"""Compiles what a write emits into its request: the list of pending events grows in the same expression. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from onewrite.event import Emission, EmissionShape
+from onewrite.label import OUTBOX
+
+_Word = Callable[[str], str]  # a name as it may stand in an expression
+
+
+def outbox_condition(shape: EmissionShape, word: _Word) -> str:
+    """The entity's outbox must be ours, or not there at all: what stands in its place would be appended to."""
+    label, events = word(shape.names.label), word(shape.names.events)
+    return f"({label}=:ow_ol OR (attribute_not_exists({label}) AND attribute_not_exists({events})))"
+
+
+def outbox_sets(shape: EmissionShape, word: _Word) -> list[str]:
+    """What a write that emits adds to its SET clause."""
+    names = shape.names
+    events, due, shard = word(names.events), word(names.due), word(names.shard)
+    sets = [f"{word(names.label)}=:ow_ol", f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)"]
+    if shape.indexed:
+        # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
+        sets += [f"{due}=if_not_exists({due},:ow_od)", f"{shard}=if_not_exists({shard},:ow_os)"]
+    return sets
+
+
+def outbox_values(emission: Emission) -> dict[str, Any]:
+    """The values of this write's events."""
+    values: dict[str, Any] = {":ow_oe": [*emission.events]}
+    if emission.shape.indexed:
+        values |= {":ow_od": emission.due, ":ow_os": emission.shard}
+    return values
+
+
+def outbox_constants() -> dict[str, Any]:
+    """The values that are the same for all writes that emit."""
+    return {":ow_ol": OUTBOX, ":ow_on": []}
+
+
+def stored_outbox(emission: Emission) -> dict[str, Any]:
+    """What a new entity's outbox looks like."""
+    names = emission.shape.names
+    held: dict[str, Any] = {names.label: OUTBOX, names.events: [*emission.events]}
+    return held | ({names.due: emission.due, names.shard: emission.shard} if emission.shape.indexed else {})

@@ -1,0 +1,278 @@
+"""What a relay asks of a table: to read an item's outbox, and to change it only as it was read.
+
+The indexes of a REMOVE stand in descending order. DynamoDB counts them against the item as it was, and an emulator that removes
+one after the other then removes the same.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import deque
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote
+
+from boto3.dynamodb.types import Binary
+from botocore.exceptions import ClientError
+
+from onewrite.dynamodb.flows import code, insist
+from onewrite.dynamodb.values import is_typed, plain, raw, typed
+from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.event import Outbox
+from onewrite.flow import Call, Flow
+from onewrite.label import OutboxNames
+from onewrite.pending import Box, Broken, Pending, read_box
+
+Key: TypeAlias = Mapping[str, Any]
+
+_DIGITS = Context(prec=38)  # as many as a number may have
+
+
+class Outboxes:
+    """The outboxes of a table's items."""
+
+    def __init__(self, target: object, table_name: str | None, outbox: Outbox) -> None:
+        self.target = target
+        self.outbox = outbox
+        self.typed = table_name is not None
+        self.table = {} if table_name is None else {"TableName": table_name}
+
+    def entity(self, filter: object, key: object) -> Key:
+        """Which item is meant."""
+        if filter is not None or not isinstance(key, Mapping) or not key:
+            raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
+        return cast("Key", key)
+
+    def rung(self, told: Key) -> Key:
+        """The key that a doorbell has told of: typed, as a stream has it, or plain."""
+        return plain(told) if told and all(is_typed(value) for value in told.values()) else told
+
+    def read(self, key: Key) -> Flow[Box]:
+        words = _Words()
+        projection = ",".join([words.name(name) for name in self.outbox.names])
+        request = {**self._named(key), "ConsistentRead": True, "ProjectionExpression": projection}
+        response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
+        item: Mapping[str, Any] = response.get("Item", {})
+        return self._box(key, plain(item) if self.typed else item)
+
+    def clear(self, box: Box, count: int) -> Flow[Box | None]:
+        """Remove the first events, which were sent. None: it is done; else the box as it is now."""
+        words, names = _Words(), self.outbox.names
+        events, everything = words.name(names.events), count == len(box.events)
+        sets = [
+            f"{words.name(names.sent)}={words.value(box.base + count)}",
+            f"{words.name(names.incarnation)}={words.value(box.life)}",
+        ]
+        conditions = [*self._as_read(box, words, count - 1)]
+        if everything:
+            conditions.append(f"size({events})={words.value(count)}")
+            removes = [events, words.name(names.due), words.name(names.shard)]
+        else:
+            removes = [f"{events}[{place}]" for place in reversed(range(count))]
+            if self.outbox.index is None:
+                removes.append(words.name(names.due))
+            else:
+                sets.append(f"{words.name(names.due)}={words.value(box.events[count].time)}")
+        return (yield from self._change(box.entity, words, sets, removes, conditions))
+
+    def postpone(self, box: Box, due: str) -> Flow[Box | None]:
+        """Let a sweep come back at that time, if the oldest event is still the same."""
+        words = _Words()
+        sets = [f"{words.name(self.outbox.names.due)}={words.value(due)}"]
+        return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
+
+    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+        """Put another event in the place of one, and let a sweep take the entity at once."""
+        words, names = _Words(), self.outbox.names
+        sets = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"]
+        conditions = self._as_read(box, words, place)
+        if self.outbox.index is None:
+            return (yield from self._change(box.entity, words, sets, [words.name(names.due)], conditions))
+        sets.append(f"{words.name(names.due)}={words.value(box.events[0].time)}")
+        return (yield from self._change(box.entity, words, sets, [], conditions))
+
+    def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
+        """Count from zero again, as another source."""
+        words, names = _Words(), self.outbox.names
+        sets = [
+            f"{words.name(names.sent)}={words.value(0)}",
+            f"{words.name(names.incarnation)}={words.value(incarnation)}",
+        ]
+        conditions = self._as_read(box, words, 0 if box.events else None)
+        return (yield from self._change(box.entity, words, sets, [], conditions))
+
+    def finder(self, before: str | None) -> Finder:
+        """Finds what is pending and due `before` that time; all that is pending if it is None."""
+        return Finder(self, before)
+
+    def _as_read(self, box: Box, words: _Words, place: int | None) -> list[str]:
+        """Conditions on which the item's outbox is the one that was read, up to that place.
+
+        The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
+        """
+        names = self.outbox.names
+        held = ((names.sent, box.sent), (names.incarnation, box.incarnation))
+        conditions = [
+            f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
+            for name, value in held
+        ]
+        if place is not None:
+            nonce = f"{words.name(names.events)}[{place}].{words.name('nonce')}"
+            conditions.append(f"{nonce}={words.value(box.events[place].nonce)}")
+        return conditions
+
+    def _change(
+        self, key: Key, words: _Words, sets: list[str], removes: list[str], conditions: list[str]
+    ) -> Flow[Box | None]:
+        update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
+        request = {
+            **self._named(key),
+            "UpdateExpression": update,
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": words.names,
+            "ExpressionAttributeValues": typed(words.values) if self.typed else words.values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        call = Call("update_item", (), request)
+        try:
+            try:
+                yield call
+            except ClientError as error:
+                yield from insist(error, call)
+        except ClientError as error:
+            if code(error) != "ConditionalCheckFailedException":
+                raise
+            return self._box(key, plain(cast("Mapping[str, Any]", error.response.get("Item", {}))))
+        return None
+
+    def _named(self, key: Key) -> dict[str, Any]:
+        return {**self.table, "Key": typed(key) if self.typed else dict(key)}
+
+    def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
+        held = {name: _neutral(item[name]) for name in self.outbox.names if name in item}
+        return read_box(self.outbox.names, key, f"{self.outbox.name}/{origin(key)}", held)
+
+
+class Finder:
+    """Goes through the keys of all that is pending, in pages, and reads each item's outbox.
+
+    Without an index it reads the whole table, and finds the same.
+    """
+
+    def __init__(self, boxes: Outboxes, before: str | None) -> None:
+        self._boxes = boxes
+        self._before = before
+        self._keys: deque[Key] = deque()
+        self._shards = deque[int | None](range(boxes.outbox.shards) if boxes.outbox.index is not None else [None])
+        self._start: Mapping[str, Any] | None = None
+        self._key_names: tuple[str, ...] = ()
+
+    def next(self) -> Flow[Box | Broken | None]:
+        """The next outbox, or None at the end."""
+        while True:
+            while not self._keys:
+                if not self._shards:
+                    return None
+                yield from self._turn_page()
+            key = self._keys.popleft()
+            try:
+                box = yield from self._boxes.read(key)
+            except LedgerMismatch as error:
+                return Broken(key, error)
+            # The index is behind the table, so that it also shows what is cleared or postponed by now.
+            if box.events and (self._before is None or box.due_at <= self._before):
+                return box
+
+    def _turn_page(self) -> Flow[None]:
+        outbox, words, shard = self._boxes.outbox, _Words(), self._shards[0]
+        start = {} if self._start is None else {"ExclusiveStartKey": self._start}
+        if shard is None:
+            if not self._key_names:
+                self._key_names = yield from self._read_key_names()
+            call = Call("scan", (), {**self._scan(outbox.names, words), **start})
+        else:
+            call = Call("query", (), {**self._query(outbox, shard, words), **start})
+        page = yield call
+        for item in page["Items"]:
+            found = plain(item) if self._boxes.typed else item
+            self._keys.append({n: v for n, v in found.items() if n not in (outbox.names.due, outbox.names.shard)})
+        self._start = page.get("LastEvaluatedKey")
+        if not self._start:
+            self._shards.popleft()
+
+    def _query(self, outbox: Outbox, shard: int, words: _Words) -> dict[str, Any]:
+        condition = f"{words.name(outbox.names.shard)}={words.value(shard)}"
+        if self._before is not None:
+            condition += f" AND {words.name(outbox.names.due)}<={words.value(self._before)}"
+        return {"IndexName": outbox.index, "KeyConditionExpression": condition, **self._said(words)}
+
+    def _scan(self, names: OutboxNames, words: _Words) -> dict[str, Any]:
+        condition = f"attribute_exists({words.name(names.events)})"
+        if self._before is not None:
+            due = words.name(names.due)
+            condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
+        projection = ",".join([words.name(name) for name in self._key_names])
+        return {
+            "FilterExpression": condition,
+            "ProjectionExpression": projection,
+            "ConsistentRead": True,
+            **self._said(words),
+        }
+
+    def _said(self, words: _Words) -> dict[str, Any]:
+        values = typed(words.values) if self._boxes.typed else words.values
+        named = {"ExpressionAttributeNames": words.names, **({"ExpressionAttributeValues": values} if values else {})}
+        return {**self._boxes.table, **named}
+
+    def _read_key_names(self) -> Flow[tuple[str, ...]]:
+        if self._boxes.typed:
+            described = yield Call("describe_table", (), dict(self._boxes.table))
+        else:
+            name = cast("Any", self._boxes.target).name
+            described = yield Call("meta.client.describe_table", (), {"TableName": name})
+        return tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+
+
+class _Words:
+    """Collects the names and values of one request."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+
+    def name(self, name: str) -> str:
+        known = next((placeholder for placeholder, each in self.names.items() if each == name), None)
+        placeholder = known or f"#n{len(self.names)}"
+        self.names[placeholder] = name
+        return placeholder
+
+    def value(self, value: Any) -> str:
+        placeholder = f":v{len(self.values)}"
+        self.values[placeholder] = value
+        return placeholder
+
+
+def origin(key: Key) -> str:
+    """The item's key as a part of a URI: each attribute with its type, in the order of their names."""
+    return "/".join([f"{_quoted(name)}={_typed_text(key[name])}" for name in sorted(key)])
+
+
+def _typed_text(value: object) -> str:
+    match value:
+        case str():
+            return f"S:{_quoted(value)}"
+        case int() | Decimal() if not isinstance(value, bool):
+            return f"N:{Decimal(value).normalize(_DIGITS):f}"  # 1, 1.0 and 1E+0 are one key
+        case bytes() | bytearray() | Binary():
+            return f"B:{urlsafe_b64encode(raw(value) if isinstance(value, Binary) else value).decode()}"
+        case _:
+            raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _neutral(value: Any) -> Any:
+    return int(value) if isinstance(value, Decimal) and value == int(value) else value

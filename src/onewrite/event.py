@@ -1,0 +1,242 @@
+"""Events that a write emits, and how an entity keeps them until a relay has published them. Pure.
+
+What is stored is fixed by docs/format.md. An entity's events are a list beside the number of those that were sent before, so
+that each has a number without a read: `sent` and its place in the list give it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from uuid import UUID
+
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.label import OutboxNames, check_attribute, outbox_names
+from onewrite.message import Message
+
+T = TypeVar("T")
+
+_NONCE_BYTES = 8  # two nonces of one entity are the same once in 2^64
+_MOST_SHARDS = 1000  # a sweep asks each shard once
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that others shall be told, emitted by the write that makes it true.
+
+    `body` is anything that JSON can say. The id of the event comes from the message and from the event's place among the
+    events of its type in the write; `name` takes the place of both, where a handler may emit them in another order.
+    `cause` is the id of what led to it, if that is not the message itself.
+    """
+
+    type: str
+    body: Any = field(hash=False)
+    name: str | None = field(default=None, kw_only=True)
+    cause: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for what, value in (("type", self.type), ("name", self.name), ("cause", self.cause)):
+            if value is not None or what == "type":
+                _check_text(what, value)
+
+
+Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write takes
+
+
+def as_json(value: object) -> object:
+    """What JSON has for a value that is none of its own: `Outbox(default=...)` may call it for the types that it does not know.
+
+    Times become text in ISO 8601 and UUIDs text; dataclasses and pydantic's models become objects. A Decimal becomes a number
+    if a float holds it exactly as written; one with more digits is refused, because readers would round it.
+    """
+    match value:
+        case Decimal():
+            return _number(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
+        case _ if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
+            return dump(mode="json")
+        case _:
+            raise InvalidUpdate(
+                f"JSON has nothing for a {type(value).__name__}: convert it where the event is made, or give the Outbox a default= "
+                "that does."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """Lets a store's writes emit events, which stand in the entity until a relay has published them.
+
+    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. `index` names the
+    sparse index of a DynamoDB table by which a sweep finds what is pending; without one it reads the whole table. `shards` are
+    the partitions of that index. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
+    less two kilobytes for the envelope. `default` converts what JSON does not know, as in `json.dumps`.
+    """
+
+    name: str
+    attribute: str = field(default="outbox", kw_only=True)
+    index: str | None = field(default=None, kw_only=True)
+    shards: int = field(default=8, kw_only=True)
+    largest_event: int | None = field(default=None, kw_only=True)
+    default: Callable[[Any], object] = field(default=as_json, kw_only=True)
+    names: OutboxNames = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.name), str) or not _is_reference(self.name):
+            raise ConfigurationError(
+                f"Outbox({self.name!r}): give a name that can begin a URI reference, such as shop/orders: letters, digits and any of "
+                "/ - . _ ~ :"
+            )
+        if type(self.shards) is not int or not 1 <= self.shards <= _MOST_SHARDS:
+            raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
+        check_attribute(self.attribute)
+        object.__setattr__(self, "names", outbox_names(self.attribute))
+
+
+def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
+    """Raise unless a store whose ledgers have these attributes may have this outbox."""
+    if outbox is None:
+        return
+    if not isinstance(outbox, Outbox):
+        raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
+    if outbox.attribute in attributes:
+        raise ConfigurationError(
+            f"Outbox(attribute={outbox.attribute!r}) has the attribute of the store's ledger: give one of them another."
+        )
+
+
+class EmissionShape(NamedTuple):
+    """What decides the text of a request: two emissions of one shape differ in values only."""
+
+    names: OutboxNames
+    emits: bool
+    indexed: bool
+
+
+class Emission(NamedTuple):
+    """What one write adds to an entity's outbox. With no events the outbox's names are still the store's own."""
+
+    shape: EmissionShape
+    events: tuple[dict[str, str], ...] = ()
+    due: str = ""
+    shard: int = 0
+
+
+def made_with_outbox(outboxes: T | None) -> T:
+    if outboxes is None:
+        raise ConfigurationError("This store has no outbox: make it with outbox=Outbox(...).")
+    return outboxes
+
+
+def nothing_emitted(outbox: Outbox) -> Emission:
+    return Emission(EmissionShape(outbox.names, emits=False, indexed=outbox.index is not None))
+
+
+def emission(outbox: Outbox | None, message: Message, events: object, now: float, call: str) -> Emission:
+    """The events as they are stored. `call` is a name that no other call has."""
+    if outbox is None:
+        raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
+    emitted = _checked(events)
+    if not emitted:
+        return nothing_emitted(outbox)
+    nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
+    at = moment(now)
+    stored = [
+        {
+            "id": message.child(key),
+            "type": event.type,
+            "body": _encoded(outbox, event),
+            "time": at,
+            "nonce": nonce,
+            "cause": message.id if event.cause is None else event.cause,
+        }
+        for key, event in zip(_keys(emitted), emitted, strict=True)
+    ]
+    shard = int.from_bytes(blake2b(message.id.encode(), digest_size=8).digest()) % outbox.shards
+    shape = EmissionShape(outbox.names, emits=True, indexed=outbox.index is not None)
+    return Emission(shape, tuple(stored), at, shard)
+
+
+def moment(now: float) -> str:
+    """A time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(at: str) -> float:
+    """The time that `moment` has written, in seconds since 1970."""
+    return datetime.fromisoformat(at).timestamp()
+
+
+def _checked(events: object) -> Sequence[Event]:
+    given = cast("Sequence[object]", events) if isinstance(events, list | tuple) else (events,)
+    for each in given:
+        if not isinstance(each, Event) or given is not events:
+            raise InvalidUpdate(f"emit= takes a list of events, and got a {type(each).__name__}: write emit=[Event(...)].")
+    return cast("Sequence[Event]", given)
+
+
+def _keys(events: Sequence[Event]) -> list[str]:
+    """What tells the events of one message apart: the name, or the type and the place among its type."""
+    counts: dict[str, int] = {}
+    keys: list[str] = []
+    for event in events:
+        if event.name is None:
+            place = counts.get(event.type, 0)
+            counts[event.type] = place + 1
+            keys.append(f"event {place} {event.type}")
+        else:
+            keys.append(f"event named {event.name}")
+    if len(set(keys)) < len(keys):
+        raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
+    return keys
+
+
+def _encoded(outbox: Outbox, event: Event) -> str:
+    try:
+        text = json.dumps(event.body, default=outbox.default, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except InvalidUpdate:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidUpdate(f"The body of event {event.type!r} has no form in JSON: {error}.") from error
+    # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
+    text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+    if outbox.largest_event is not None and size > outbox.largest_event:
+        raise InvalidUpdate(
+            f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "
+            "would refuse it for ever: put the large part where the consumer can fetch it, and emit its address."
+        )
+    return text
+
+
+def _number(value: Decimal) -> int | float:
+    if value.is_finite():
+        found = float(value)
+        if value == value.to_integral_value() and abs(value) < 10**38:  # longer ones do not fit a database either
+            return int(value)
+        if Decimal(repr(found)) == value:
+            return found
+    raise InvalidUpdate(f"The number {value} would be rounded by readers of JSON: emit it as text.")
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        found = "empty" if value == "" else f"a {type(value).__name__}"
+        raise InvalidUpdate(f"Event.{what} is {found}: give it a text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidUpdate(f"Event.{what} has a lone surrogate, which no database stores.") from error
+
+
+def _is_reference(name: str) -> bool:
+    return name.isascii() and bool(name) and all(each.isalnum() or each in "/-._~:" for each in name)

@@ -1,0 +1,161 @@
+"""What a relay asks of a collection: to read a document's outbox, and to change it only as it was read.
+
+It reads what a majority holds, from the primary: an event that a failover takes back must not go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote
+
+from bson import ObjectId, json_util
+from pymongo import ReadPreference, WriteConcern
+from pymongo.read_concern import ReadConcern
+
+from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.event import Outbox
+from onewrite.flow import Call, Flow
+from onewrite.mongodb.expression import identity
+from onewrite.mongodb.layout import Document
+from onewrite.pending import Box, Broken, Pending, read_box
+
+_REST = 2**31 - 1  # more than an array can have: $slice wants a number
+
+
+class Outboxes:
+    """The outboxes of a collection's documents."""
+
+    def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
+        self.target = collection.with_options(
+            write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),
+            read_concern=ReadConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+        self.outbox = outbox
+        self._fields = tuple(fields)
+
+    def entity(self, filter: object, key: object) -> Document:
+        """Which document is meant."""
+        if key is not None or not isinstance(filter, Mapping):
+            raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
+        return identity(cast("Document", filter), self._fields)
+
+    def rung(self, told: Document) -> Document:
+        """The document that a doorbell has told of."""
+        return {"_id": told["_id"]}
+
+    def read(self, entity: Document) -> Flow[Box]:
+        found: Document | None = yield Call("find_one", (entity, self._projection()))
+        return Box(entity, "") if found is None else self.box(found)
+
+    def clear(self, box: Box, count: int) -> Flow[Box | None]:
+        """Remove the first events, which were sent. None: it is done; else the box as it is now."""
+        names = self.outbox.names
+        sent = {names.sent: box.base + count, names.incarnation: box.life}
+        if count == len(box.events):
+            same = {**self._as_read(box, count - 1), "$and": [{names.events: {"$size": count}}]}
+            update: Any = {"$set": sent, "$unset": {names.events: "", names.due: ""}}
+        else:
+            same = self._as_read(box, count - 1)
+            rest = {"$slice": [f"${names.events}", count, _REST]}
+            literal = {name: {"$literal": value} for name, value in sent.items()}
+            update = [{"$set": {**literal, names.events: rest, names.due: {"$literal": box.events[count].time}}}]
+        return (yield from self._change(box, same, update))
+
+    def postpone(self, box: Box, due: str) -> Flow[Box | None]:
+        """Let a sweep come back at that time, if the oldest event is still the same."""
+        return (yield from self._change(box, self._as_read(box, 0), {"$set": {self.outbox.names.due: due}}))
+
+    def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
+        """Put another event in the place of one, and let a sweep take the entity at once."""
+        names = self.outbox.names
+        changed = {f"{names.events}.{place}": event.stored(), names.due: box.events[0].time}
+        return (yield from self._change(box, self._as_read(box, place), {"$set": changed}))
+
+    def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
+        """Count from zero again, as another source."""
+        names = self.outbox.names
+        update = {"$set": {names.sent: 0, names.incarnation: incarnation}}
+        return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
+
+    def finder(self, before: str | None) -> Finder:
+        """Finds what is pending and due `before` that time; all that is pending if it is None."""
+        return Finder(self, before)
+
+    def found(self, due: Document, entity: Document) -> Flow[Document | None]:
+        """The document that is due first."""
+        names = self.outbox.names
+        query = {names.due: {"$exists": True, **due}, **entity}
+        found: Document | None = yield Call("find_one", (query, self._projection()), {"sort": [(names.due, 1)]})
+        return found
+
+    def box(self, document: Document) -> Box:
+        names, key = self.outbox.names, document["_id"]
+        held = {name: _neutral(document[name]) for name in names if name in document}
+        return read_box(names, {"_id": key}, f"{self.outbox.name}/{origin(key)}", held)
+
+    def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
+        """Conditions on which the document's outbox is the one that was read, up to that place.
+
+        The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
+        """
+        names = self.outbox.names
+        held = {names.sent: box.sent, names.incarnation: box.incarnation}
+        conditions: dict[str, Any] = {"_id": box.entity["_id"]}
+        conditions |= {name: {"$exists": False} if value is None else value for name, value in held.items()}
+        if place is not None:
+            conditions[f"{names.events}.{place}.nonce"] = box.events[place].nonce
+        return conditions
+
+    def _change(self, box: Box, query: dict[str, Any], update: Any) -> Flow[Box | None]:
+        reply = yield Call("update_one", (query, update))
+        return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
+
+    def _projection(self) -> dict[str, int]:
+        return dict.fromkeys(self.outbox.names, 1)
+
+
+class Finder:
+    """Goes through all that is pending by the time at which it is due, and reads each document's outbox on the way.
+
+    With an index on the field of that time, each is one request that reads one document.
+    """
+
+    def __init__(self, boxes: Outboxes, before: str | None) -> None:
+        self._boxes = boxes
+        self._until: Document = {} if before is None else {"$lte": before}
+        self._due: str | None = None
+        self._passed: list[Any] = []  # the ids of the documents that are due at that very time
+
+    def next(self) -> Flow[Box | Broken | None]:
+        """The next outbox, or None at the end."""
+        since = {} if self._due is None else {"$gte": self._due}
+        entity = {"_id": {"$nin": [*self._passed]}} if self._passed else {}
+        document = yield from self._boxes.found({**self._until, **since}, entity)
+        if document is None:
+            return None
+        due = document[self._boxes.outbox.names.due]
+        self._passed = [*self._passed, document["_id"]] if due == self._due else [document["_id"]]
+        self._due = due
+        try:
+            return self._boxes.box(document)
+        except LedgerMismatch as error:
+            return Broken({"_id": document["_id"]}, error)
+
+
+def origin(key: object) -> str:
+    """The document's `_id` as a part of a URI, with its type."""
+    match key:
+        case str():
+            return f"_id=S:{quote(key, safe='')}"
+        case int() if not isinstance(key, bool):
+            return f"_id=N:{int(key)}"
+        case ObjectId():
+            return f"_id=O:{key}"
+        case _:
+            return f"_id=J:{quote(json_util.dumps(key, json_options=json_util.CANONICAL_JSON_OPTIONS), safe='')}"
+
+
+def _neutral(value: Any) -> Any:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,27 @@
+"""From the outbox in an entity to a broker: relays and publishers.
+
+A write with `emit=` puts events into its entity; a relay publishes them, in order within each entity, and clears them.
+"""
+
+from onewrite.outbox.doorbells import stream_handler
+from onewrite.outbox.following import TokenFile, Tokens
+from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
+from onewrite.outbox.relay import AsyncRelay, Relay
+from onewrite.outbox.reports import Flushed, Swept, Waiting
+from onewrite.pending import Broken, Outgoing
+
+__all__ = [
+    "AsyncRelay",
+    "Broken",
+    "Flushed",
+    "Outgoing",
+    "Relay",
+    "Swept",
+    "TokenFile",
+    "Tokens",
+    "Waiting",
+    "stream_handler",
+    "to_eventbridge",
+    "to_sns",
+    "to_sqs",
+]

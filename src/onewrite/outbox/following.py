@@ -1,0 +1,132 @@
+"""Following a MongoDB change stream: the steps, without a client. What has changed is only a doorbell; the entity is read.
+
+The stream's place is a token that is kept outside. Where the server's log does not reach back to it any more, the stream is
+opened anew, and a sweep finds what it has missed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
+
+from onewrite.flow import Call, Wait
+from onewrite.outbox.passes import Outboxes, Passes, Publish
+from onewrite.outbox.reports import Swept
+
+_log = logging.getLogger("onewrite")
+
+# ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
+_LOST = frozenset({286, 280, 260})
+_KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: what comes after it rings twice
+
+Token: TypeAlias = Mapping[str, Any]
+
+
+class Tokens(Protocol):
+    """Keeps the place in a change stream."""
+
+    def load(self) -> Token | None: ...
+    def save(self, token: Token | None) -> None: ...
+
+
+class TokenFile:
+    """Keeps the place in a change stream in a file. A relay of its own has a file of its own."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def load(self) -> Token | None:
+        """The token that was kept last, if there is one that can be read."""
+        try:
+            found: object = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return None
+        return cast("Token", found) if isinstance(found, dict) else None
+
+    def save(self, token: Token | None) -> None:
+        """Keep the token; None forgets the one that is there."""
+        if token is None:
+            self._path.unlink(missing_ok=True)
+            return
+        draft = self._path.with_name(f"{self._path.name}.new")
+        draft.write_text(json.dumps(dict(token)))
+        draft.replace(self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Call a method of an open change stream."""
+
+    stream: Any
+    method: str
+
+
+Following: TypeAlias = Generator[Call | Wait | Publish | Take, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """The steps of one relay that follows a stream."""
+
+    passes: Passes
+    boxes: Outboxes
+    tokens: Tokens
+    sweep_every: float
+    clock: Callable[[], float]
+    stopping: Callable[[], bool]
+    tell: Callable[[Swept], object]
+
+    def follow(self) -> Following:
+        """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
+        token = self.tokens.load()
+        try:
+            stream = yield Call("watch", (changes(self.boxes.outbox.names.events),), {"resume_after": token})
+        except Exception as error:
+            self._forget(error)
+            return
+        try:
+            if token is None:  # the stream is open by now, so that nothing falls between it and the sweep
+                self.tell((yield from self.passes.sweep(0.0)))
+            yield from self._listen(stream)
+        except Exception as error:
+            yield Take(stream, "close")
+            self._forget(error)
+        else:
+            yield Take(stream, "close")
+
+    def _listen(self, stream: Any) -> Following:
+        swept, count = self.clock(), 0
+        while not self.stopping():
+            change = yield Take(stream, "try_next")
+            if change is not None:
+                count += 1
+                self.tell((yield from self.passes.ring([self.boxes.rung(change["documentKey"])])))
+            if change is None or count % _KEPT_EVERY == 0:
+                self.tokens.save(stream.resume_token)
+            if self.clock() - swept >= self.sweep_every:
+                self.tell((yield from self.passes.sweep(0.0)))
+                swept = self.clock()
+
+    def _forget(self, error: Exception) -> None:
+        """Begin anew where the place is lost, and raise everything else."""
+        if getattr(error, "code", None) not in _LOST:
+            raise error
+        _log.warning(
+            "The change stream does not reach back to where the relay was, and a sweep finds what it missed: %s", error
+        )
+        self.tokens.save(None)
+
+
+def changes(events: str) -> list[dict[str, Any]]:
+    """The stages that let those changes through that may have added an event."""
+    is_of_outbox = {"$regexMatch": {"input": "$$field.k", "regex": rf"^{re.escape(events)}(\.|$)"}}
+    nothing: dict[str, Any] = {}
+    fields = {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", nothing]}}
+    updated = {"$anyElementTrue": [{"$map": {"input": fields, "as": "field", "in": is_of_outbox}}]}
+    whole = {"operationType": {"$in": ["insert", "replace"]}}
+    return [{"$match": {"$or": [whole, {"operationType": "update", "$expr": updated}]}}, {"$project": {"documentKey": 1}}]

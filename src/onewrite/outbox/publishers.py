@@ -1,0 +1,137 @@
+"""Publishers for Amazon's brokers: each sends a relay's events as CloudEvents, and tells which of them were not accepted.
+
+A batch's answer says so for each entry, also where the request itself has succeeded. Each takes a boto3 client, for `Relay`, or
+one of aiobotocore, for `AsyncRelay`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from onewrite.errors import ConfigurationError
+from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
+from onewrite.pending import Outgoing
+
+Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
+Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
+# Given the events that were sent and the broker's answer, which of them were not accepted?
+Read: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
+
+MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
+LARGEST_REQUEST = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
+_GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
+
+
+def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
+    """Publishes to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
+    is_fifo = queue_url.endswith(".fifo")
+
+    def compile_request(events: Sequence[Outgoing]) -> Call:
+        entries = [
+            {"Id": str(n), "MessageBody": event.cloudevent(), **_ordered(event, is_fifo)} for n, event in enumerate(events)
+        ]
+        return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
+
+    return Publisher(client, "send_message_batch", compile_request, _failed, largest)
+
+
+def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
+    """Publishes to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
+    is_fifo = topic_arn.endswith(".fifo")
+
+    def compile_request(events: Sequence[Outgoing]) -> Call:
+        entries = [
+            {
+                "Id": str(n),
+                "Message": event.cloudevent(),
+                "MessageAttributes": {"type": {"DataType": "String", "StringValue": event.type}},
+                **_ordered(event, is_fifo),
+            }
+            for n, event in enumerate(events)
+        ]
+        return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
+
+    return Publisher(client, "publish_batch", compile_request, _failed, largest)
+
+
+def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST_REQUEST) -> Publisher:
+    """Publishes to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
+
+    EventBridge keeps no order: give consumers a ledger that needs none.
+    """
+
+    def compile_request(events: Sequence[Outgoing]) -> Call:
+        entries = [
+            {"EventBusName": bus, "Source": source, "DetailType": event.type, "Detail": event.cloudevent()}
+            for event in events
+        ]
+        return Call("put_events", (), {"Entries": entries})
+
+    return Publisher(client, "put_events", compile_request, _failed_in_order, largest)
+
+
+class Publisher:
+    """Sends events in as many requests as the broker's limits need."""
+
+    def __init__(self, client: Any, method: str, compile_request: Compile, read: Read, largest: int) -> None:
+        if not callable(getattr(client, method, None)):
+            raise ConfigurationError(
+                f"{type(client).__name__} has no {method}: give a client of the service that is published to."
+            )
+        self._client, self._compile, self._read, self._largest = client, compile_request, read, largest
+        self._awaited = is_asynchronous(client, method)
+
+    def __call__(self, events: list[Outgoing]) -> Any:
+        """The events that were not accepted; with an asynchronous client, to be awaited."""
+        return self._asend(events) if self._awaited else drive(self._send(events), performer(self._client))
+
+    def _asend(self, events: list[Outgoing]) -> Awaitable[list[Outgoing]]:
+        return adrive(self._send(events), aperformer(self._client))
+
+    def _send(self, events: list[Outgoing]) -> Sending:
+        refused: list[Outgoing] = []
+        for chunk in _chunks(events, self._largest, refused):
+            refused += self._read(chunk, (yield self._compile(chunk)))
+        return refused
+
+
+def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -> list[list[Outgoing]]:
+    """The events, cut as the limits of a request demand. An event that no request has room for is added to `refused`."""
+    chunks: list[list[Outgoing]] = []
+    room = 0
+    for event in events:
+        size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
+        if size > largest:
+            refused.append(event)
+            continue
+        if size > room or len(chunks[-1]) == MOST_ENTRIES:
+            chunks.append([])
+            room = largest
+        chunks[-1].append(event)
+        room -= size
+    return chunks
+
+
+_ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
+
+
+def _ordered(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001  # of a queue or a topic
+    if not is_fifo:
+        return {}
+    # A key may make a source too long for the name of a group, which then is a hash of it.
+    fits = _GROUP.fullmatch(event.source)
+    group = event.source if fits else blake2b(event.source.encode(), digest_size=32).hexdigest()
+    return {"MessageGroupId": group, "MessageDeduplicationId": event.id}
+
+
+def _failed(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
+    """SQS and SNS name the entries that failed."""
+    return [events[int(entry["Id"])] for entry in answer.get("Failed", [])]
+
+
+def _failed_in_order(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
+    """EventBridge answers with an entry for each, and a failed one has an error code."""
+    return [event for event, entry in zip(events, answer["Entries"], strict=True) if entry.get("ErrorCode")]

@@ -1,0 +1,282 @@
+"""The relay: the two classes that run its flows, with a blocking store and with an asynchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from inspect import isawaitable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from onewrite.clock import random_name, wall_clock
+from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.event import Outbox
+from onewrite.flow import adrive, aperformer, drive, performer
+from onewrite.outbox.following import Follower, Take, Tokens
+from onewrite.outbox.passes import Outboxes, Passes, Publish
+from onewrite.outbox.reports import Flushed, Swept, Waiting
+from onewrite.pending import Outgoing
+
+T = TypeVar("T")
+Where: TypeAlias = Mapping[str, Any] | None
+# Given the events of one call, returns None, or those that were not accepted.
+Publisher: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
+AsyncPublisher: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
+OnPass: TypeAlias = Callable[[Swept], object]
+
+_AT_ONCE = timedelta(0)
+_LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
+_MOST_DOUBLINGS = 6
+
+_log = logging.getLogger("onewrite")
+
+
+class Store(Protocol):
+    """A guarded table or collection that was made with an outbox."""
+
+    @property
+    def outboxes(self) -> Outboxes: ...
+
+
+class Relay:
+    """Publishes the events of a store, in order within each entity, and clears what the broker has accepted.
+
+    Any number of relays may work on one store: a copy may go out twice, and its number shows that. `publish` gets a list of
+    at most `batch` events, no two of one entity. It returns None, or the list of those that were not accepted; where it
+    raises, nothing is known, and the events come again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        publish: Publisher,
+        *,
+        batch: int = 10,
+        clock: Callable[[], float] = wall_clock,
+        names: Callable[[], str] = random_name,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
+        self._stopped = False
+        self._boxes, self._publish = store.outboxes, publish
+        self._clock, self._names, self._chance = clock, names, chance
+        self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
+
+    def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+
+    def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        """
+        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
+
+    def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
+        """Publish what has been pending in any entity for so long."""
+        return self._run(self._passes.sweep(older_than.total_seconds()))
+
+    def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
+        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
+        return self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
+
+    def skip_oldest(self, event: Outgoing) -> Outgoing | None:
+        """The same for an event that `waiting` has listed."""
+        return self._run(self._passes.skip(event.entity, event.id))
+
+    def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
+        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
+        return self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+
+    def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
+        """The entities whose oldest event has waited for longest, the oldest first."""
+        return self._run(self._passes.waiting(older_than.total_seconds(), most))
+
+    def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
+        """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
+        failures = 0
+        while not self._stopped:
+            try:
+                swept = self.sweep(older_than)
+            except OnewriteError:
+                raise
+            except Exception as error:
+                swept = Swept(error=error)
+            failures = reported(swept, failures, on_pass)
+            with suppress(Empty):
+                self._wake.get(timeout=pause(failures, poll, self._chance()))
+
+    def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
+        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        failures, stopping = 0, lambda: self._stopped
+        tell = partial(reported, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        while not self._stopped:
+            try:
+                self._run(follower.follow())
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failures = reported(Swept(error=error), failures, on_pass)
+                with suppress(Empty):
+                    self._wake.get(timeout=pause(failures, 1.0, self._chance()))
+            else:
+                failures = 0
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the store."""
+        return self._boxes.outbox
+
+    def stop(self) -> None:
+        """End `run` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
+        self._stopped = True
+        self._wake.put(None)
+
+    def _run(self, steps: Generator[Any, Any, T]) -> T:
+        perform = performer(self._boxes.target)
+
+        def do(step: Any) -> Any:
+            if isinstance(step, Take):
+                return getattr(step.stream, step.method)()
+            return self._publish([*step.events]) if isinstance(step, Publish) else perform(step)
+
+        return drive(steps, do)
+
+
+class AsyncRelay:
+    """`Relay` for an asynchronous store. `publish` may be a plain function or an asynchronous one."""
+
+    def __init__(
+        self,
+        store: Store,
+        publish: AsyncPublisher,
+        *,
+        batch: int = 10,
+        clock: Callable[[], float] = wall_clock,
+        names: Callable[[], str] = random_name,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._wake = asyncio.Event()
+        self._stopped = False
+        self._boxes, self._publish = store.outboxes, publish
+        self._clock, self._names, self._chance = clock, names, chance
+        self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
+
+    async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
+        """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
+        return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
+
+    async def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+        """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
+
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        """
+        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
+
+    async def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
+        """Publish what has been pending in any entity for so long."""
+        return await self._run(self._passes.sweep(older_than.total_seconds()))
+
+    async def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
+        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
+        return await self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
+
+    async def skip_oldest(self, event: Outgoing) -> Outgoing | None:
+        """The same for an event that `waiting` has listed."""
+        return await self._run(self._passes.skip(event.entity, event.id))
+
+    async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
+        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
+        return await self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+
+    async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
+        """The entities whose oldest event has waited for longest, the oldest first."""
+        return await self._run(self._passes.waiting(older_than.total_seconds(), most))
+
+    async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
+        """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
+        failures = 0
+        while not self._stopped:
+            try:
+                swept = await self.sweep(older_than)
+            except OnewriteError:
+                raise
+            except Exception as error:
+                swept = Swept(error=error)
+            failures = reported(swept, failures, on_pass)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause(failures, poll, self._chance()))
+
+    async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
+        """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
+        failures, stopping = 0, lambda: self._stopped
+        tell = partial(reported, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        while not self._stopped:
+            try:
+                await self._run(follower.follow())
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failures = reported(Swept(error=error), failures, on_pass)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, self._chance()))
+            else:
+                failures = 0
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the store."""
+        return self._boxes.outbox
+
+    def stop(self) -> None:
+        """End `run` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
+        self._stopped = True
+        self._wake.set()
+
+    async def _run(self, steps: Generator[Any, Any, T]) -> T:
+        perform = aperformer(self._boxes.target)
+
+        async def do(step: Any) -> Any:
+            if isinstance(step, Take):
+                return await getattr(step.stream, step.method)()
+            if not isinstance(step, Publish):
+                return await perform(step)
+            reply: Any = self._publish([*step.events])
+            return await reply if isawaitable(reply) else reply
+
+        return await adrive(steps, do)
+
+
+def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
+    """Tell of a pass, and count how many in a row have failed."""
+    for event in swept.refused:
+        _log.warning(
+            "Event %s of %s was refused: its entity stops here until it is accepted or skipped.", event.id, event.source
+        )
+    for broken in swept.broken:
+        _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
+    if swept.error is not None:
+        _log.warning("A pass of the relay has ended early, and comes again: %r", swept.error)
+    if on_pass is not None:
+        on_pass(swept)
+    return 0 if swept.error is None else failures + 1
+
+
+def pause(failures: int, poll: float, chance: float) -> float:
+    """How long to wait before the next pass. It doubles with each failure in a row; `chance` keeps relays apart."""
+    longest = min(poll * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
+    return longest * (0.5 + chance / 2)
+
+
+def _checked(batch: object) -> int:
+    if type(batch) is not int or batch < 1:
+        raise ConfigurationError(f"batch={batch!r}: a call to the broker takes one event at least.")
+    return batch

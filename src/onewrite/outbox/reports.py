@@ -1,0 +1,54 @@
+"""What the passes of a relay have done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onewrite.pending import Broken, Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """One pass over one entity: what the broker has accepted, and what is left of what was read.
+
+    `cleared`: False if another relay was faster. It has published the same, and what is left is not known.
+    """
+
+    published: tuple[Outgoing, ...]
+    remaining: tuple[Outgoing, ...]
+    refused: Outgoing | None = None
+    cleared: bool = True
+
+
+@dataclass(slots=True)
+class Swept:
+    """One pass over all that was due. `pending` and `oldest`, in seconds, are of what it met and could not publish.
+
+    `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised.
+    `error`: the broker took no call at all, and the pass ended there.
+    """
+
+    entities: int = 0
+    published: int = 0
+    overtaken: int = 0
+    pending: int = 0
+    oldest: float = 0.0
+    refused: list[Outgoing] = field(default_factory=list[Outgoing])
+    failed: list[tuple[Outgoing, Exception]] = field(default_factory=list[tuple[Outgoing, Exception]])
+    broken: list[Broken] = field(default_factory=list[Broken])
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An entity with something pending: its oldest event, how long that has been waiting in seconds, and how many there are."""
+
+    event: Outgoing
+    age: float
+    pending: int
+
+    @property
+    def entity(self) -> Mapping[str, Any]:
+        return self.event.entity

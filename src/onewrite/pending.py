@@ -1,0 +1,167 @@
+"""What an entity's outbox holds, as a relay reads it: which events wait, their numbers, and what consumers see of them. Pure.
+
+The number of an event is the count of those sent before and its place in the list. The source names the entity's *incarnation*
+as well: the nonce of its first event. So an entity that is deleted and created again is another source, and its first event is
+not taken for the first one of the entity before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from uuid import UUID, uuid5
+
+from onewrite.errors import LedgerMismatch
+from onewrite.event import seconds
+from onewrite.label import OutboxNames, check_outbox
+
+SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
+
+# Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
+_EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
+_STORED = ("id", "type", "body", "time", "nonce", "cause")
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An event as it is stored. `id` is derived from the message; the id that is published is derived from it and the source."""
+
+    id: str
+    type: str
+    body: str
+    time: str
+    nonce: str
+    cause: str
+
+    def skipped(self) -> Pending:
+        """What takes its place. The nonce stays, because the first event's names the incarnation."""
+        return replace(self, type=SKIPPED, body=json.dumps({"type": self.type}))
+
+    def stored(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in _STORED}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An event on its way out. `id` and `source` are the same in every copy of it, and `sequence` counts 1, 2, 3 in a source."""
+
+    id: str
+    source: str
+    type: str
+    sequence: int
+    time: str
+    body: str
+    cause: str
+    entity: Mapping[str, Any] = field(compare=False, repr=False)
+
+    def cloudevent(self) -> str:
+        """The event as a CloudEvent 1.0, in JSON. The body stands in it byte for byte as it was emitted."""
+        attributes = {
+            "specversion": "1.0",
+            "id": self.id,
+            "source": self.source,
+            "type": self.type,
+            "time": self.time,
+            "datacontenttype": "application/json",
+            "sequence": str(self.sequence),
+            "sequencetype": "Integer",
+            "causationid": self.cause,
+        }
+        head = json.dumps(attributes, separators=(",", ":"))
+        return f'{head[:-1]},"data":{self.body}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent` is None before the first clear."""
+
+    entity: Mapping[str, Any] = field(hash=False)
+    origin: str
+    sent: int | None = None
+    incarnation: str | None = None
+    events: tuple[Pending, ...] = ()
+    due: str | None = None
+
+    @property
+    def base(self) -> int:
+        return self.sent or 0
+
+    @property
+    def life(self) -> str:
+        """The incarnation, which the first clear will keep. There is one as soon as there is an event."""
+        return self.events[0].nonce if self.incarnation is None else self.incarnation
+
+    @property
+    def due_at(self) -> str:
+        """When a sweep takes it. Asked only where something is pending."""
+        return self.due or self.events[0].time
+
+    def postponed(self, now: float) -> bool:
+        """Was an event refused, and is it too early to try again? The time of the oldest event itself postpones nothing, however
+        far ahead the clock of its writer was."""
+        return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
+
+    def outgoing(self, place: int) -> Outgoing:
+        event, source = self.events[place], f"{self.origin}/{self.life}"
+        # The length keeps two pairs of a source and an id apart.
+        published = str(uuid5(_EVENTS, f"{len(source)}:{source}{event.id}"))
+        number = self.base + place + 1
+        return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, self.entity)
+
+    def after(self, count: int) -> Box:
+        """The box without its first events, once they are cleared."""
+        return replace(self, sent=self.base + count, incarnation=self.life, events=self.events[count:], due=None)
+
+    def with_event(self, place: int, event: Pending) -> Box:
+        return replace(self, events=(*self.events[:place], event, *self.events[place + 1 :]))
+
+    def is_after(self, before: Box, count: int) -> bool:
+        """Is this the box with its first events cleared, by whomever?"""
+        return (self.sent, self.incarnation) == (before.base + count, before.life)
+
+    def follows(self, before: Box, count: int) -> bool:
+        """Is this the box as it was `before`, with at most more events behind the first `count`?"""
+        same = (self.sent, self.incarnation) == (before.sent, before.incarnation)
+        return same and [each.nonce for each in self.events[:count]] == [each.nonce for each in before.events[:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An entity whose outbox cannot be read."""
+
+    entity: Mapping[str, Any]
+    error: LedgerMismatch
+
+
+def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
+    """The outbox in the fields of an entity, whose numbers are ints. Raises `LedgerMismatch` where something else stands there."""
+    check_outbox(names, held.get(names.label), holds=names.events in held)
+    sent, incarnation, due = held.get(names.sent), held.get(names.incarnation), held.get(names.due)
+    right = _is(sent, int) and _is(incarnation, str) and _is(due, str)
+    events = _events(held.get(names.events, ()))
+    if not right or events is None or (sent is None) != (incarnation is None):
+        raise LedgerMismatch(
+            f"The outbox {names.events!r} of an entity holds something else than events and their count: another writer uses its "
+            "attributes. Give the Outbox an attribute of its own, or repair the entity."
+        )
+    return Box(entity, origin, sent, incarnation, events, due)
+
+
+def _is(value: object, kind: type) -> bool:
+    return value is None or type(value) is kind
+
+
+def _events(held: object) -> tuple[Pending, ...] | None:
+    if not isinstance(held, list | tuple):
+        return None
+    events: list[Pending] = []
+    for event in cast("Sequence[object]", held):
+        if not isinstance(event, Mapping):
+            return None
+        texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]
+        if not all(isinstance(text, str) for text in texts):
+            return None
+        events.append(Pending(*cast("list[str]", texts)))
+    return tuple(events)

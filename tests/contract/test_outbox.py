@@ -1,0 +1,284 @@
+"""What every store and every client promises of events: emitted with the write, and published once in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Duplicate,
+    Event,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Outbox,
+    Rejected,
+    SeenIds,
+)
+from onewrite.outbox import Outgoing
+from tests.contract.stores import MakeShop, Shop
+
+OUTBOX = Outbox("shop/orders")
+PAID = Event("OrderPaid", {"cents": 1250})
+M1, M2 = Message("m1"), Message("m2")
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(make_shop: MakeShop) -> Shop:
+    return make_shop(SeenIds(), OUTBOX)
+
+
+@pytest.fixture
+def swept_shop(make_shop: MakeShop) -> Shop:
+    """A shop whose sweeps find nothing of other tests in the same store."""
+    return make_shop(SeenIds(), Outbox("shop/orders", attribute=f"outbox{next(_numbers)}"))
+
+
+@pytest.fixture
+def busy_shop(store: str, shop: Shop) -> Shop:
+    """A shop that is written to while its relay publishes."""
+    if "async" in store:
+        pytest.skip("a blocking write cannot come in between; the flow and the requests are those of the blocking store")
+    return shop
+
+
+class Broker:
+    """Keeps what it accepts. What it is told to refuse, it does not accept."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Outgoing] = []
+        self.refuses: Callable[[Outgoing], bool] = lambda _: False
+
+    def __call__(self, events: list[Outgoing]) -> list[Outgoing]:
+        refused = [event for event in events if self.refuses(event)]
+        self.accepted += [event for event in events if event not in refused]
+        return refused
+
+    def said(self) -> list[tuple[str, int]]:
+        return [(event.type, event.sequence) for event in self.accepted]
+
+
+def _pending(shop: Shop, order: str) -> list[str]:
+    return [event["type"] for event in (shop.raw(order) or {}).get("outbox_events", [])]
+
+
+def test_an_event_is_emitted_with_the_write_and_hidden_from_the_caller(shop: Shop) -> None:
+    assert isinstance(shop.add(M1, "o", emit=[PAID, Event("Thanked", "m")]), Applied)
+    assert _pending(shop, "o") == ["OrderPaid", "Thanked"]
+    entity = shop.get("o")
+    assert entity is not None
+    assert entity["n"] == 1
+    assert not [name for name in entity if name.startswith("outbox")]
+
+
+def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
+    shop.add(M1, "o", emit=[PAID])
+    outcome = shop.add(M1, "o", emit=[PAID])
+    assert isinstance(outcome, Duplicate)
+    assert outcome.entity is not None
+    assert not [name for name in outcome.entity if name.startswith("outbox")]
+    assert _pending(shop, "o") == ["OrderPaid"]
+
+
+def test_a_write_that_is_refused_emits_nothing(shop: Shop) -> None:
+    assert isinstance(shop.add(M1, "o", create=False, emit=[PAID]), Rejected)
+    shop.put_raw("p", closed=True)
+    assert isinstance(shop.add(M2, "p", if_open=True, emit=[PAID]), Rejected)
+    assert (_pending(shop, "o"), _pending(shop, "p")) == ([], [])
+
+
+def test_what_in_sequence_refuses_emits_nothing_although_its_mark_moves(make_shop: MakeShop) -> None:
+    shop = make_shop(InSequence(), OUTBOX)
+    shop.put_raw("o", closed=True)
+    assert isinstance(shop.add(Message("m1", sequence=1), "o", if_open=True, emit=[PAID]), Rejected)
+    assert isinstance(shop.add(Message("m2", sequence=2), "o", emit=[Event("Second", None)]), Applied)
+    assert _pending(shop, "o") == ["Second"]
+
+
+def test_events_are_published_in_order_and_numbered_without_a_gap(shop: Shop) -> None:
+    broker = Broker()
+    relay = shop.relay(broker)
+    shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
+    flushed = relay.flush("o")
+    assert [event.sequence for event in flushed.published] == [1, 2]
+    assert (flushed.remaining, flushed.refused, flushed.cleared) == ((), None, True)
+    shop.add(M2, "o", emit=[Event("C", 3)])
+    relay.flush("o")
+    assert broker.said() == [("A", 1), ("B", 2), ("C", 3)]
+    assert len({event.source for event in broker.accepted}) == 1
+    assert len({event.id for event in broker.accepted}) == 3
+    assert relay.flush("o").published == ()
+    assert shop.get("o") == {**(shop.get("o") or {}), "n": 2}
+
+
+def test_an_entity_that_is_not_there_has_nothing_to_publish(shop: Shop) -> None:
+    assert shop.relay(Broker()).flush("nowhere").published == ()
+
+
+def test_a_refused_event_stops_its_entity_and_what_was_accepted_before_is_cleared(shop: Shop) -> None:
+    broker = Broker()
+    broker.refuses = lambda event: event.type == "Poison"
+    shop.add(M1, "o", emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
+    flushed = shop.relay(broker).flush("o")
+    assert broker.said() == [("A", 1)]
+    assert flushed.refused is not None
+    assert [(event.type, event.sequence) for event in flushed.remaining] == [("Poison", 2), ("C", 3)]
+    assert _pending(shop, "o") == ["Poison", "C"]
+
+
+def test_a_skipped_event_keeps_its_number_and_those_behind_it_go_out(shop: Shop) -> None:
+    broker = Broker()
+    broker.refuses = lambda event: event.type == "Poison"
+    shop.add(M1, "o", emit=[Event("A", 1), Event("Poison", 2), Event("C", 3)])
+    relay = shop.relay(broker)
+    refused = relay.flush("o").refused
+    assert refused is not None
+    skipped = relay.skip("o", refused.id)
+    assert skipped is not None
+    assert (skipped.id, skipped.sequence, skipped.type) == (refused.id, 2, "onewrite.skipped")
+    assert relay.skip("o", refused.id) == skipped
+    assert relay.skip("o", "no such id") is None
+    relay.flush("o")
+    assert broker.said() == [("A", 1), ("onewrite.skipped", 2), ("C", 3)]
+
+
+def test_a_postponed_entity_waits_and_is_tried_again_when_it_is_due(swept_shop: Shop) -> None:
+    broker = Broker()
+    broker.refuses = lambda _: True
+    swept_shop.add(M1, "o", emit=[PAID])
+    relay = swept_shop.relay(broker, clock=swept_shop.clock, chance=lambda: 1.0)
+    assert len(relay.sweep().refused) == 1
+    broker.refuses = lambda _: False
+    assert relay.ring("o").entities == 0
+    assert relay.sweep().entities == 0
+    assert [each.age for each in relay.waiting()] == [0.0]
+    swept_shop.clock.now += 2
+    assert relay.ring("o").published == 1
+
+
+def test_a_sweep_finds_what_no_doorbell_has_told_and_spares_what_is_young(swept_shop: Shop) -> None:
+    broker, shop = Broker(), swept_shop
+    relay = shop.relay(broker, clock=shop.clock)
+    for n in range(12):
+        shop.add(M1, f"o{n}", emit=[Event("A", n), Event("B", n)])
+    assert relay.sweep(older_than=timedelta(seconds=5)).published == 0
+    assert len(relay.waiting()) == 12
+    shop.clock.now += 5
+    swept = relay.sweep(older_than=timedelta(seconds=5))
+    assert (swept.entities, swept.published, swept.pending, swept.oldest) == (12, 24, 0, 0.0)
+    assert sorted(broker.said()) == [("A", 1)] * 12 + [("B", 2)] * 12
+    assert (relay.sweep().published, relay.waiting()) == (0, [])
+
+
+def test_an_entity_that_is_created_again_is_another_source(shop: Shop) -> None:
+    broker = Broker()
+    relay = shop.relay(broker)
+    for _ in range(2):
+        shop.add(M1, "o", emit=[PAID])
+        relay.flush("o")
+        shop.delete_raw("o")
+    first, second = broker.accepted
+    assert (first.sequence, second.sequence) == (1, 1)
+    assert first.source != second.source
+    assert first.id != second.id
+
+
+def test_a_late_clear_does_not_remove_what_a_later_life_of_the_entity_emits(busy_shop: Shop) -> None:
+    def meanwhile(events: list[Outgoing]) -> None:
+        busy_shop.delete_raw("o")
+        busy_shop.add(M2, "o", emit=[Event("Later", None)])
+
+    busy_shop.add(M1, "o", emit=[PAID])
+    flushed = busy_shop.relay(meanwhile).flush("o")
+    assert (len(flushed.published), flushed.cleared) == (1, False)
+    assert _pending(busy_shop, "o") == ["Later"]
+
+
+def test_what_is_emitted_while_a_relay_publishes_stays_pending(busy_shop: Shop) -> None:
+    def meanwhile(events: list[Outgoing]) -> None:
+        busy_shop.add(M2, "o", emit=[Event("Later", None)])
+
+    busy_shop.add(M1, "o", emit=[PAID])
+    assert busy_shop.relay(meanwhile).flush("o").cleared
+    assert _pending(busy_shop, "o") == ["Later"]
+    broker = Broker()
+    busy_shop.relay(broker).flush("o")
+    assert broker.said() == [("Later", 2)]
+
+
+def test_a_relay_that_loses_the_clear_leaves_it(busy_shop: Shop) -> None:
+    other = Broker()
+
+    def meanwhile(events: list[Outgoing]) -> None:
+        busy_shop.relay(other).flush("o")
+        busy_shop.add(M2, "o", emit=[Event("Later", None)])
+        busy_shop.relay(other).flush("o")
+
+    busy_shop.add(M1, "o", emit=[PAID])
+    assert not busy_shop.relay(meanwhile).flush("o").cleared
+    assert other.said() == [("OrderPaid", 1), ("Later", 2)]
+
+
+def test_a_restarted_entity_counts_from_one_as_another_source_and_keeps_what_is_pending(shop: Shop) -> None:
+    broker = Broker()
+    relay = shop.relay(broker)
+    shop.add(M1, "o", emit=[PAID])
+    relay.flush("o")
+    shop.add(M2, "o", emit=[Event("Kept", None)])
+    source = relay.restart("o")
+    relay.flush("o")
+    assert broker.said() == [("OrderPaid", 1), ("Kept", 1)]
+    assert broker.accepted[1].source == source != broker.accepted[0].source
+    assert relay.restart("nowhere") is None
+
+
+def test_a_publisher_that_raises_leaves_the_event_pending_and_the_error_is_seen(shop: Shop) -> None:
+    def fails(events: list[Outgoing]) -> None:
+        if events[0].type == "B":
+            raise ConnectionError
+
+    shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
+    with pytest.raises(ConnectionError):
+        shop.relay(fails).flush("o")
+    assert _pending(shop, "o") == ["B"]
+
+
+@pytest.mark.parametrize("field", ["outbox_events", "outbox_sent", "outbox_incarnation", "outbox_due", "outbox_ledger"])
+def test_a_call_that_touches_the_outbox_is_refused(shop: Shop, field: str) -> None:
+    with pytest.raises(InvalidUpdate, match="belongs to the outbox"):
+        shop.touch(M1, "o", field)
+
+
+def test_a_field_with_a_name_like_the_outboxs_is_the_callers(shop: Shop) -> None:
+    shop.add(M1, "o")
+    assert isinstance(shop.touch(M2, "o", "outbox_note"), Applied)
+    assert (shop.get("o") or {})["outbox_note"] == 1
+
+
+def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_shop: MakeShop) -> None:
+    shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
+    shop.add(M1, "o", emit=[PAID])
+    assert not [name for name in plain.get("o") or {} if name.startswith("outbox")]
+    with pytest.raises(ConfigurationError, match="no outbox"):
+        plain.add(M2, "o", emit=[PAID])
+    with pytest.raises(ConfigurationError, match="no outbox"):
+        plain.relay(Broker())
+
+
+@pytest.mark.parametrize("fields", [{"outbox_events": ["mine"]}, {"outbox_ledger": "ow9 outbox"}])
+def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fields: dict[str, Any]) -> None:
+    shop.put_raw("o", **fields)
+    with pytest.raises(LedgerMismatch, match="outbox"):
+        shop.add(M1, "o", emit=[PAID])
+    with pytest.raises(LedgerMismatch, match="outbox"):
+        shop.relay(Broker()).flush("o")
+    raw = shop.raw("o") or {}
+    assert {name: raw[name] for name in fields} == fields

@@ -1,0 +1,328 @@
+"""The outbox and its relays on real engines: the sparse index, doorbells, and many writers and relays at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.collection import Collection
+
+from onewrite import Applied, Event, Message, Outbox, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+OUTBOX = Outbox("shop/orders", index="pending", shards=4)
+_tables = (f"outbox-table-{n}" for n in itertools.count())
+
+
+@pytest.fixture
+def indexed(dynamo: DynamoDBClient) -> str:
+    """The name of a table with the sparse index and a stream."""
+    name = next(_tables)
+    dynamo.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": "id", "AttributeType": "S"},
+            {"AttributeName": "outbox_shard", "AttributeType": "N"},
+            {"AttributeName": "outbox_due", "AttributeType": "S"},
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "pending",
+                "KeySchema": [
+                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
+                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+    )
+    return name
+
+
+def _emit(orders: GuardedTable, n: int, entity: str, *events: Event) -> None:
+    native: Any = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+    outcome = orders.update_item(Message(f"m{n}"), Key={"id": entity}, emit=events or [Event("Paid", n)], **native)
+    assert isinstance(outcome, Applied)
+
+
+def _index_entries(dynamo: DynamoDBClient, table: str) -> int:
+    return dynamo.scan(TableName=table, IndexName="pending")["Count"]
+
+
+def test_a_sweep_by_the_sparse_index_finds_all_and_leaves_the_index_empty(dynamo: DynamoDBClient, indexed: str) -> None:
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    for n in range(30):
+        _emit(orders, n, f"o{n}", Event("A", n), Event("B", n))
+    assert _index_entries(dynamo, indexed) == 30
+    told: list[Outgoing] = []
+    swept = Relay(orders, told.extend).sweep()  # extend returns None: all are accepted
+    assert (swept.entities, swept.published, swept.pending) == (30, 60, 0)
+    assert _index_entries(dynamo, indexed) == 0
+
+
+def test_a_refusal_moves_the_entity_back_in_the_index_and_a_skip_brings_it_forward(
+    dynamo: DynamoDBClient, indexed: str
+) -> None:
+    now = 1_790_000_000.0
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX, clock=lambda: now)
+    _emit(orders, 1, "poison", Event("Poison", None), Event("Behind", None))
+    _emit(orders, 2, "other")
+    told: list[str] = []
+
+    def publish(events: list[Outgoing]) -> list[Outgoing]:
+        refused = [event for event in events if event.type == "Poison"]
+        told.extend(event.type for event in events if event not in refused)
+        return refused
+
+    relay = Relay(orders, publish, clock=lambda: now + 10, chance=lambda: 1.0)
+    swept = relay.sweep()
+    assert ([event.type for event in swept.refused], swept.oldest, told) == (["Poison"], 10.0, ["Paid"])
+    assert relay.sweep().entities == 0
+    assert [(each.entity, each.age, each.pending) for each in relay.waiting()] == [({"id": "poison"}, 10.0, 2)]
+    assert relay.skip(Key={"id": "poison"}, id=swept.refused[0].id) is not None
+    assert relay.sweep().published == 2
+    assert told == ["Paid", "onewrite.skipped", "Behind"]
+
+
+def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
+    def units(store: GuardedTable, n: int, **emit: Any) -> float:
+        native: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": n}}
+        outcome = store.update_item(
+            Message(f"m{n}"), Key={"id": f"e{id(store)}"}, ReturnConsumedCapacity="TOTAL", **native, **emit
+        )
+        assert isinstance(outcome, Applied)
+        units: float = outcome.response["ConsumedCapacity"]["CapacityUnits"]
+        return units
+
+    plain = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=Outbox("shop/orders"))
+    with_index = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    event = Event("Paid", {"cents": 1250})
+    assert [units(plain, 1), units(plain, 2, emit=[event]), units(plain, 3, emit=[event])] == [1, 1, 1]
+    assert [units(with_index, 1), units(with_index, 2, emit=[event]), units(with_index, 3, emit=[event])] == [1, 2, 1]
+
+
+def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_happens(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
+) -> None:
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    _emit(orders, 1, "a")
+    _emit(orders, 2, "b")
+    dynamo.delete_item(TableName=indexed, Key={"id": {"S": "b"}})
+    records = _stream_records(dynoxide, dynamo, indexed)
+    assert len(records) == 3
+    told: list[Outgoing] = []
+    handler = stream_handler(Relay(orders, told.extend))
+    assert handler({"Records": records}, None) == {"batchItemFailures": []}
+    assert [event.entity for event in told] == [{"id": "a"}]
+
+    def fails(events: list[Outgoing]) -> None:
+        raise ConnectionError
+
+    _emit(orders, 3, "a")
+    assert stream_handler(Relay(orders, fails))({"Records": records}, None) == {"batchItemFailures": []}
+    assert Relay(orders, told.extend).flush(Key={"id": "a"}).published[0].sequence == 2
+
+
+def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
+    import boto3  # noqa: PLC0415  # only here
+
+    streams: Any = boto3.client(
+        "dynamodbstreams",
+        endpoint_url=dynoxide.endpoint,
+        region_name="eu-west-1",
+        aws_access_key_id="dummy",
+        aws_secret_access_key="dummy",
+    )
+    arn = dynamo.describe_table(TableName=table)["Table"]["LatestStreamArn"]
+    records: list[dict[str, Any]] = []
+    for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
+        iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
+        records += streams.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
+    streams.close()
+    return records
+
+
+# --- many at a time ------------------------------------------------------------------------------------------------------
+
+ENTITIES, WRITERS, EACH = 5, 4, 30
+
+
+class Witness:
+    """A broker that keeps, for each source, which numbers came when, and how many copies."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, list[int]] = defaultdict(list)
+        self.bodies: dict[tuple[str, int], str] = {}
+        self.copies = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, events: list[Outgoing]) -> None:
+        with self._lock:
+            for event in events:
+                if event.sequence in self.first[event.source]:
+                    assert self.bodies[event.source, event.sequence] == event.body
+                    self.copies += 1
+                else:
+                    self.first[event.source].append(event.sequence)
+                    self.bodies[event.source, event.sequence] = event.body
+
+
+@contextmanager
+def _store(engine: str, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Callable[[int], None]]]:
+    """A store, and a function that emits by message number n."""
+    if engine == "mongod":
+        collection: Collection[dict[str, Any]] = request.getfixturevalue("collection")
+        documents = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop/orders"))
+
+        def emit(n: int) -> None:
+            query = {"_id": f"e{n % ENTITIES}"}
+            outcome = documents.update_one(
+                Message(f"m{n}"), query, {"$inc": {"n": 1}}, upsert=True, emit=[Event("Added", n)]
+            )
+            assert isinstance(outcome, Applied)
+
+        yield documents, emit
+    else:
+        dynamo = request.getfixturevalue("dynamo")
+        table = GuardedTable(dynamo, SeenIds(), table_name=request.getfixturevalue("indexed"), outbox=OUTBOX)
+        yield table, lambda n: _emit(table, n, f"e{n % ENTITIES}", Event("Added", n))
+
+
+@pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
+def test_many_writers_and_two_relays_lose_nothing_and_keep_first_copies_in_order(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    witness, total = Witness(), WRITERS * EACH
+    with _store(engine, request) as (store, emit), ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(WRITERS + 2))
+        done = threading.Event()
+
+        def relay() -> None:
+            own = Relay(store, witness)
+            while not done.is_set():
+                own.sweep()
+
+        relays = [pool.submit(relay) for _ in range(2)]
+        for written in [pool.submit(emit, n) for n in range(total)]:
+            written.result()
+        done.set()
+        for each in relays:
+            each.result()
+        Relay(store, witness).sweep()
+        assert Relay(store, witness).waiting() == []
+    assert {len(numbers) for numbers in witness.first.values()} == {total // ENTITIES}
+    assert all(numbers == sorted(numbers) for numbers in witness.first.values())
+    assert sorted(map(int, witness.bodies.values())) == list(range(total))
+
+
+# --- change streams ------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """What a relay publishes, for a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self.events: list[Outgoing] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, events: list[Outgoing]) -> None:
+        with self._changed:
+            self.events += events
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> list[int]:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.events) >= count, timeout=30)
+            return sorted(int(event.body) for event in self.events)
+
+
+@contextmanager
+def _following(store: GuardedCollection, told: Told, tokens: TokenFile) -> Iterator[Relay]:
+    relay = Relay(store, told)
+    thread = threading.Thread(target=relay.follow, args=(tokens,))
+    thread.start()
+    try:
+        yield relay
+    finally:
+        relay.stop()
+        thread.join()
+
+
+def _add(store: GuardedCollection, n: int) -> None:
+    store.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
+
+
+def test_a_relay_that_follows_the_change_stream_publishes_what_was_emitted_before_while_and_between(
+    collection: Collection[dict[str, Any]], tmp_path: Path
+) -> None:
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    _add(store, 1)
+    with _following(store, told, tokens):
+        assert told.wait_for(1) == [1]
+        _add(store, 2)
+        assert told.wait_for(2) == [1, 2]
+        collection.update_one({"_id": "e1"}, {"$set": {"other": 1}})
+    _add(store, 3)
+    with _following(store, told, tokens):
+        assert told.wait_for(3) == [1, 2, 3]
+
+
+def test_a_relay_whose_place_in_the_stream_is_lost_sweeps_and_follows_on(
+    collection: Collection[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    tokens.save(_old_token(collection))
+    _add(store, 1)
+    with _following(store, told, tokens):
+        assert told.wait_for(1) == [1]
+        _add(store, 2)
+        assert told.wait_for(2) == [1, 2]
+    assert "does not reach back" in caplog.text
+
+
+def _old_token(collection: Collection[dict[str, Any]]) -> dict[str, Any]:
+    """A token from a time before the server's log begins: its first bytes are the time."""
+    with collection.watch() as stream:
+        collection.insert_one({"_id": "for the token"})
+        token = dict(next(stream)["_id"])
+    return {"_data": token["_data"][:2] + "00000001" + token["_data"][10:]}
+
+
+def test_an_asynchronous_relay_follows_the_change_stream_too(mongod: Mongod, tmp_path: Path) -> None:
+    async def follow() -> list[int]:
+        async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
+            store = AsyncGuardedCollection(client.test.followed, SeenIds(), outbox=Outbox("s"))
+            published: asyncio.Queue[int] = asyncio.Queue()
+
+            async def publish(events: list[Outgoing]) -> None:
+                for event in events:
+                    await published.put(int(event.body))
+
+            relay = AsyncRelay(store, publish)
+            task = asyncio.create_task(relay.follow(TokenFile(tmp_path / "token")))
+            for n in (1, 2):
+                await store.update_one(Message(f"m{n}"), {"_id": 1}, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", n)])
+            found = [await asyncio.wait_for(published.get(), 30) for _ in range(2)]
+            relay.stop()
+            await task
+            return found
+
+    assert asyncio.run(follow()) == [1, 2]

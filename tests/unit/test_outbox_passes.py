@@ -1,0 +1,280 @@
+"""What a relay does step by step: its flows over boxes in memory, with the answers that a broker may give."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
+from onewrite.event import Event, emission, moment, seconds
+from onewrite.flow import drive
+from onewrite.outbox import Outgoing, Swept
+from onewrite.outbox.passes import CHUNK, Passes, Publish
+from onewrite.outbox.relay import pause, reported
+from onewrite.pending import Box, Broken, Pending, read_box
+
+NOW = 1_790_000_000.0
+OUTBOX = Outbox("o")
+Reply = Callable[[list[Outgoing]], Any]
+
+
+def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
+    stored = emission(OUTBOX, Message(name), [Event(each, None) for each in types], NOW - age, name).events
+    return Box({"id": name}, f"o/{name}", events=tuple([Pending(**event) for event in stored]), **more)
+
+
+class Boxes:
+    """Entities in memory that nobody else changes, and the changes that are asked of them. No request is sent."""
+
+    outbox = OUTBOX
+    target = None
+
+    def __init__(self, *boxes: Box | Broken) -> None:
+        self.boxes = boxes
+        self.cleared: list[tuple[str, int]] = []
+        self.postponed: list[tuple[str, float]] = []
+        self.overtaken: set[str] = set()
+
+    def entity(self, filter: object, key: object) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    rung: Any = entity
+    replace: Any = entity
+    restart: Any = entity
+
+    def read(self, entity: Mapping[str, Any], /) -> Any:
+        found = next(each for each in self.boxes if each.entity == entity)
+        if isinstance(found, Broken):
+            raise found.error
+        return found
+        yield
+
+    def clear(self, box: Box, count: int) -> Any:
+        name = box.entity["id"]
+        if name in self.overtaken:
+            return Box(box.entity, box.origin)
+        self.cleared.append((name, count))
+        return None
+        yield
+
+    def postpone(self, box: Box, due: str) -> Any:
+        self.postponed.append((box.entity["id"], round(seconds(due) - NOW, 3)))
+        return None
+        yield
+
+    def finder(self, before: str | None) -> Any:
+        boxes = iter(self.boxes)
+
+        class Finder:
+            def next(self) -> Any:
+                return next(boxes, None)
+                yield
+
+        return Finder()
+
+
+def passes(boxes: Boxes, *, batch: int = 3, stopping: Callable[[], bool] = lambda: False) -> Passes:
+    return Passes(boxes, lambda: NOW, lambda: 1.0, batch, stopping)
+
+
+def play(steps: Any, reply: Reply) -> tuple[Any, list[list[str]]]:
+    """The result, and the types of the events in each call to the broker."""
+    calls: list[list[str]] = []
+
+    def perform(step: Any) -> Any:
+        assert isinstance(step, Publish)
+        calls.append([f"{event.entity['id']}{event.sequence}" for event in step.events])
+        return reply([*step.events])
+
+    return drive(steps, perform), calls
+
+
+def takes_all(events: list[Outgoing]) -> None:
+    return None
+
+
+def fails_with(*names: str) -> Reply:
+    def reply(events: list[Outgoing]) -> None:
+        if any(event.entity["id"] in names for event in events):
+            raise ConnectionError
+
+    return reply
+
+
+def refuses(*types: str) -> Reply:
+    return lambda events: [event for event in events if event.type in types]
+
+
+def test_a_call_has_one_event_of_each_entity_and_is_filled_up_as_entities_are_done() -> None:
+    boxes = Boxes(box("a", *"XXX"), box("b", "X"), box("c", "X"), box("d", *"XX"))
+    swept, calls = play(passes(boxes).sweep(0.0), takes_all)
+    assert calls == [["a1", "b1", "c1"], ["a2", "d1"], ["a3", "d2"]]
+    assert sorted(boxes.cleared) == [("a", 3), ("b", 1), ("c", 1), ("d", 2)]
+    assert (swept.entities, swept.published, swept.pending) == (4, 7, 0)
+
+
+def test_an_entity_with_many_events_is_cleared_again_and_again() -> None:
+    boxes = Boxes(box("a", *["X"] * (2 * CHUNK + 1)))
+    flushed, _ = play(passes(boxes).flush({"id": "a"}), takes_all)
+    assert boxes.cleared == [("a", CHUNK), ("a", CHUNK), ("a", 1)]
+    assert [event.sequence for event in flushed.published] == [*range(1, 2 * CHUNK + 2)]
+
+
+def test_a_call_that_fails_is_made_again_for_each_so_that_one_holds_up_no_other() -> None:
+    boxes = Boxes(box("a", *"XX"), box("b", "X"), box("c", "X"))
+    swept, calls = play(passes(boxes).sweep(0.0), fails_with("b"))
+    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"], ["a2"]]
+    assert [event.entity["id"] for event, _ in swept.failed] == ["b"]
+    assert (swept.published, swept.pending, swept.error) == (3, 1, None)
+    assert boxes.postponed == [("b", 1.0)]
+
+
+def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
+    boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
+    swept, calls = play(passes(boxes).sweep(0.0), fails_with(*"abcdefg"))
+    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"]]
+    assert isinstance(swept.error, ConnectionError)
+    assert boxes.cleared == []
+
+
+def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:
+    boxes, stopped = Boxes(box("a", *"XX")), iter([False, False, True, True])
+    swept, calls = play(passes(boxes, stopping=lambda: next(stopped)).sweep(0.0), takes_all)
+    assert (calls, boxes.cleared) == ([["a1"]], [("a", 1)])
+    assert (swept.published, swept.pending, swept.oldest) == (1, 1, 0.0)
+
+
+def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() -> None:
+    boxes = Boxes(box("a", "X", "Poison", "X", age=40.0), box("b", "X"))
+    swept, _ = play(passes(boxes).sweep(0.0), refuses("Poison"))
+    assert [(event.type, event.sequence) for event in swept.refused] == [("Poison", 2)]
+    assert (swept.published, swept.pending, swept.oldest) == (2, 2, 40.0)
+    assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])
+def test_the_wait_after_a_refusal_is_as_long_as_the_event_has_waited(age: float, wait: float) -> None:
+    boxes = Boxes(box("a", "Poison", age=age))
+    play(passes(boxes).sweep(0.0), refuses("Poison"))
+    assert boxes.postponed == [("a", wait)]
+
+
+def test_after_a_failed_call_the_wait_is_a_minute_at_most() -> None:
+    boxes = Boxes(box("a", "X", age=1e6))
+    with pytest.raises(ConnectionError):
+        play(passes(boxes).flush({"id": "a"}), fails_with("a"))
+    assert boxes.postponed == [("a", 60.0)]
+
+
+def test_who_loses_the_clear_goes_on_to_the_next() -> None:
+    boxes = Boxes(box("a", *"XX"), box("b", "X"))
+    boxes.overtaken = {"a"}
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert (swept.entities, swept.overtaken, boxes.cleared) == (2, 1, [("b", 1)])
+
+
+def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> None:
+    broken = Broken({"id": "a"}, LedgerMismatch("something else"))
+    for steps in (passes(boxes := Boxes(broken, box("b", "X"))).sweep(0.0), passes(boxes).ring([{"id": "a"}, {"id": "b"}])):
+        boxes.cleared.clear()
+        swept, _ = play(steps, takes_all)
+        assert [each.entity for each in swept.broken] == [{"id": "a"}]
+        assert boxes.cleared == [("b", 1)]
+
+
+def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing() -> None:
+    later = moment(NOW + 5)
+    boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
+    _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
+    assert calls == [["c1"]]
+
+
+def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
+    ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
+    assert not ahead.postponed(NOW)
+
+
+@pytest.mark.parametrize("reply", [True, "ok", ("a",), {"Failed": []}, [1], 0], ids=repr)
+def test_an_answer_that_is_not_understood_is_an_error_and_clears_nothing(reply: Any) -> None:
+    boxes = Boxes(box("a", "X"))
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(passes(boxes).sweep(0.0), lambda _: reply)
+    assert boxes.cleared == []
+
+
+def test_an_event_of_another_call_is_no_answer() -> None:
+    other = box("b", "X").outgoing(0)
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(passes(Boxes(box("a", "X"))).flush({"id": "a"}), lambda _: [other])
+
+
+def test_an_asynchronous_publisher_that_nobody_awaits_is_an_error() -> None:
+    async def publish() -> None: ...
+
+    boxes = Boxes(box("a", "X"))
+    with pytest.raises(ConfigurationError, match="use AsyncRelay"):
+        play(passes(boxes).flush({"id": "a"}), lambda _: publish())
+    assert boxes.cleared == []
+
+
+def test_a_cloudevent_shows_the_body_as_it_was_emitted_and_the_sequence_as_the_extension_says() -> None:
+    stored = Pending("id", "Paid", '{"price":1.50}', moment(NOW), "n", "cause")
+    event = Box({"id": 1}, "o/1", sent=6, incarnation="life", events=(stored,)).outgoing(0)
+    text = event.cloudevent()
+    assert text.endswith(',"data":{"price":1.50}}')
+    assert json.loads(text) == {
+        "specversion": "1.0",
+        "id": event.id,
+        "source": "o/1/life",
+        "type": "Paid",
+        "time": "2026-09-21T14:13:20.000Z",
+        "datacontenttype": "application/json",
+        "sequence": "7",
+        "sequencetype": "Integer",
+        "causationid": "cause",
+        "data": {"price": 1.5},
+    }
+
+
+def test_ids_differ_between_two_entities_that_one_message_touches() -> None:
+    assert box("a", "X").outgoing(0).id != Box({"id": "b"}, "o/b", events=box("a", "X").events).outgoing(0).id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"outbox_events": "text"},
+        {"outbox_events": ["text"]},
+        {"outbox_events": [{"id": "1"}]},
+        {"outbox_sent": "1", "outbox_incarnation": "a"},
+        {"outbox_sent": 1},
+        {"outbox_incarnation": "a"},
+        {"outbox_due": 1},
+    ],
+    ids=repr,
+)
+def test_what_is_no_outbox_is_never_read_as_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(LedgerMismatch, match="something else than events"):
+        read_box(OUTBOX.names, {}, "o", {"outbox_ledger": "ow1 outbox", **fields})
+
+
+def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
+    assert [pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    assert pause(0, 1.0, 0.0) == 0.5
+    assert pause(3, 120.0, 1.0) == 120.0
+
+
+def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    told: list[Swept] = []
+    swept = Swept(
+        refused=[box("a", "X").outgoing(0)], broken=[Broken({"id": "b"}, LedgerMismatch("why"))], error=ValueError("w")
+    )
+    assert reported(swept, 2, told.append) == 3
+    assert told == [swept]
+    assert all(words in caplog.text for words in ("was refused", "cannot be read", "has ended early"))
+    assert reported(Swept(), 2, None) == 0

@@ -1,0 +1,138 @@
+"""Publishers, against moto's brokers, and what a consumer reads of what they send."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from onewrite import ConfigurationError, Message
+from onewrite.identity import cloudevent, eventbridge, sns
+from onewrite.outbox import Outgoing, to_eventbridge, to_sns, to_sqs
+from onewrite.outbox.publishers import MOST_ENTRIES
+
+REGION: Any = {"region_name": "eu-west-1"}
+
+
+def outgoing(n: int, body: str = '{"cents":1250}', source: str = "shop/orders/id=S:o-1/life") -> Outgoing:
+    return Outgoing(f"id-{n}", source, "OrderPaid", n, "2026-11-22T08:00:00.000Z", body, "m1", {"id": "o-1"})
+
+
+@pytest.fixture(autouse=True)
+def aws() -> Iterator[None]:
+    with mock_aws():
+        yield
+
+
+class Queue:
+    """A queue of moto's, and what a Lambda function would get from it."""
+
+    def __init__(self, name: str, **attributes: str) -> None:
+        self.client: Any = boto3.client("sqs", **REGION)
+        self.url = self.client.create_queue(QueueName=name, Attributes=cast("Any", attributes))["QueueUrl"]
+        self.arn = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+
+    def records(self) -> list[dict[str, Any]]:
+        found = self.client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10, AttributeNames=["All"])
+        return [
+            {"messageId": each["MessageId"], "body": each["Body"], "attributes": each["Attributes"], "messageAttributes": {}}
+            for each in found.get("Messages", [])
+        ]
+
+
+def _read_as_sent(message: Message, n: int) -> bool:
+    event = outgoing(n)
+    same = (message.source, message.sequence, message.body) == (event.source, n, {"cents": 1250})
+    return (
+        same and message.id == f"{len(event.source)}:{event.source}:{event.id}" and message.attributes["causationid"] == "m1"
+    )
+
+
+def test_a_consumer_reads_from_a_queue_what_was_published() -> None:
+    queue = Queue("orders")
+    assert to_sqs(queue.client, queue.url)([outgoing(7)]) == []
+    (record,) = queue.records()
+    assert _read_as_sent(cloudevent()(record), 7)
+
+
+def test_a_fifo_queue_gets_the_source_as_the_group_and_the_id_against_copies() -> None:
+    queue = Queue("orders.fifo", FifoQueue="true")
+    publish = to_sqs(queue.client, queue.url)
+    publish([outgoing(1)])
+    publish([outgoing(1), outgoing(2, source="s" * 200)])
+    first, second = [record["attributes"] for record in queue.records()]
+    assert (first["MessageGroupId"], first["MessageDeduplicationId"]) == (outgoing(1).source, "id-1")
+    assert len(second["MessageGroupId"]) == 64
+
+
+@pytest.mark.parametrize("raw", ["true", "false"])
+def test_a_consumer_reads_through_a_topic_what_was_published(raw: str) -> None:
+    queue, topics = Queue("orders"), boto3.client("sns", **REGION)
+    topic = topics.create_topic(Name="orders")["TopicArn"]
+    topics.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue.arn, Attributes={"RawMessageDelivery": raw})
+    assert to_sns(topics, topic)([outgoing(7)]) == []
+    (record,) = queue.records()
+    assert _read_as_sent(sns(cloudevent())(record), 7)
+
+
+def test_a_consumer_reads_from_a_bus_what_was_published() -> None:
+    queue, events = Queue("orders"), boto3.client("events", **REGION)
+    events.put_rule(Name="paid", EventPattern=json.dumps({"source": ["shop"], "detail-type": ["OrderPaid"]}))
+    events.put_targets(Rule="paid", Targets=[{"Id": "1", "Arn": queue.arn}])
+    assert to_eventbridge(events, "default", source="shop")([outgoing(7)]) == []
+    (record,) = queue.records()
+    assert _read_as_sent(eventbridge(cloudevent())(record), 7)
+
+
+class Client:
+    """Answers as it is told, and keeps the requests. It stands in for failures that moto does not have."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._answers = iter(answers)
+
+    def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        self.requests.append(request)
+        return next(self._answers, {})
+
+    put_events = send_message_batch
+
+
+def test_failed_entries_of_an_answer_that_says_success_are_not_accepted() -> None:
+    events = [outgoing(n) for n in range(3)]
+    assert to_sqs(Client({"Successful": [], "Failed": [{"Id": "1", "SenderFault": False}]}), "q")(events) == [events[1]]
+    answer = {"FailedEntryCount": 1, "Entries": [{"EventId": "e"}, {"ErrorCode": "ThrottlingException"}, {"EventId": "f"}]}
+    assert to_eventbridge(Client(answer), "b", source="s")(events) == [events[1]]
+
+
+def test_more_than_a_request_takes_goes_in_several() -> None:
+    client = Client()
+    assert to_sqs(client, "q")([outgoing(n) for n in range(MOST_ENTRIES + 2)]) == []
+    assert [len(request["Entries"]) for request in client.requests] == [10, 2]
+    client = Client()
+    assert to_sqs(client, "q", largest=5000)([outgoing(n, f'"{"x" * 2000}"') for n in range(3)]) == []
+    assert [len(request["Entries"]) for request in client.requests] == [2, 1]
+
+
+def test_an_event_that_no_request_has_room_for_is_not_accepted_and_holds_up_no_other() -> None:
+    client, large = Client(), outgoing(1, f'"{"x" * 5000}"')
+    assert to_sqs(client, "q", largest=5000)([outgoing(0), large, outgoing(2)]) == [large]
+    assert [len(request["Entries"]) for request in client.requests] == [2]
+
+
+def test_a_client_of_another_service_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has no send_message_batch"):
+        to_sqs(boto3.client("sns", **REGION), "q")
+
+
+def test_with_an_asynchronous_client_a_publisher_is_awaited() -> None:
+    class AsyncClient:
+        async def publish_batch(self, **request: Any) -> dict[str, Any]:
+            return {"Failed": [{"Id": "0"}]}
+
+    assert asyncio.run(to_sns(AsyncClient(), "t")([outgoing(1)])) == [outgoing(1)]

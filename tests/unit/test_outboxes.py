@@ -1,0 +1,281 @@
+"""What a relay asks of a store, request by request: each flow is driven by hand, with the answers that an engine would give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pymongo.errors import OperationFailure
+
+from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
+from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
+from onewrite.outbox.following import Follower, Take
+from onewrite.outbox.passes import Passes
+from onewrite.pending import Box, Pending
+from onewrite.testing import mongomock_collection
+
+NOW = 1_790_000_000.0
+FIRST = Pending("i1", "A", "1", "2026-09-21T14:13:20.000Z", "n1", "m1")
+SECOND = Pending("i2", "B", "2", "2026-09-21T14:13:21.000Z", "n2", "m2")
+
+
+class Table:
+    name = "orders"
+
+
+ITEMS = ItemOutboxes(Table(), None, Outbox("shop", index="pending"))
+BOX = Box({"id": "o"}, "shop/id=S:o", events=(FIRST, SECOND))
+LATER = Box({"id": "o"}, "shop/id=S:o", sent=4, incarnation="n0", events=(FIRST, SECOND))
+
+
+def _names(request: dict[str, Any], text: str) -> str:
+    """The expression with its placeholders replaced by what they stand for."""
+    said = {**request["ExpressionAttributeNames"], **{k: repr(v) for k, v in request["ExpressionAttributeValues"].items()}}
+    for placeholder in sorted(said, key=len, reverse=True):
+        text = text.replace(placeholder, said[placeholder])
+    return text
+
+
+def _sent(flow: Any) -> tuple[str, str]:
+    request = next(flow).kwargs
+    flow.close()
+    return _names(request, request["UpdateExpression"]), _names(request, request["ConditionExpression"])
+
+
+def test_a_clear_of_all_demands_that_nothing_was_added() -> None:
+    update, condition = _sent(ITEMS.clear(BOX, 2))
+    assert update == "SET outbox_sent=2,outbox_incarnation='n1' REMOVE outbox_events,outbox_due,outbox_shard"
+    absent = "attribute_not_exists(outbox_sent) AND attribute_not_exists(outbox_incarnation)"
+    assert condition == f"{absent} AND outbox_events[1].nonce='n2' AND size(outbox_events)=2"
+
+
+def test_a_clear_of_a_prefix_removes_in_descending_order_and_moves_the_time_on() -> None:
+    three = Box(LATER.entity, LATER.origin, 4, "n0", (FIRST, SECOND, FIRST))
+    update, condition = _sent(ITEMS.clear(three, 2))
+    sets, removes = update.split(" REMOVE ")
+    assert sets == "SET outbox_sent=6,outbox_incarnation='n0',outbox_due='2026-09-21T14:13:20.000Z'"
+    assert removes == "outbox_events[1],outbox_events[0]"
+    assert condition == "outbox_sent=4 AND outbox_incarnation='n0' AND outbox_events[1].nonce='n2'"
+
+
+def test_a_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
+    empty = Box({"id": "o"}, "shop/id=S:o", sent=4, incarnation="n0")
+    assert _sent(ITEMS.restart(empty, "again")) == (
+        "SET outbox_sent=0,outbox_incarnation='again'",
+        "outbox_sent=4 AND outbox_incarnation='n0'",
+    )
+
+
+def _refusal(code: str, **more: Any) -> ClientError:
+    answer: Any = {"Error": {"Code": code, "Message": ""}, **more}
+    return ClientError(answer, "UpdateItem")
+
+
+def test_a_refused_clear_shows_the_outbox_as_it_is_now_and_other_errors_pass_through() -> None:
+    flow = ITEMS.clear(BOX, 2)
+    next(flow)
+    with pytest.raises(StopIteration) as done:
+        flow.throw(_refusal("ConditionalCheckFailedException", Item={"id": {"S": "o"}, "other": {"N": "1"}}))
+    assert done.value.value == Box({"id": "o"}, "shop/id=S:o")
+    flow = ITEMS.clear(BOX, 2)
+    next(flow)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        flow.throw(_refusal("AccessDenied"))
+
+
+def test_a_conflict_with_a_transaction_is_waited_for() -> None:
+    flow = ITEMS.postpone(BOX, "later")
+    call = next(flow)
+    wait = flow.throw(_refusal("TransactionConflictException"))
+    assert flow.send(None) == call != wait
+
+
+def test_a_scan_asks_for_the_key_s_names_once_and_goes_on_page_by_page() -> None:
+    boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
+    finding: Any = boxes.finder(None).next()
+    assert next(finding).method == "describe_table"
+    schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
+    assert "ExclusiveStartKey" not in finding.send(schema).kwargs
+    assert finding.send({"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}).kwargs["ExclusiveStartKey"] == {
+        "id": {"S": "k"}
+    }
+    with pytest.raises(StopIteration) as done:
+        finding.send({"Items": []})
+    assert done.value.value is None
+
+
+def test_what_an_index_shows_too_late_is_passed_over() -> None:
+    boxes = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1))
+    finding: Any = boxes.finder("2026-09-21T14:13:20.500Z").next()
+    assert next(finding).method == "query"
+    assert (
+        finding.send({"Items": [{"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}}]}).method
+        == "get_item"
+    )
+    with pytest.raises(StopIteration) as done:
+        finding.send({})
+    assert done.value.value is None
+
+
+# --- an operator and an entity that never rests ---------------------------------------------------------------------------
+
+
+class Restless:
+    """An entity that another writer changes before each request."""
+
+    outbox = Outbox("shop")
+    target = None
+
+    def __init__(self, boxes: list[Box]) -> None:
+        self._boxes = boxes
+
+    def read(self, entity: object, /) -> Any:
+        return self._boxes.pop(0)
+        yield
+
+    def replace(self, box: Box, place: int, event: Pending) -> Any:
+        return self._boxes.pop(0)
+        yield
+
+    def restart(self, box: Box, incarnation: str) -> Any:
+        return self._boxes.pop(0)
+        yield
+
+    clear = restart
+
+
+def _result(flow: Any) -> Any:
+    with pytest.raises(StopIteration) as done:
+        next(flow)
+    return done.value.value
+
+
+def _passes(boxes: Any) -> Passes:
+    return Passes(boxes, lambda: NOW, lambda: 1.0, 10, lambda: False)
+
+
+def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_where_it_never_rests() -> None:
+    published = BOX.outgoing(0).id
+    more = Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, SECOND))
+    skipped = _result(_passes(Restless([BOX, more, None])).skip({}, published))  # type: ignore[list-item]  # None: it is done
+    assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
+    assert _result(_passes(Restless([BOX, LATER])).skip({}, published)) is None
+    assert _result(_passes(Restless([BOX, more, None])).restart({}, "again")) == "shop/id=S:o/again"  # type: ignore[list-item]  # the same
+    with pytest.raises(ConfigurationError, match="when it is quieter"):
+        next(_passes(Restless([BOX] * 4)).skip({}, published))
+    with pytest.raises(ConfigurationError, match="stop its relays first"):
+        next(_passes(Restless([BOX] * 4)).restart({}, "again"))
+
+
+def test_a_clear_is_given_up_where_more_is_emitted_at_each_try() -> None:
+    passes = _passes(Restless([Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, *[SECOND] * n)) for n in range(4)]))
+    assert _result(passes._clear(BOX, 2)) is False
+
+
+def test_a_clear_whose_answer_was_lost_counts_as_done() -> None:
+    assert _result(_passes(Restless([BOX.after(2)]))._clear(BOX, 2)) is True
+
+
+# --- MongoDB -------------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_emitted_by_every_method_of_a_collection() -> None:
+    with mongomock_collection("orders") as collection:
+        orders = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
+        event = [Event("A", "$n")]
+        orders.insert_one(Message("m1"), {"_id": 1}, emit=event)
+        orders.update_one(Message("m2"), {"_id": 1}, [{"$set": {"n": 1}}], emit=event)
+        orders.find_one_and_update(Message("m3"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
+        orders.record(Message("m4"), {"_id": 1}, emit=event)
+        found = collection.find_one({"_id": 1}) or {}
+        assert [each["cause"] for each in found["outbox_events"]] == ["m1", "m2", "m3", "m4"]
+        assert {each["body"] for each in found["outbox_events"]} == {'"$n"'}
+        assert found["outbox_due"] == "2026-09-21T14:13:20.000Z"
+        explained = orders.explain(Message("m5"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
+        assert [each["cause"] for each in explained["update"]["$push"]["outbox_events"]["$each"]] == ["m5"]
+        assert orders.find_one({"_id": 1}) == {"_id": 1, "n": 2}
+
+
+def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_emitted() -> None:
+    with mongomock_collection("orders") as collection:
+        collection.insert_one({"_id": 1, "outbox_events": ["mine"], "left": 0})
+        orders = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"))
+        assert orders.update_one(Message("m"), {"_id": 1, "left": 1}, {"$inc": {"n": 1}}).settled
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.resume_token = {"_data": "82"}
+
+
+class Kept:
+    def __init__(self, token: Any) -> None:
+        self.token = token
+
+    def load(self) -> Any:
+        return self.token
+
+    def save(self, token: Any) -> None:
+        self.token = token
+
+
+def _follower(tokens: Kept, **more: Any) -> Any:
+    with mongomock_collection("orders") as collection:
+        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
+    options: dict[str, Any] = {
+        "sweep_every": 1e9,
+        "clock": lambda: NOW,
+        "stopping": lambda: False,
+        "tell": lambda _: None,
+        **more,
+    }
+    return Follower(_passes(boxes), boxes, tokens, **options).follow()
+
+
+def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised() -> None:
+    tokens, stream = Kept({"_data": "82"}), Stream()
+    for when in ("at once", "later"):
+        tokens.token = {"_data": "82"}
+        following = _follower(tokens)
+        assert next(following).kwargs == {"resume_after": {"_data": "82"}}
+        lost = OperationFailure("lost", 286)
+        if when == "later":
+            assert following.send(stream) == Take(stream, "try_next")
+            assert following.throw(lost) == Take(stream, "close")
+            with pytest.raises(StopIteration):
+                following.send(None)
+        else:
+            with pytest.raises(StopIteration):
+                following.throw(lost)
+        assert tokens.token is None
+    following = _follower(tokens)
+    next(following)
+    with pytest.raises(ConnectionError):
+        following.throw(ConnectionError())
+
+
+def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
+    tokens, stream = Kept({"_data": "81"}), Stream()
+    stopping = iter([False, True])
+    following = _follower(tokens, sweep_every=0.0, stopping=lambda: next(stopping))
+    next(following)
+    following.send(stream)
+    assert following.send(None).method == "find_one"
+    assert tokens.token == {"_data": "82"}
+    assert following.send(None) == Take(stream, "close")
+
+
+def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> None:
+    tokens, stream = Kept({"_data": "81"}), Stream()
+    following = _follower(tokens)
+    next(following)
+    step = following.send(stream)
+    for _ in range(100):
+        assert tokens.token == {"_data": "81"}
+        assert step == Take(stream, "try_next")
+        assert following.send({"documentKey": {"_id": 1}}).args[0] == {"_id": 1}
+        step = following.send(None)
+    assert tokens.token == {"_data": "82"}

@@ -1,0 +1,281 @@
+"""The two classes of a relay: how they go on, and how they stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, TokenFile, stream_handler
+from onewrite.outbox.doorbells import rung_keys
+from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.standins.async_collection import AsyncStandInCollection
+
+OUTBOX = Outbox("shop/orders")
+
+
+@pytest.fixture
+def collection() -> Iterator[Any]:
+    with mongomock_collection("orders") as found:
+        yield found
+
+
+def store(collection: Any) -> GuardedCollection:
+    return GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+
+
+def emit(collection: Any, n: int) -> None:
+    store(collection).update_one(Message(f"m{n}"), {"_id": n}, {"$set": {"n": n}}, upsert=True, emit=[Event("A", n)])
+
+
+class Broker:
+    """Fails so often, then accepts, and stops its relay when it has seen so many."""
+
+    def __init__(self, failures: int, stops_at: int) -> None:
+        self.relay: Any = None
+        self.bodies: list[str] = []
+        self._failures, self._stops_at = failures, stops_at
+
+    def __call__(self, events: list[Outgoing]) -> None:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise ConnectionError
+        self.bodies += [event.body for event in events]
+        if len(self.bodies) >= self._stops_at:
+            self.relay.stop()
+
+
+def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> None:
+    told: list[Swept] = []
+    broker = Broker(failures=2, stops_at=2)
+    broker.relay = relay = Relay(store(collection), broker, clock=Ticks(), batch=1)
+    emit(collection, 1)
+    emit(collection, 2)
+    relay.run(poll=0.001, on_pass=told.append)
+    assert sorted(broker.bodies) == ["1", "2"]
+    assert [swept.error is not None for swept in told][:2] == [True, True]
+    relay.run()  # a relay that was stopped does not begin again
+
+
+class Ticks:
+    """A clock that goes on by two minutes each time, so that nothing waits."""
+
+    def __init__(self) -> None:
+        self.now = 2_000_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 120.0
+        return self.now
+
+
+def test_an_asynchronous_relay_runs_on_likewise_and_takes_a_publisher_of_either_kind(collection: Any) -> None:
+    async def run(*, awaited: bool) -> list[str]:
+        broker = Broker(failures=2, stops_at=1)
+
+        async def publish(events: list[Outgoing]) -> None:
+            broker(events)
+
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+        broker.relay = relay = AsyncRelay(guarded, publish if awaited else broker, clock=Ticks())
+        await relay.run(poll=0.001)
+        return broker.bodies
+
+    emit(collection, 1)
+    assert asyncio.run(run(awaited=True)) == ["1"]
+    emit(collection, 2)
+    assert asyncio.run(run(awaited=False)) == ["2"]
+
+
+def test_a_database_that_fails_is_waited_for(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Swept] = []
+    broker = Broker(failures=0, stops_at=1)
+    broker.relay = relay = Relay(store(collection), broker)
+    emit(collection, 1)
+    failures = iter([ConnectionError("down"), None])
+    sweep = relay.sweep
+
+    def failing(*arguments: Any) -> Swept:
+        if error := next(failures, None):
+            raise error
+        return sweep(*arguments)
+
+    monkeypatch.setattr(relay, "sweep", failing)
+    relay.run(poll=0.001, on_pass=told.append)
+    assert isinstance(told[0].error, ConnectionError)
+    assert broker.bodies == ["1"]
+
+
+def test_misuse_ends_a_relay_at_once(collection: Any) -> None:
+    emit(collection, 1)
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        Relay(store(collection), lambda _: True).run()  # type: ignore[arg-type, return-value]  # the error is the point
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        asyncio.run(AsyncRelay(guarded, lambda _: True).run())  # type: ignore[arg-type, return-value]  # the same
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, None])
+def test_a_batch_has_one_event_at_least(collection: Any, batch: Any) -> None:
+    with pytest.raises(ConfigurationError, match="one event at least"):
+        Relay(store(collection), lambda _: None, batch=batch)
+
+
+def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:
+    relay = Relay(store(collection), lambda _: None)
+    with pytest.raises(ConfigurationError, match="by a filter"):
+        relay.flush(Key={"id": 1})
+    with moto_table("orders") as table:
+        of_table = Relay(GuardedTable(table, SeenIds(), outbox=OUTBOX), lambda _: None)
+        names: list[dict[str, Any]] = [{"filter": {"orderId": "o"}}, {"Key": {}}, {}]
+        for wrong in names:
+            with pytest.raises(ConfigurationError, match="by its key"):
+                of_table.flush(**wrong)
+
+
+def test_a_broken_outbox_does_not_stop_a_sweep_of_the_others(collection: Any) -> None:
+    emit(collection, 1)
+    emit(collection, 2)
+    collection.update_one({"_id": 1}, {"$set": {"outbox_events": ["mine"]}})
+    swept = Relay(store(collection), lambda _: None).sweep()
+    assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"_id": 1}])
+    with moto_table("orders") as table:
+        orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
+        orders.put_item(Message("m1"), Item={"orderId": "o"}, emit=[Event("A", 1)])
+        table.put_item(Item={"orderId": "p", "outbox_events": "mine"})
+        swept = Relay(orders, lambda _: None).sweep()
+        assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"orderId": "p"}])
+        with pytest.raises(LedgerMismatch):
+            Relay(orders, lambda _: None).flush(Key={"orderId": "p"})
+
+
+def test_keys_of_all_types_name_their_entities_and_one_key_has_one_source() -> None:
+    from decimal import Decimal  # noqa: PLC0415  # only here
+
+    from onewrite.dynamodb.outboxes import origin  # noqa: PLC0415  # only here
+
+    assert origin({"pk": "a/b c", "sk": 7}) == origin({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
+    assert origin({"pk": b"\0\xff"}) == "pk=B:AP8="
+    assert origin({"pk": Decimal("1E+2")}) == "pk=N:100"
+    assert origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    with pytest.raises(ConfigurationError, match="part of a key"):
+        origin({"pk": True})
+
+
+def test_ids_of_all_types_name_their_documents() -> None:
+    from bson import ObjectId  # noqa: PLC0415  # only here
+
+    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
+
+    ids = ["1", 1, ObjectId("0" * 24), {"a": 1}, {"a": "1"}, True]
+    assert origin(ids[0]) == "_id=S:1"
+    assert origin(ids[1]) == "_id=N:1"
+    assert origin(ids[2]) == "_id=O:" + "0" * 24
+    assert len({origin(each) for each in ids}) == len(ids)
+
+
+def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_all() -> None:
+    def record(name: str, event: str = "MODIFY", **image: Any) -> dict[str, Any]:
+        return {"eventName": event, "dynamodb": {"Keys": {"id": {"S": name}}, **image}}
+
+    records = [
+        record("a", NewImage={"outbox_events": {"L": []}}),
+        record("a", NewImage={"outbox_events": {"L": []}}),
+        record("cleared", NewImage={"outbox_sent": {"N": "1"}}),
+        record("deleted", "REMOVE"),
+        record("keys only"),
+        {"eventName": "INSERT"},
+    ]
+    assert rung_keys(OUTBOX, records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
+
+
+def test_a_stream_handler_begins_nothing_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> None:
+    class Context:
+        def get_remaining_time_in_millis(self) -> int:
+            return 100
+
+    told: list[Swept] = []
+    with moto_table("orders") as table:
+        client = boto3.client("dynamodb", region_name="eu-west-1")
+        orders = GuardedTable(client, SeenIds(), table_name=table.name, outbox=OUTBOX)
+        orders.put_item(Message("m1"), Item={"orderId": "o"}, emit=[Event("A", 1)])
+        event = {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": {"orderId": {"S": "o"}}}}]}
+        published: list[Outgoing] = []
+        handler = stream_handler(Relay(orders, published.extend), on_pass=told.append)
+        assert handler(event, Context()) == {"batchItemFailures": []}
+        assert published == []
+        handler(event, None)
+        assert (len(published), [swept.published for swept in told]) == (1, [1])
+        wrong: Any = stream_handler(Relay(orders, lambda _: True))  # type: ignore[arg-type, return-value]  # the error is the point
+        orders.update_item(Message("m2"), Key={"orderId": "o"}, UpdateExpression="REMOVE a", emit=[Event("A", 1)])
+        with pytest.raises(ConfigurationError):
+            wrong(event, None)
+        client.delete_table(TableName=table.name)
+        assert handler(event, None) == {"batchItemFailures": []}
+        assert "a sweep will find" in caplog.text
+        client.close()
+
+
+def test_a_token_is_kept_in_a_file_and_a_file_that_is_no_token_is_none(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "token")
+    assert tokens.load() is None
+    tokens.save({"_data": "82"})
+    assert tokens.load() == {"_data": "82"}
+    (tmp_path / "token").write_text("[1]")
+    assert tokens.load() is None
+    (tmp_path / "token").write_text("{")
+    assert tokens.load() is None
+    tokens.save(None)
+    tokens.save(None)
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_relay_that_follows_goes_on_after_a_failure(
+    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Swept] = []
+
+    def stop(swept: Swept, relay: Any) -> None:
+        told.append(swept)
+        relay.stop()
+
+    def watch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    async def awatch(*_: Any, **__: Any) -> Any:
+        raise ConnectionError
+
+    relay = Relay(store(collection), lambda _: None)
+    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=watch))
+    relay.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, relay))
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+
+    async def follow() -> None:
+        asynchronous = AsyncRelay(guarded, lambda _: None)
+        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=awatch))
+        assert asynchronous.outbox is OUTBOX
+        await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
+
+    asyncio.run(follow())
+    assert [type(swept.error).__name__ for swept in told] == ["ConnectionError", "ConnectionError"]
+
+
+def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    relay = AsyncRelay(guarded, lambda _: None)
+
+    async def fails(*_: Any) -> Swept:
+        relay.stop()
+        raise ConnectionError
+
+    monkeypatch.setattr(relay, "sweep", fails)
+    told: list[Swept] = []
+    asyncio.run(relay.run(on_pass=told.append))
+    assert isinstance(told[0].error, ConnectionError)
