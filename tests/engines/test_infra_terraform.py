@@ -483,7 +483,7 @@ def test_an_image_and_what_is_made_in_the_same_run_can_be_planned(server: object
     assert planned.returncode == 0, planned.stderr
 
     shown = json.loads(terraform("show", "-json", "plan").stdout)["planned_values"]["root_module"]
-    found = {each["address"]: each.get("values") for each in resources(shown)}
+    found = {each["address"]: each.get("values", {}) for each in resources(shown)}
     function = found["module.image.aws_lambda_function.this"]
     assert (function["package_type"], function["image_uri"], function["image_config"][0]["command"]) == (
         "Image",
