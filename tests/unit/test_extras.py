@@ -62,7 +62,9 @@ def test_a_missing_driver_is_an_import_error_that_names_the_extra(
     assert hides_the_cause
 
 
-@pytest.mark.parametrize("module", ["onewrite", "onewrite.identity", "onewrite.aws_lambda", "onewrite.metrics"])
+@pytest.mark.parametrize(
+    "module", ["onewrite", "onewrite.identity", "onewrite.aws_lambda", "onewrite.metrics", "onewrite.outbox"]
+)
 def test_what_needs_no_driver_is_imported_without_any(module: str) -> None:
     assert without(DRIVERS, f"import {module}") == []
 

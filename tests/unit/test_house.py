@@ -17,6 +17,7 @@ import onewrite.aws_lambda
 import onewrite.dynamodb
 import onewrite.identity
 import onewrite.mongodb
+import onewrite.outbox
 import onewrite.sqs
 import onewrite.testing
 
@@ -50,6 +51,7 @@ PACKAGES = [
     onewrite.dynamodb,
     onewrite.identity,
     onewrite.mongodb,
+    onewrite.outbox,
     onewrite.sqs,
     onewrite.testing,
 ]
@@ -165,6 +167,21 @@ def test_the_exported_names_are_these() -> None:
         "s3_handler",
         "sns_handler",
         "sqs_handler",
+    ]
+    assert onewrite.outbox.__all__ == [
+        "AsyncRelay",
+        "Broken",
+        "Flushed",
+        "Outgoing",
+        "Relay",
+        "Swept",
+        "TokenFile",
+        "Tokens",
+        "Waiting",
+        "stream_handler",
+        "to_eventbridge",
+        "to_sns",
+        "to_sqs",
     ]
     assert onewrite.sqs.__all__ == ["Worker", "backoff"]
     assert onewrite.testing.__all__ == [

@@ -31,6 +31,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Outbox,
     Rejected,
     SeenIds,
     Stale,
@@ -330,6 +331,16 @@ def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, fou
     with pytest.raises(EntityTooLarge, match=sizes) as raised:
         play(write(SeenIds()), error, found)
     assert raised.value.__cause__ is error
+
+
+def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    full = {**SEEN, "outbox_events": [{"body": "x" * 1000}]}
+    flow = guarded.update(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
+    with pytest.raises(
+        EntityTooLarge, match=r"79 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
+    ):
+        play(flow, OperationFailure("no", 17419), full)
 
 
 def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() -> None:

@@ -193,6 +193,13 @@ def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing()
     assert calls == [["c1"]]
 
 
+def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
+    broken = Broken({"id": "x"}, LedgerMismatch("something else"))
+    boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
+    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
+    assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
+
+
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
     ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
     assert not ahead.postponed(NOW)

@@ -179,6 +179,13 @@ def test_a_clear_whose_answer_was_lost_counts_as_done() -> None:
     assert _result(_passes(Restless([BOX.after(2)]))._clear(BOX, 2)) is True
 
 
+def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
+    with mongomock_collection("orders") as collection:
+        boxes = DocumentOutboxes(collection, (), Outbox("shop"))
+    flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent=4, incarnation="n0"), "again")
+    assert next(flow).args[0] == {"_id": 1, "outbox_sent": 4, "outbox_incarnation": "n0"}  # type: ignore[union-attr]  # a call
+
+
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
 
 

@@ -264,7 +264,27 @@ def test_a_relay_that_follows_goes_on_after_a_failure(
         await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
 
     asyncio.run(follow())
+
+    async def misused(*_: Any, **__: Any) -> Any:
+        raise ConfigurationError("wrong")
+
+    async def follow_misused() -> None:
+        asynchronous = AsyncRelay(guarded, lambda _: None)
+        monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=misused))
+        await asynchronous.follow(TokenFile(tmp_path / "token"))
+
+    with pytest.raises(ConfigurationError):
+        asyncio.run(follow_misused())
     assert [type(swept.error).__name__ for swept in told] == ["ConnectionError", "ConnectionError"]
+
+
+def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) -> None:
+    emit(collection, 1)
+    (waiting,) = Relay(store(collection), lambda _: None).waiting()
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    skipped = asyncio.run(AsyncRelay(guarded, lambda _: None).skip_oldest(waiting.event))
+    assert skipped is not None
+    assert skipped == Relay(store(collection), lambda _: None).skip_oldest(waiting.event)
 
 
 def test_an_asynchronous_relay_waits_for_a_database_that_fails(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:

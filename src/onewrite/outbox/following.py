@@ -30,8 +30,13 @@ Token: TypeAlias = Mapping[str, Any]
 class Tokens(Protocol):
     """Keeps the place in a change stream."""
 
-    def load(self) -> Token | None: ...
-    def save(self, token: Token | None) -> None: ...
+    def load(self) -> Token | None:
+        """The token that was saved last."""
+        ...
+
+    def save(self, token: Token | None) -> None:
+        """Keep the token; None forgets the one that is there."""
+        ...
 
 
 class TokenFile:

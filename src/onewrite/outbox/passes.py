@@ -199,12 +199,10 @@ class Passes:
         Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
         does not hold up the others.
         """
-        if (yield from self._publish(lanes)):
-            return True
-        answers = False
-        if len(lanes) > 1:
-            for lane in lanes:
-                answers = (yield from self._publish([lane])) or answers
+        answers = yield from self._publish(lanes)
+        alone = () if answers or len(lanes) == 1 else lanes
+        for lane in alone:
+            answers = (yield from self._publish([lane])) or answers
         return answers
 
     def _publish(self, lanes: Sequence[_Lane]) -> Pass[bool]:
