@@ -106,13 +106,14 @@ class Handler(Generic[R]):
 
     def _work(self, batch: workers.Batch, count: int) -> None:
         if self._is_async:
-            workers.in_tasks(batch, self._aprocess, count)
+            workers.in_tasks(batch, self.aprocess, count)
         elif count > 1:
-            workers.in_threads(batch, self._process, count)
+            workers.in_threads(batch, self.process, count)
         else:
-            workers.work(batch, self._process)
+            workers.work(batch, self.process)
 
-    def _process(self, record: Any) -> Result:
+    def process(self, record: Any) -> Result:
+        """Process one record outside a batch, and say what became of it. Only an exit of the program is raised."""
         started, message = self._monotonic(), None
         end: _End
         try:
@@ -124,7 +125,8 @@ class Handler(Generic[R]):
             end = error
         return self._result(record, message, end, self._monotonic() - started)
 
-    async def _aprocess(self, record: Any) -> Result:
+    async def aprocess(self, record: Any) -> Result:
+        """As `process`, for an asynchronous function."""
         started, message = self._monotonic(), None
         end: _End
         try:
