@@ -151,7 +151,7 @@ def test_the_exported_names_are_these() -> None:
         "kinesis_handler",
         "sqs_handler",
     ]
-    assert onewrite.sqs.__all__ == ["Worker", "backoff"]
+    assert onewrite.sqs.__all__ == ["Worker", "WorkerStuck", "backoff"]
     assert onewrite.testing.__all__ == [
         "Crash",
         "Faults",

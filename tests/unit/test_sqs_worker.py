@@ -58,9 +58,9 @@ def fifo(time: VirtualTime) -> FakeSqs:
 
 
 def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | Handler[Any], **options: Any) -> Worker:
-    """A worker that ends when the queue is empty, and has the same clock as the queue."""
+    """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
     handler = handle if isinstance(handle, Handler) else sqs_handler(by_body)(handle)
-    arguments = {"stop_when_empty": True, "clock": sqs.time, "sleep": sqs.time.sleep, "pause": sqs.time.pause, **options}
+    arguments = {"stop_when_empty": True, "in_flight": 1, "clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition, **options}
     return Worker(URL, handler, client=sqs, **arguments)
 
 
@@ -147,7 +147,7 @@ def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
 
 
 def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
-    worker(sqs, Ledger(), batch_size=3, wait=7, visibility_timeout=90).run()
+    worker(sqs, Ledger(), in_flight=3, wait=7, visibility_timeout=90).run()
     asked = sqs.asked("receive_message")[0]
     assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
 
@@ -257,7 +257,7 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
 
     def slow(message: Message) -> Outcome:
         for _ in range(20):
-            time.advance(29)
+            time.sleep(29)
             seen_meanwhile.extend(sqs._visible())
         return Applied(message)
 
@@ -273,7 +273,7 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
 
 def test_the_visibility_is_not_extended_any_more_when_the_batch_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
-        time.advance(100)
+        time.sleep(100)
         return Deferred(message, 1)
 
     sqs.send("m")
@@ -319,7 +319,7 @@ def test_a_batch_is_not_settled_while_an_extension_of_it_is_on_its_way(sqs: Fake
 
 def test_after_twelve_hours_a_message_is_let_go(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     def forever(message: Message) -> Outcome:
-        time.advance(13 * 3600)
+        time.sleep(13 * 3600)
         return Applied(message)
 
     sqs.send("m")
@@ -331,7 +331,7 @@ def test_after_twelve_hours_a_message_is_let_go(sqs: FakeSqs, time: VirtualTime,
 
 def test_before_the_twelve_hours_end_no_further_record_is_begun(sqs: FakeSqs, time: VirtualTime) -> None:
     def long(message: Message) -> Outcome:
-        time.advance(12 * 3600 - 0.5)
+        time.sleep(12 * 3600 - 0.5)
         return Applied(message)
 
     sqs.send("a")
@@ -346,7 +346,7 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def slow(message: Message) -> Outcome:
-        time.advance(25)
+        time.sleep(25)
         return Applied(message)
 
     sqs.send("m")
@@ -359,14 +359,14 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
 
 def test_an_extension_that_was_not_taken_is_tried_again(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
-        time.advance(12)
+        time.sleep(12)
         return Applied(message)
 
     sqs.send("a")
     sqs.send("b")
     refusals = [False, None]
     sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
-    worker(sqs, slow, batch_size=2).run()
+    worker(sqs, slow).run()
     extended = sqs.asked("change_message_visibility_batch")
     assert [len(request["Entries"]) for request in extended] == [2, 1, 2]
 
@@ -374,12 +374,12 @@ def test_an_extension_that_was_not_taken_is_tried_again(sqs: FakeSqs, time: Virt
 def test_a_message_that_is_in_flight_no_more_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
         sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
-        time.advance(25)
+        time.sleep(25)
         return Applied(message)
 
     sqs.send("a")
     sqs.send("b")
-    once = worker(sqs, slow, batch_size=2)
+    once = worker(sqs, slow)
     sqs.before = lambda method: once.stop() if method == "delete_message_batch" else None
     once.run()
     extended = sqs.asked("change_message_visibility_batch")
@@ -567,7 +567,7 @@ def test_what_was_not_begun_when_it_is_to_stop_is_given_back_at_once(sqs: FakeSq
 def test_what_fits_into_the_drain_is_still_done(sqs: FakeSqs, time: VirtualTime) -> None:
     def act(_: Message) -> None:
         stopping.stop()
-        time.advance(4)
+        time.sleep(4)
 
     for body in "abcdefg":
         sqs.send(body)
@@ -731,11 +731,18 @@ def plain_function(message: Message) -> None:
         ({"handler": None}, "sqs_handler"),
         ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
         ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
-        ({"batch_size": 0}, "batch_size=0: give a whole number from 1 to 10"),
-        ({"batch_size": 11}, "batch_size"),
-        ({"batch_size": 2.0}, "batch_size"),
-        ({"batch_size": True}, "batch_size"),
-        ({"batch_size": None}, "batch_size"),
+        ({"queue_url": []}, "no queue URL"),
+        ({"queue_url": [URL, "orders"]}, "get-queue-url"),
+        ({"queue_url": [URL, URL]}, "named twice"),
+        ({"in_flight": 0}, "in_flight=0: give a whole number from 1 to 10000"),
+        ({"in_flight": 2.0}, "in_flight"),
+        ({"in_flight": True}, "in_flight"),
+        ({"in_flight": None}, "in_flight"),
+        ({"timeout": 0}, "timeout=0: give a number"),
+        ({"timeout": 43_201}, "timeout"),
+        ({"timeout": None}, "timeout"),
+        ({"most_deferred": -1}, "most_deferred"),
+        ({"health_port": 65_536}, "health_port"),
         ({"wait": -1}, "wait"),
         ({"wait": 21}, "wait"),
         ({"wait": "20"}, "wait"),
@@ -776,7 +783,7 @@ def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeyp
 
     monkeypatch.setattr(boto3, "client", client)
     handler = sqs_handler(by_body)(plain_function)
-    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, pause=sqs.time.pause)
+    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, conditions=sqs.time.condition)
     assert made == []
     lazy.run()
     assert made == ["sqs"]

@@ -76,7 +76,7 @@ class Handler(Generic[R]):
         self._raise_when_all_fail = raise_when_all_fail
         self._on_outcome = on_outcome
         self._clock, self._monotonic = clock, monotonic
-        self._is_async = _is_async(each)
+        self.is_async = _is_async(each)
         functools.update_wrapper(self, each, updated=())  # name and docstring only: its other attributes might hide ours
         self._name = getattr(each, "__qualname__", type(each).__name__)
 
@@ -105,7 +105,7 @@ class Handler(Generic[R]):
         return report
 
     def _work(self, batch: workers.Batch, count: int) -> None:
-        if self._is_async:
+        if self.is_async:
             workers.in_tasks(batch, self.aprocess, count)
         elif count > 1:
             workers.in_threads(batch, self.process, count)
