@@ -71,7 +71,10 @@ class VirtualTime:
     def _enter(self, seconds: float) -> _Pause:
         _clocks[threading.current_thread()] = self
         with self._mutex:
-            pause = self._pauses[threading.get_ident()] = _Pause(self.now + max(0.0, seconds))
+            due = round(self.now + max(0.0, seconds), 6)  # A sum that is a little too small would be waited for again and again.
+            if seconds > 0 and due <= self.now:
+                due = self.now + 1e-6
+            pause = self._pauses[threading.get_ident()] = _Pause(due)
         return pause
 
     def _wait(self, pause: _Pause) -> None:

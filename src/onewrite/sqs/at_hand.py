@@ -119,7 +119,7 @@ class AtHand:
         terms = self._queues[request.queue]
         for message in messages:
             group = message.get("Attributes", {}).get("MessageGroupId") if terms.fifo else None
-            held = Held(message, request.queue, group, span.began, span.began + terms.visibility)
+            held = Held(message, request.queue, group, span.began, span.ended + terms.visibility)
             if self.stopping:
                 self._give_back(held, 0)
             else:

@@ -74,7 +74,7 @@ class Intake:
         """Each request for messages is followed by one that deletes them, and takes the processor for about as long."""
         if 2 * self._worked * MOST_REQUESTS <= self._least:
             return MOST_REQUESTS
-        return ceil(self._least / (2 * self._worked))
+        return max(1, ceil(self._least / (2 * self._worked)))
 
     def failed(self, request: Receive, now: float) -> None:
         self._end(request)

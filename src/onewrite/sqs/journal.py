@@ -20,7 +20,8 @@ class Journal:
     """`hooks` are called for each message that was processed, like a handler's `on_outcome`."""
 
     def __init__(self, handler: Handler[Any], hooks: tuple[Hook, ...], clock: Callable[[], float]) -> None:
-        self._name, self._source, self._hooks, self._clock = handler.__name__, handler.source, hooks, clock
+        self._name = getattr(handler, "__name__", type(handler.each).__name__)  # an object that is called has no name
+        self._hooks, self._clock = hooks, clock
         self._summed_up = clock()
         self._said: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()

@@ -16,7 +16,11 @@ from onewrite.sqs_message import Received
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message at hand. `since` is the time of the request that brought it: SQS has hidden it since then, or a little later."""
+    """A message at hand.
+
+    `since` is when the request began that brought it: SQS has hidden it since then or since later, and hides it for 12 hours in
+    all. `hidden_until` counts from the answer, because a request may wait for longer than a message is hidden.
+    """
 
     message: Received
     queue: int
