@@ -57,6 +57,7 @@ class VirtualTime:
         self._pauses: dict[int, _Pause] = {}
 
     def __call__(self) -> float:
+        _clocks[threading.current_thread()] = self
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -71,7 +72,9 @@ class VirtualTime:
     def _enter(self, seconds: float) -> _Pause:
         _clocks[threading.current_thread()] = self
         with self._mutex:
-            due = round(self.now + max(0.0, seconds), 6)  # A sum that is a little too small would be waited for again and again.
+            due = round(
+                self.now + max(0.0, seconds), 6
+            )  # A sum that is a little too small would be waited for again and again.
             if seconds > 0 and due <= self.now:
                 due = self.now + 1e-6
             pause = self._pauses[threading.get_ident()] = _Pause(due)
@@ -89,7 +92,9 @@ class VirtualTime:
 
     def _move(self) -> None:
         with self._mutex:
-            running = {thread.ident for thread in threading.enumerate() if _counts(thread) and _clocks.get(thread, self) is self}
+            running = {
+                thread.ident for thread in threading.enumerate() if _counts(thread) and _clocks.get(thread, self) is self
+            }
             waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
             if running <= waiting:
                 first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
@@ -98,7 +103,7 @@ class VirtualTime:
                     first.end()
 
 
-# The clock of each thread that has waited, so that threads which another test has left behind do not count.
+# The clock that each thread has last looked at, so that threads which another test has left behind do not count.
 _clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
 
 

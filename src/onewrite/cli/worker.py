@@ -63,7 +63,7 @@ VisibilityTimeout: TypeAlias = Annotated[
 DrainSeconds: TypeAlias = Annotated[
     float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
-StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.", is_flag=True)]
+StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.")]
 Count: TypeAlias = Annotated[
     int, _option("processes", "How many processes work, each with its own messages.", min=1, max=1_000)
 ]
@@ -117,9 +117,7 @@ def worker(
     _start(**locals())
 
 
-def _start(
-    context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any
-) -> None:
+def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
     invocation: Invocation = context.obj
     if processes > 1:

@@ -159,6 +159,11 @@ class Crew:
         if self._asked() or self._failure is not None or self._at_hand.has_nothing_to_do(now, self._habits.wait):
             self._at_hand.stop()
 
+    def _stop_if_asked(self) -> None:
+        """Before anything is begun, so that nothing is begun after a stop was asked for."""
+        if self._asked():
+            self._at_hand.stop()
+
     def _is_over(self) -> bool:
         if not self._at_hand.stopping or self._at_hand.is_busy:
             return False
@@ -215,6 +220,7 @@ class Crew:
             if ended is not None:
                 self._end(*ended, now)
             while not self.is_over:
+                self._stop_if_asked()
                 job: Held | Receive | tuple[int, list[Held]] | None = None
                 if self._tasks is None:
                     job = self.take(now)
@@ -272,6 +278,7 @@ class Crew:
         worked = time.thread_time() - worked
         with self._lock:
             now = self._clock()
+            self._stop_if_asked()
             if messages is None:
                 self._at_hand.not_received(request, now)
             else:

@@ -11,6 +11,7 @@ MOST_MESSAGES = 10  # the most that SQS gives in one request
 MOST_REQUESTS = 10  # for messages, of one queue at a time
 _FORGET = 1.02  # how fast the least is forgotten: it doubles within 35 answers, if the way has become longer
 _WEIGHT = 0.1  # of the last answer, in the mean of them all
+_LEAST_PAUSE = 0.1  # seconds from one request that brings nothing to the next, also if they do not wait for messages
 _LONGEST_PAUSE = 20  # seconds between two requests that fail
 
 
@@ -65,6 +66,7 @@ class Intake:
         if not messages:
             self.allowed = 1
             self.is_empty = request.alone
+            self.resumes = max(self.resumes, span.began + _LEAST_PAUSE)
         elif messages == request.number:
             self._least = min(span.ended - span.began, self._least * _FORGET)
             self._worked = span.worked if not self._worked else self._worked + (span.worked - self._worked) * _WEIGHT
