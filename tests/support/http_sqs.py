@@ -17,9 +17,9 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from types import TracebackType
 from typing import Any, Self
-from urllib.request import Request, urlopen
 
 _REGION_AND_ACCOUNT = "eu-west-1:123456789012"
 _FILL = "Fill"  # a request of our own: many messages with one body at once
@@ -53,7 +53,7 @@ class Queue:
 
     def receive(self, most: int, visibility: float, attributes: bool) -> list[dict[str, Any]]:
         self.let_expire()
-        found = []
+        found: list[dict[str, Any]] = []
         while self.visible and len(found) < most:
             message = self.visible.popleft()
             message.receives += 1
@@ -145,14 +145,14 @@ def _each(request: dict[str, Any], act: Callable[[dict[str, Any]], bool]) -> dic
 
 
 def _as_received(message: _Stored, *, attributes: bool) -> dict[str, Any]:
-    found = {
+    found: dict[str, Any] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
         "Body": message.body,
         "MD5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
     }
     if attributes:
-        moments = {name: "1767225600000" for name in ("SentTimestamp", "ApproximateFirstReceiveTimestamp")}
+        moments = dict.fromkeys(("SentTimestamp", "ApproximateFirstReceiveTimestamp"), "1767225600000")
         found["Attributes"] = {**moments, "SenderId": "AIDA", "ApproximateReceiveCount": str(message.receives)}
     return found
 
@@ -217,8 +217,11 @@ class HttpSqs:
 
     def _ask(self, target: str, name: str, **more: Any) -> dict[str, Any]:
         data = json.dumps({"QueueUrl": self.url(name), **more}).encode()
-        with urlopen(Request(self.endpoint, data, {"X-Amz-Target": f"Ours.{target}", "Connection": "close"})) as answer:
-            return json.load(answer)
+        connection = HTTPConnection(self.endpoint.removeprefix("http://"))
+        connection.request("POST", "/", data, {"X-Amz-Target": f"Ours.{target}"})
+        answer: dict[str, Any] = json.load(connection.getresponse())
+        connection.close()
+        return answer
 
 
 async def _serve(latency: float) -> None:

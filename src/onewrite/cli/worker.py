@@ -130,9 +130,8 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
     with _explained():
         options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
         options["client"] = _client(queue_url, region, endpoint_url)
-        orderly = run(found, queue_url, options, invocation.early_signals)
-    if not orderly:
-        _leave()
+        if not run(found, queue_url, options, invocation.early_signals):
+            _leave()
 
 
 def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
-from typing import Literal
 
 from onewrite.sqs.decisions import LONGEST_HIDDEN, extension
 from onewrite.sqs.deferrals import Deferrals
 from onewrite.sqs.intake import MOST_MESSAGES, Intake, Receive, Span
 from onewrite.sqs.lines import Held, Lines
+from onewrite.sqs.terms import Ending, Hide, Limits, Terms
 from onewrite.sqs_message import Received
 
 DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
@@ -33,43 +32,6 @@ _PACE_WEIGHT = 0.1  # of the last message, in the mean of their durations
 _MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be done in vain.
 _LARGEST_DEFERRED = 64 << 20  # characters of their bodies together: 64 MiB of memory and more
 _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done with a third of the time gone.
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is decided by the queue."""
-
-    visibility: int
-    fifo: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is decided by the worker. A message that ends within `grace` seconds after its timeout costs no slot."""
-
-    slots: int
-    timeout: float
-    grace: float
-    most_deferred: int
-    stop_when_empty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a message ended, and which message of which source it is. None if its identity failed."""
-
-    kind: Literal["settled", "failed", "deferred"]
-    source: str | None = None
-    sequence: int | str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hide:
-    """Messages of one queue, with the seconds from now for which to hide each."""
-
-    queue: int
-    messages: tuple[tuple[Held, int], ...]
-    gives_back: bool
 
 
 class AtHand:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.errors import OnewriteError
-from onewrite.sqs.at_hand import DELETED_WITHIN, AtHand, Ending, Hide, Limits, Terms
+from onewrite.sqs.at_hand import DELETED_WITHIN, AtHand
 from onewrite.sqs.intake import MOST_REQUESTS, Receive, Span
 from onewrite.sqs.journal import Journal
 from onewrite.sqs.lines import Held
 from onewrite.sqs.process import process, where_thread_stands
 from onewrite.sqs.queue import Queue
+from onewrite.sqs.terms import Ending, Hide, Limits, Terms
 from onewrite.sqs.threads import Conditions, Threads
 from onewrite.sqs_message import lambda_record
 
@@ -54,23 +55,27 @@ class Habits:
     backoff: Callable[[int], float]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a crew has of the world. `beat` is called at least every ten seconds while all is well.
+
+    `asked` says whether the worker is to stop.
+    """
+
+    clock: Callable[[], float]
+    conditions: Conditions
+    beat: Callable[[], None]
+    asked: Callable[[], bool]
+
+
 class Crew:
-    """`beat` is called at least every ten seconds while all is well, and `ask` when the worker is to stop by itself."""
+    """Runs the handler on the messages of the queues."""
 
     def __init__(
-        self,
-        queues: Sequence[Queue],
-        handler: Handler[Any],
-        habits: Habits,
-        journal: Journal,
-        *,
-        clock: Callable[[], float],
-        conditions: Conditions,
-        beat: Callable[[], None],
-        asked: Callable[[], bool],
+        self, queues: Sequence[Queue], handler: Handler[Any], habits: Habits, journal: Journal, world: Surroundings
     ) -> None:
         self._queues, self._habits, self._journal = queues, habits, journal
-        self._clock, self._beat, self._asked = clock, beat, asked
+        self._clock, self._beat, self._asked = world.clock, world.beat, world.asked
         self._lock = threading.Lock()
         self._handler, self._tasks = handler, self._tasks_for(handler)
         grace = 0.0 if self._tasks is None else self._tasks.grace
@@ -78,8 +83,8 @@ class Crew:
         terms = [Terms(queue.visibility, queue.fifo) for queue in queues]
         self._at_hand = AtHand(terms, limits, habits.backoff)
         most = habits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
-        self._workers = Threads("onewrite-work", self._lock, conditions, most, self._work)
-        self._visibility, self._timer = conditions(self._lock), conditions(self._lock)
+        self._workers = Threads("onewrite-work", self._lock, world.conditions, most, self._work)
+        self._visibility, self._timer = world.conditions(self._lock), world.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
         self._threads: dict[Held, int] = {}  # which thread processes a message
         self._failure: BaseException | None = None

@@ -20,7 +20,7 @@ from typing import Any, cast
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.crew import Crew, Habits
+from onewrite.sqs.crew import Crew, Habits, Surroundings
 from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff
 from onewrite.sqs.health import Pages, Pulse
 from onewrite.sqs.journal import Journal
@@ -186,8 +186,8 @@ class Worker:
             pulse.beat()
             journal.sum_up()
 
-        surroundings: dict[str, Any] = {"clock": self.clock, "conditions": self.conditions, "beat": beat}
-        return Crew(self._open_queues(), self.handler, habits, journal, asked=lambda: self._stop.asked, **surroundings)
+        world = Surroundings(self.clock, self.conditions, beat, lambda: self._stop.asked)
+        return Crew(self._open_queues(), self.handler, habits, journal, world)
 
     def _open_queues(self) -> list[Queue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
