@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import decorator, explorer, growth, own_python, package, speed_dynamodb, speed_mongodb, wire
+from tests.benchmarks import decorator, explorer, growth, own_python, package, speed_dynamodb, speed_mongodb, wire, worker
 from tests.benchmarks.measure import Plan, Row
 from tests.support.engines import dynoxide_binary, mongod_binary
 
@@ -20,6 +20,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "package": package.rows,
     "explorer": explorer.rows,
     "wire": wire.rows,
+    "worker": worker.rows,
     "growth": growth.rows,
 }
 

@@ -24,7 +24,7 @@ _apply = _stack.enter_context(_store.open())
 _pool = ThreadPoolExecutor()
 
 
-@sqs_handler(json_body(id="id", source="entity", sequence="number"), margin=float(os.environ["SHOP_MARGIN"]))
+@sqs_handler(json_body(id="id", source="entity", sequence="number"))
 def handle(message: Message) -> Outcome:
     """Notes the delivery, waits for as long as it is held, fails at the first delivery if the message says so, and writes."""
     with _deliveries.open("a") as file:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ _ROUNDS = 300
 
 
 class Died(SystemExit):
-    """The end of a process."""
+    """The end of a process: nothing that it asks for afterwards reaches the queue."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,15 @@ class World:
     troubles: Iterator[Trouble]
     effects: list[str]
     fault: Fault = "none"
+    dead: bool = False
+    lock: Any = field(default_factory=threading.Lock)
 
     def before(self, _method: str) -> None:
+        if self.dead:
+            raise Died
         self.fault = next(self.faults, "none")
         if self.fault == "dies before":
-            raise Died
+            self.die()
         if self.fault == "throttled":
             raise client_error("RequestThrottled")
         if self.fault == "comes again":
@@ -50,7 +54,7 @@ class World:
 
     def after(self, _method: str) -> None:
         if self.fault == "dies after":
-            raise Died
+            self.die()
         if self.fault == "answer lost":
             raise lost_connection()
 
@@ -59,38 +63,42 @@ class World:
             return None
         return {"not taken": False, "never taken": True}.get(self.fault)
 
+    def die(self) -> None:
+        self.dead = True
+        raise Died
+
     def handle(self, message: Message) -> Outcome:
         trouble = next(self.troubles, "none")
         if trouble == "dies before":
-            raise Died
+            self.die()
         if trouble == "fails":
             raise ValueError
         if trouble == "is deferred":
             return Deferred(message, 1)
         if trouble == "is slow":
-            self.sqs.time.advance(25)
-        outcome = Duplicate(message) if message.id in self.effects else Applied(message)
-        if isinstance(outcome, Applied):
-            self.effects.append(message.id)
+            self.sqs.time.sleep(25)
+        with self.lock:
+            outcome = Duplicate(message) if message.id in self.effects else Applied(message)
+            if isinstance(outcome, Applied):
+                self.effects.append(message.id)
         if trouble == "dies after":
-            raise Died
+            self.die()
         return outcome
 
     def work(self) -> None:
         handler = sqs_handler(lambda record: Message(record["body"]))(self.handle)
-        times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "pause": self.sqs.time.pause}
+        times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "conditions": self.sqs.time.condition}
         attempts = map(str, count())
         for _ in range(_ROUNDS):
             if not self.sqs.messages:
                 return
+            self.dead = False
             options = {"wait": 20, "stop_when_empty": True, "attempts": lambda: next(attempts), **times}
             with suppress(Died, ConfigurationError):  # SQS may not be there at the start, for too long
                 Worker(URL, handler, client=self.sqs, **options).run()
         raise AssertionError("the queue is never empty")
 
 
-# A death may strike the thread that extends the visibility, which nobody waits for.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @given(
     bodies=st.lists(st.integers(0, 7), min_size=1, max_size=24),
     faults=st.lists(st.sampled_from(get_args(Fault)), max_size=30),

@@ -1,4 +1,4 @@
-"""A standard or FIFO queue in memory, whose clock moves only when somebody waits, and whose requests fail as a test says.
+"""A standard or FIFO queue in memory, whose clock moves only when everybody waits, and whose requests fail as a test says.
 
 Where SQS may behave in several ways, this does what is worse for a worker: an old receipt handle deletes nothing, a request
 whose answer is lost had its effect, and a message comes again whenever a test wants it.
@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
@@ -24,55 +26,120 @@ Hook = Callable[[str], None]
 """Called with the name of a request; it may raise."""
 
 
+class _Pause:
+    """What one thread waits for: a moment, a notification, or whatever comes first."""
+
+    def __init__(self, due: float) -> None:
+        self.due = due
+        self.over = False
+        self.notified = False
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def end(self) -> None:
+        if not self.over:
+            self.over = True
+            self._ended.release()
+
+    def await_end(self) -> bool:
+        return self._ended.acquire(timeout=0.005)
+
+
 class VirtualTime:
-    """A clock that moves when somebody sleeps. `advance` ends the pauses of other threads in order, each at its own time."""
+    """A clock that moves when all threads of the worker wait: then the wait that ends first ends, at its own time.
+
+    So however the machine schedules the threads, what takes no time here takes none on this clock.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._changed = threading.Condition()
-        self._due: dict[int, float] = {}
+        self._mutex = threading.Lock()
+        self._pauses: dict[int, _Pause] = {}
 
     def __call__(self) -> float:
+        _clocks[threading.current_thread()] = self
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        if _counts(threading.current_thread()):
+            self._wait(self._enter(seconds))
+        else:
+            self.now += seconds
 
-    def pause(self, event: threading.Event, seconds: float) -> bool:
-        me = threading.get_ident()
-        with self._changed:
-            due = self._due[me] = self.now + seconds
-            self._changed.notify_all()
-            while self.now < due and not event.is_set():
-                self._changed.wait(0.001)  # setting the event notifies nobody here
-            del self._due[me]
-            self._changed.notify_all()
-        return event.is_set()
+    def condition(self, lock: threading.Lock) -> Any:
+        return _VirtualCondition(self, lock)
 
-    def advance(self, seconds: float, thread: str = "onewrite-visibility") -> None:
-        """Let time pass, also for the thread of this name: whenever a pause of it ends, it runs until its next pause."""
-        end = self.now + seconds
-        with self._changed:
-            while self._settled(thread) and (due := min(self._due.values(), default=end)) < end:
-                self.now = max(self.now, due)
-                self._changed.notify_all()
-                self._await_the_end_of(due)
-            self.now = max(self.now, end)
+    def _enter(self, seconds: float) -> _Pause:
+        _clocks[threading.current_thread()] = self
+        with self._mutex:
+            due = round(
+                self.now + max(0.0, seconds), 6
+            )  # A sum that is a little too small would be waited for again and again.
+            if seconds > 0 and due <= self.now:
+                due = self.now + 1e-6
+            pause = self._pauses[threading.get_ident()] = _Pause(due)
+        return pause
 
-    def _await_the_end_of(self, pause: float) -> None:
-        assert self._changed.wait_for(lambda: pause not in self._due.values(), _PATIENCE)
+    def _wait(self, pause: _Pause) -> None:
+        """Moves the clock if this was the last thread to wait. It looks again now and then: a thread may have ended."""
+        limit = time.monotonic() + _PATIENCE
+        self._move()
+        while not pause.await_end():
+            assert time.monotonic() < limit or pause.due == inf, "the clock stands still"
+            self._move()
+        with self._mutex:
+            del self._pauses[threading.get_ident()]
 
-    def _settled(self, thread: str) -> bool:
-        """Wait until the thread is in a pause or has ended. True: it is in a pause."""
+    def _move(self) -> None:
+        with self._mutex:
+            running = {
+                thread.ident for thread in threading.enumerate() if _counts(thread) and _clocks.get(thread, self) is self
+            }
+            waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
+            if running <= waiting:
+                first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
+                if first is not None and first.due < inf:
+                    self.now = max(self.now, first.due)
+                    first.end()
 
-        def there() -> bool:
-            return bool(self._due) or all(thread != running.name for running in threading.enumerate())
 
-        until = time.monotonic() + _PATIENCE
-        while not there() and time.monotonic() < until:
-            self._changed.wait(0.001)
-        assert there()
-        return bool(self._due)
+# The clock that each thread has last looked at, so that threads which another test has left behind do not count.
+_clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
+
+
+def _counts(thread: threading.Thread) -> bool:
+    """Whether the clock waits for this thread. An event loop waits in a way of its own."""
+    return thread.name.startswith("onewrite-") and thread.name not in ("onewrite-tasks", "onewrite-health")
+
+
+class _VirtualCondition:
+    """`threading.Condition` on a virtual clock."""
+
+    def __init__(self, virtual: VirtualTime, lock: threading.Lock) -> None:
+        self._time, self._lock = virtual, lock
+        self._waiting: list[_Pause] = []
+
+    def wait(self, timeout: float = inf) -> None:
+        pause = self._time._enter(timeout)
+        self._waiting.append(pause)
+        self._lock.release()
+        try:
+            self._time._wait(pause)
+        finally:
+            self._lock.acquire()
+            if pause in self._waiting:
+                self._waiting.remove(pause)
+
+    def notify(self) -> None:
+        while self._waiting:
+            pause = self._waiting.pop(0)
+            if not pause.over:
+                pause.end()
+                return
+
+    def notify_all(self) -> None:
+        while self._waiting:
+            self.notify()
 
 
 @dataclass(slots=True)
@@ -103,6 +170,11 @@ class FakeSqs:
     messages: list[Stored] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _attempts: dict[str | None, list[Stored]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)
+    _changed: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._changed = self.time.condition(self._lock)
 
     @property
     def arn(self) -> str:
@@ -140,20 +212,24 @@ class FakeSqs:
     # ------------------------------------------------------------ what it does
 
     def _request(self, method: str, request: dict[str, Any], act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        self.requests.append((method, request))
+        with self._lock:
+            self.requests.append((method, request))
         self.before(method)
-        answer = act()
+        with self._lock:
+            answer = act()
+            self._changed.notify_all()
         self.after(method)
         return answer
 
     def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
         attempt = request.get("ReceiveRequestAttemptId")
         again = self._attempts.get(attempt, [])
-        found = [message for message in again if message in self.messages] or self._visible()
-        if not found:
-            until = [message.visible_at - self.time.now for message in self.messages if message.visible_at > self.time.now]
-            self.time.sleep(min([request["WaitTimeSeconds"], *until]))
-            found = self._visible()
+        until = self.time.now + request["WaitTimeSeconds"]
+        while not (found := [message for message in again if message in self.messages] or self._visible()):
+            if self.time.now >= until:
+                break
+            changes = [message.visible_at for message in self.messages if message.visible_at > self.time.now]
+            self._changed.wait(min([until, *changes]) - self.time.now)
         taken = found[: request["MaxNumberOfMessages"]]
         for message in taken:
             message.visible_at = self.time.now + request["VisibilityTimeout"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -13,8 +14,8 @@ import boto3
 import pytest
 
 from onewrite.cli import main
-from onewrite.cli.worker import Lines
-from onewrite.sqs import Worker
+from onewrite.cli.logs import JsonLines, Lines
+from onewrite.sqs import Worker, WorkerStuck
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 
 SHOP = """
@@ -65,6 +66,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch, made: list[dict[str, Any]]) -> FakeSqs:
     fake = FakeSqs(VirtualTime())
+    times = {"clock": fake.time, "sleep": fake.time.sleep, "conditions": fake.time.condition, "in_flight": 1}
+
+    class OnThisClock(Worker):
+        def __init__(self, queue_url: Any, handler: Any, **options: Any) -> None:
+            super().__init__(queue_url, handler, **{**options, **times})
+
+    monkeypatch.setattr("onewrite.sqs.Worker", OnThisClock)
 
     def client(service: str, **options: Any) -> FakeSqs:
         made.append({"service": service, **options})
@@ -105,24 +113,98 @@ def test_the_current_directory_is_looked_into_once(sqs: FakeSqs, here: Path) -> 
 def test_its_options_are_those_of_the_worker(
     sqs: FakeSqs, made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[dict[str, Any]] = []
+    given: list[tuple[Any, dict[str, Any]]] = []
 
     class Spied(Worker):
-        def __init__(self, queue_url: str, handler: Any, **options: Any) -> None:
-            given.append(options)
+        def __init__(self, queue_url: Any, handler: Any, **options: Any) -> None:
+            given.append((queue_url, options))
             super().__init__(queue_url, handler, **options)
 
+        def run(self) -> bool:
+            return True
+
     monkeypatch.setattr("onewrite.sqs.Worker", Spied)
-    run("--stop-when-empty")
-    options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--batch-size", "5", "--wait", "0"]
-    run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty")
-    assert made == [
-        {"service": "sqs", "region_name": None, "endpoint_url": None},
-        {"service": "sqs", "region_name": "eu-north-1", "endpoint_url": "http://127.0.0.1:1"},
+    run()
+    options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
+    options += ["--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
+    run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
+    assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
+        (None, None),
+        ("eu-north-1", "http://127.0.0.1:1"),
     ]
-    defaults = {"batch_size": 10, "wait": None, "visibility_timeout": None, "drain_seconds": 25, "stop_when_empty": True}
-    chosen = {"batch_size": 5, "wait": 0, "visibility_timeout": 60, "drain_seconds": 2.5, "stop_when_empty": True}
-    assert given == [{"client": sqs, **defaults}, {"client": sqs, **chosen}]
+    common = {"client": sqs, "on_outcome": None}
+    defaults: dict[str, Any] = {
+        "in_flight": 10,
+        "timeout": 300,
+        "wait": None,
+        "visibility_timeout": None,
+        "drain_seconds": 25,
+    }
+    defaults |= {"stop_when_empty": False, "liveness_file": None, "health_port": None, "health_host": "127.0.0.1"}
+    chosen: dict[str, Any] = {"in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60, "drain_seconds": 2.5}
+    chosen |= {"stop_when_empty": True, "liveness_file": Path("alive"), "health_port": 81, "health_host": "::1"}
+    assert given == [(URL, {**common, **defaults}), ([URL, f"{URL}-2"], {**common, **chosen})]
+
+
+def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEWRITE_WORKER_QUEUE_URL", f"{URL} {URL}-2")
+    monkeypatch.setenv("ONEWRITE_WORKER_HANDLER", "corner_shop:ship")
+    monkeypatch.setenv("ONEWRITE_WORKER_STOP_WHEN_EMPTY", "true")
+    sqs.send("a")
+    assert main(["worker"]) == 0
+    assert shipped() == ["a"]
+    assert {request["QueueUrl"] for request in sqs.asked("receive_message")} == {URL, f"{URL}-2"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["worker", "--version"]])
+def test_the_version_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("onewrite 0.")
+
+
+def test_a_worker_that_is_stuck_ends_with_1_and_names_what_hangs(
+    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left: list[int] = []
+
+    def stuck(_: Worker) -> bool:
+        raise WorkerStuck("3 of 4 slots are lost")
+
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(Worker, "run", stuck)
+    run()
+    assert left == [1]
+    assert "3 of 4 slots" in capsys.readouterr().err
+
+
+def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+    sqs.send("a")
+    assert run("--stop-when-empty", "--metrics", "emf", "--metrics", "opentelemetry") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
+
+
+def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
+    record = logging.makeLogRecord({"msg": "a\nb", "levelname": "WARNING", "name": "onewrite", "created": 0.0, "process": 7})
+    record.onewrite = {"failed": 1}
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00.000+00:00",
+        "level": "WARNING",
+        "logger": "onewrite",
+        "message": "a\nb",
+        "onewrite": {"failed": 1},
+        "process": 7,
+    }
+
+
+def test_a_json_line_holds_the_traceback() -> None:
+    record = logging.makeLogRecord({"msg": "m", "exc_info": (ZeroDivisionError, ZeroDivisionError(), None)})
+    assert "ZeroDivisionError" in json.loads(JsonLines().format(record))["exception"]
+
+
+def test_no_control_character_of_a_message_begins_a_line() -> None:
+    assert Lines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
 
 
 def test_the_line_of_a_batch_is_followed_by_its_failures() -> None:
@@ -175,7 +257,7 @@ def test_what_is_no_handler_returns_2_and_is_named(
         (["--queue-url", "orders", "corner_shop:ship"], "no queue URL"),
         (["--queue-url", "", "corner_shop:ship"], "no queue URL"),
         (["--queue-url", URL, "corner_shop:ship", "--wait", "21"], "--wait"),
-        (["--queue-url", URL, "corner_shop:ship", "--batch-size", "0"], "--batch-size"),
+        (["--queue-url", URL, "corner_shop:ship", "--in-flight", "0"], "--in-flight"),
         (["--queue-url", URL, "corner_shop:ship", "--visibility-timeout", "0"], "--visibility-timeout"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "-1"], "--drain-seconds"),
         (["--queue-url", URL, "corner_shop:ship", "--drain-seconds", "nan"], "drain"),

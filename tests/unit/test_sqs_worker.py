@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from time import monotonic
 from typing import Any
 
@@ -15,7 +17,7 @@ from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
 from onewrite.aws_lambda import Handler, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.sqs import Worker, backoff
+from onewrite.sqs import Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
@@ -58,9 +60,16 @@ def fifo(time: VirtualTime) -> FakeSqs:
 
 
 def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | Handler[Any], **options: Any) -> Worker:
-    """A worker that ends when the queue is empty, and has the same clock as the queue."""
+    """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
     handler = handle if isinstance(handle, Handler) else sqs_handler(by_body)(handle)
-    arguments = {"stop_when_empty": True, "clock": sqs.time, "sleep": sqs.time.sleep, "pause": sqs.time.pause, **options}
+    arguments = {
+        "stop_when_empty": True,
+        "in_flight": 1,
+        "clock": sqs.time,
+        "sleep": sqs.time.sleep,
+        "conditions": sqs.time.condition,
+        **options,
+    }
     return Worker(URL, handler, client=sqs, **arguments)
 
 
@@ -121,20 +130,17 @@ def test_every_message_is_handled_and_deleted_in_batches(sqs: FakeSqs) -> None:
 
 def test_messages_are_received_by_long_polling_and_with_all_that_they_carry(sqs: FakeSqs) -> None:
     sqs.send("m", kind={"StringValue": "order", "DataType": "String"})
-    ledger = Ledger()
-    patient = worker(sqs, ledger, stop_when_empty=False)
+    patient = worker(sqs, Ledger(), stop_when_empty=False, in_flight=10)
     sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
     assert patient.run() is True
-    assert sqs.asked("receive_message") == [
-        {
-            "QueueUrl": URL,
-            "MaxNumberOfMessages": 10,
-            "WaitTimeSeconds": 20,
-            "VisibilityTimeout": 30,
-            "MessageSystemAttributeNames": ["All"],
-            "MessageAttributeNames": ["All"],
-        }
-    ]
+    assert sqs.asked("receive_message")[0] == {
+        "QueueUrl": URL,
+        "MaxNumberOfMessages": 10,
+        "WaitTimeSeconds": 20,
+        "VisibilityTimeout": 30,
+        "MessageSystemAttributeNames": ["All"],
+        "MessageAttributeNames": ["All"],
+    }
 
 
 def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
@@ -147,7 +153,7 @@ def test_the_handler_gets_records_as_from_lambda(sqs: FakeSqs) -> None:
 
 
 def test_the_poll_is_as_the_arguments_say(sqs: FakeSqs) -> None:
-    worker(sqs, Ledger(), batch_size=3, wait=7, visibility_timeout=90).run()
+    worker(sqs, Ledger(), in_flight=3, wait=7, visibility_timeout=90).run()
     asked = sqs.asked("receive_message")[0]
     assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked["VisibilityTimeout"]) == (3, 7, 90)
 
@@ -226,14 +232,23 @@ def test_one_poisonous_message_keeps_no_other_one_from_being_done(sqs: FakeSqs) 
     assert [stored.body for stored in sqs.messages] == ["poison"]
 
 
-def test_what_leaves_the_handler_as_an_exit_ends_the_worker_and_loses_nothing(sqs: FakeSqs) -> None:
-    def leave(_: Message) -> None:
-        raise SystemExit(3)
+@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_exit_that_a_records_code_raises_fails_that_record_alone(
+    exit_: BaseException, is_async: bool, sqs: FakeSqs, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(message: Message) -> None:
+        if message.id == "bad":
+            raise exit_
 
-    sqs.send("m")
-    with pytest.raises(SystemExit, match="3"):
-        worker(sqs, leave).run()
-    assert [stored.body for stored in sqs.messages] == ["m"]
+    async def aleave(message: Message) -> None:
+        leave(message)
+
+    for body in ("a", "bad", "b"):
+        sqs.send(body)
+    assert worker(sqs, aleave if is_async else leave, wait=0).run() is True
+    assert [stored.body for stored in sqs.messages] == ["bad"]
+    assert type(exit_).__name__ in caplog.text
 
 
 def test_an_asynchronous_handler_works_as_well(sqs: FakeSqs) -> None:
@@ -257,13 +272,13 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
 
     def slow(message: Message) -> Outcome:
         for _ in range(20):
-            time.advance(29)
+            time.sleep(29)
             seen_meanwhile.extend(sqs._visible())
         return Applied(message)
 
     for body in ("a", "b"):
         sqs.send(body)
-    assert worker(sqs, slow).run() is True
+    assert worker(sqs, slow, in_flight=2, timeout=43_200).run() is True
     assert seen_meanwhile == []
     assert sqs.messages == []
     extended = [request["Entries"] for request in sqs.asked("change_message_visibility_batch")]
@@ -271,82 +286,53 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
 
 
-def test_the_visibility_is_not_extended_any_more_when_the_batch_has_ended(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow(message: Message) -> Outcome:
-        time.advance(100)
-        return Deferred(message, 1)
+def test_a_failed_message_is_not_hidden_any_longer(sqs: FakeSqs, time: VirtualTime) -> None:
+    def slow(_: Message) -> Outcome:
+        time.sleep(100)
+        raise ValueError
 
     sqs.send("m")
-    worker(sqs, slow, backoff=lambda _: 5).run()
-    assert [stored.visible_at for stored in sqs.messages] == [105]
+    worker(sqs, slow, wait=0).run()
+    assert time.now <= sqs.messages[0].visible_at <= 100 + 30
 
 
-def test_a_batch_is_not_settled_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs) -> None:
-    """Otherwise it might hide messages for long that have just been told to come again soon."""
-    extending, batch_over, settled = Held(), threading.Event(), threading.Event()
-    too_soon: list[bool] = []
+def test_nothing_is_given_back_while_an_extension_of_it_is_on_its_way(sqs: FakeSqs, time: VirtualTime) -> None:
+    """Otherwise it might hide the message for long that has just been told to come again soon."""
 
     def before(method: str) -> None:
         if method == "change_message_visibility_batch":
-            if threading.current_thread().name == "onewrite-visibility":
-                extending()
-            else:
-                settled.set()
+            time.sleep(4)  # The timeout of the message strikes within the first extension.
 
-    def slow(message: Message) -> Outcome:
-        assert extending.reached.wait(PATIENCE)
-        return Deferred(message, 1)
-
-    def pause(over: threading.Event, _: float) -> bool:
-        """The first pause ends at once, and the second one with the batch."""
-        if extending.reached.is_set():
-            return over.wait(PATIENCE)
-        threading.Thread(target=lambda: batch_over.set() if over.wait(PATIENCE) else None).start()
-        return False
-
-    def let_go() -> None:
-        assert batch_over.wait(PATIENCE)
-        too_soon.append(settled.wait(0.1))
-        extending.released.set()
+    def hang(_: Message) -> None:
+        time.sleep(400)
 
     sqs.send("m")
     sqs.before = before
-    extending.then(let_go)
-    worker(sqs, slow, pause=pause, backoff=lambda _: 5).run()
-    assert too_soon == [False]
-    assert [stored.visible_at for stored in sqs.messages] == [5]
+    stuck = worker(sqs, hang, timeout=12, in_flight=1)
+    with pytest.raises(WorkerStuck):
+        stuck.run()
+    told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.asked("change_message_visibility_batch")]
+    assert told == [30, 0]
+    assert sqs.messages[0].visible_at <= time.now
 
 
-def test_after_twelve_hours_a_message_is_let_go(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
-    def forever(message: Message) -> Outcome:
-        time.advance(13 * 3600)
+def test_after_twelve_hours_a_message_is_hidden_no_longer(sqs: FakeSqs, time: VirtualTime) -> None:
+    def long(message: Message) -> Outcome:
+        time.sleep(12 * 3600 - 1)
         return Applied(message)
 
     sqs.send("m")
-    worker(sqs, forever, visibility_timeout=6 * 3600).run()
-    told = [request["Entries"][0]["VisibilityTimeout"] for request in sqs.asked("change_message_visibility_batch")]
-    assert told == [6 * 3600, 6 * 3600, 6 * 3600, 4 * 3600, 2 * 3600]
-    assert "12 hours" in caplog.text
-
-
-def test_before_the_twelve_hours_end_no_further_record_is_begun(sqs: FakeSqs, time: VirtualTime) -> None:
-    def long(message: Message) -> Outcome:
-        time.advance(12 * 3600 - 0.5)
-        return Applied(message)
-
-    sqs.send("a")
-    sqs.send("b")
-    once = worker(sqs, long, visibility_timeout=43_200)
-    sqs.after = lambda method: once.stop() if method == "delete_message_batch" else None
-    once.run()
-    assert [stored.body for stored in sqs.messages] == ["b"]
+    worker(sqs, long, visibility_timeout=6 * 3600, timeout=43_200).run()
+    asked = sqs.asked("change_message_visibility_batch")
+    assert asked
+    assert sqs.messages == []
 
 
 def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def slow(message: Message) -> Outcome:
-        time.advance(25)
+        time.sleep(25)
         return Applied(message)
 
     sqs.send("m")
@@ -354,36 +340,35 @@ def test_an_extension_that_fails_is_logged_and_the_handler_goes_on(
     assert worker(sqs, slow).run() is True
     assert sqs.messages == []
     assert len(sqs.asked("change_message_visibility_batch")) == 2
-    assert "cannot be extended" in caplog.text
+    assert "cannot be hidden for longer" in caplog.text
 
 
-def test_an_extension_that_was_not_taken_is_tried_again(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_an_extension_that_was_not_taken_is_tried_again_at_the_next_look(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
-        time.advance(12)
+        time.sleep(19)
         return Applied(message)
 
     sqs.send("a")
     sqs.send("b")
     refusals = [False, None]
     sqs.refuse = lambda kind, _: refusals.pop(0) if kind == "hide" and refusals else None
-    worker(sqs, slow, batch_size=2).run()
-    extended = sqs.asked("change_message_visibility_batch")
-    assert [len(request["Entries"]) for request in extended] == [2, 1, 2]
+    worker(sqs, slow, in_flight=2).run()
+    assert [len(request["Entries"]) for request in sqs.asked("change_message_visibility_batch")][:1] == [2]
+    assert sqs.messages == []
 
 
-def test_a_message_that_is_in_flight_no_more_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_a_message_that_sqs_has_let_go_is_not_extended_again(sqs: FakeSqs, time: VirtualTime) -> None:
     def slow(message: Message) -> Outcome:
         sqs.messages[0].visible_at = time.now  # SQS may always deliver once more
-        time.advance(25)
+        sqs.messages[0].handle = "of another worker"
+        time.sleep(25)
         return Applied(message)
 
     sqs.send("a")
-    sqs.send("b")
-    once = worker(sqs, slow, batch_size=2)
-    sqs.before = lambda method: once.stop() if method == "delete_message_batch" else None
+    once = worker(sqs, slow)
+    sqs.before = lambda method: once.stop() if method == "change_message_visibility_batch" else None
     once.run()
-    extended = sqs.asked("change_message_visibility_batch")
-    assert [len(request["Entries"]) for request in extended][:2] == [2, 1]
+    assert len(sqs.asked("change_message_visibility_batch")) == 1
 
 
 # ---------------------------------------------------------------- requests that fail
@@ -454,9 +439,7 @@ def test_a_receive_that_fails_is_logged_and_repeated_after_a_growing_pause(
     [client_error("AWS.SimpleQueueService.NonExistentQueue"), client_error("AccessDenied", 403), NoRegionError()],
     ids=str,
 )
-@pytest.mark.parametrize(
-    "method", ["get_queue_attributes", "receive_message", "delete_message_batch", "change_message_visibility_batch"]
-)
+@pytest.mark.parametrize("method", ["get_queue_attributes", "receive_message", "delete_message_batch"])
 def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSqs, method: str, error: Exception) -> None:
     sqs.send("good")
     sqs.send("early")
@@ -564,17 +547,17 @@ def test_what_was_not_begun_when_it_is_to_stop_is_given_back_at_once(sqs: FakeSq
     assert all(stored.visible_at <= time.now for stored in sqs.messages)
 
 
-def test_what_fits_into_the_drain_is_still_done(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_what_is_under_way_ends_within_the_drain_and_the_rest_is_given_back(sqs: FakeSqs, time: VirtualTime) -> None:
     def act(_: Message) -> None:
         stopping.stop()
-        time.advance(4)
+        time.sleep(4)
 
     for body in "abcdefg":
         sqs.send(body)
-    handler = sqs_handler(by_body, monotonic=time)(Ledger(act))
-    stopping = worker(sqs, handler, stop_when_empty=False, drain_seconds=11)
+    stopping = worker(sqs, Ledger(act), stop_when_empty=False, drain_seconds=11, in_flight=2)
     assert stopping.run() is True
-    assert [stored.body for stored in sqs.messages] == ["c", "d", "e", "f", "g"]
+    assert len(sqs.messages) >= 5
+    assert all(stored.visible_at <= time.now for stored in sqs.messages)
 
 
 def test_a_worker_that_was_stopped_before_it_runs_asks_the_queue_for_nothing(sqs: FakeSqs) -> None:
@@ -652,7 +635,7 @@ def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_com
     stopping = worker(sqs, Ledger(hanging), drain_seconds=0)
     hanging.then(stopping.stop)
     assert stopping.run() is False
-    assert "not ended in time" in caplog.text
+    assert "not everything has ended in time" in caplog.text
     assert [stored.body for stored in sqs.messages] == ["m"]
     hanging.released.set()  # If the process lives on after all, the batch does too.
     assert deleted.wait(PATIENCE)
@@ -713,6 +696,185 @@ def test_a_handler_of_signals_that_was_not_pythons_is_replaced_by_the_default(
     assert installed[2:] == [signal.SIG_DFL, signal.SIG_DFL]
 
 
+# ---------------------------------------------------------------- what hangs, what waits, and who takes turns
+
+
+def test_one_hanging_message_does_not_keep_the_others_from_being_done_and_is_given_back(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hang_once(message: Message) -> None:
+        if message.id == "m3" and not sqs.asked("change_message_visibility_batch"):
+            time.sleep(1000)
+
+    stored = [sqs.send(f"m{number}") for number in range(50)]
+    assert worker(sqs, Ledger(hang_once), in_flight=10, timeout=20, visibility_timeout=3600).run() is True
+    assert sqs.messages == []
+    assert stored[3].receives == 2
+    assert max(each.receives for each in stored if each is not stored[3]) == 1
+    assert "message-4 has not ended 20 seconds after it began" in caplog.text
+    assert "it stands at" in caplog.text
+
+
+def test_what_hangs_and_is_settled_later_is_deleted(sqs: FakeSqs, time: VirtualTime) -> None:
+    seen: list[str] = []
+
+    def slow(message: Message) -> None:
+        seen.append(message.id)
+        if message.id == "slow" and len(seen) < 3:
+            time.sleep(15)
+
+    sqs.send("slow")
+    sqs.send("b")
+    late = worker(sqs, slow, in_flight=3, timeout=10, stop_when_empty=False)
+    sqs.before = lambda method: late.stop() if not sqs.messages else None
+    late.run()
+    assert sqs.messages == []
+
+
+def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_what_hangs(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    for body in ("a", "b", "c"):
+        sqs.send(body)
+    stuck = worker(sqs, lambda _: time.sleep(5000), in_flight=4, timeout=60, drain_seconds=1)
+    with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1 at"):
+        stuck.run()
+    assert time.now <= 62
+    assert all(stored.visible_at <= time.now for stored in sqs.messages)
+
+
+def test_a_task_that_takes_too_long_is_cancelled_and_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
+    sqs = FakeSqs(VirtualTime())
+    tries: list[str] = []
+
+    async def hang_once(message: Message) -> Outcome:
+        tries.append(message.id)
+        if tries.count(message.id) == 1:
+            await asyncio.Event().wait()
+        return Applied(message)
+
+    for number in range(5):
+        sqs.send(f"m{number}")
+    handler = sqs_handler(by_body)(hang_once)
+    assert Worker(URL, handler, client=RealTime(sqs), in_flight=5, timeout=0.1, wait=0, stop_when_empty=True).run() is True
+    assert caplog.text.count("has not ended 0.1 seconds after it began") == 5
+    assert sorted(tries) == sorted([f"m{number}" for number in range(5)] * 2)
+    assert sqs.messages == []
+
+
+class RealTime:
+    """A queue whose clock shows the real time, and which never waits: for event loops, whose time is not virtual."""
+
+    def __init__(self, sqs: FakeSqs) -> None:
+        self._sqs = sqs
+
+    def __getattr__(self, name: str) -> Any:
+        self._sqs.time.now = monotonic()
+        return getattr(self._sqs, name)
+
+
+def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
+    sqs = FakeSqs(VirtualTime())
+    under_way: list[int] = [0, 0]
+
+    async def wait(_: Message) -> None:
+        under_way[0] += 1
+        under_way[1] = max(under_way)
+        await asyncio.sleep(0.2)
+        under_way[0] -= 1
+
+    for number in range(300):
+        sqs.send(f"m{number}")
+    Worker(URL, sqs_handler(by_body)(wait), client=RealTime(sqs), in_flight=300, wait=0, stop_when_empty=True).run()
+    assert under_way[1] > 100
+    assert sqs.messages == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("in_flight", [1, 10])
+def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receive_of_each(
+    seed: int, in_flight: int, sqs: FakeSqs
+) -> None:
+    sent = [f"{source}-{number}" for source in range(10) for number in range(1, 101)]
+    Random(seed).shuffle(sent)
+    stored = [sqs.send(body) for body in sent]
+    last: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def identity(record: Any) -> Message:
+        source, _, number = record["body"].partition("-")
+        return Message(record["body"], source=source, sequence=int(number))
+
+    def in_sequence(message: Message) -> Outcome:
+        assert isinstance(message.sequence, int)
+        with lock:
+            if message.sequence != last[message.source] + 1:
+                return Deferred(message, last[message.source] + 1)
+            last[message.source] += 1
+        return Applied(message)
+
+    worker(sqs, sqs_handler(identity)(in_sequence), in_flight=in_flight).run()
+    assert set(last.values()) == {100}
+    assert sqs.messages == []
+    assert max(each.receives for each in stored) == 1
+
+
+def test_a_gap_that_nobody_closes_goes_back_to_the_queue_after_five_minutes(sqs: FakeSqs, time: VirtualTime) -> None:
+    stored = sqs.send("early")
+    tries: list[float] = []
+
+    def too_early(message: Message) -> Outcome:
+        tries.append(time.now)
+        return Deferred(message, 1)
+
+    waiting = worker(sqs, too_early, stop_when_empty=False, backoff=lambda count: backoff(count, jitter=lambda: 0.0))
+    sqs.after = lambda method: waiting.stop() if method == "receive_message" and stored.receives == 2 else None
+    waiting.run()
+    assert tries[:10] == [0, 1, 3, 7, 15, 31, 63, 127, 255, 512] or tries[:9] == [0, 1, 3, 7, 15, 31, 63, 127, 255]
+    assert time.now > 300
+
+
+def test_deferred_messages_beyond_the_bound_go_back_to_the_queue(sqs: FakeSqs) -> None:
+    for number in range(8):
+        sqs.send(f"m{number}")
+    bounded = worker(sqs, lambda message: Deferred(message, 1), most_deferred=3, wait=0, backoff=lambda _: 60)
+    bounded.run()
+    told = [entry for request in sqs.asked("change_message_visibility_batch") for entry in request["Entries"]]
+    assert sorted(entry["VisibilityTimeout"] for entry in told) == [0] * 3 + [60] * 5
+
+
+def test_several_queues_take_turns() -> None:
+    time = VirtualTime()
+    queues = {url: FakeSqs(time) for url in (URL, f"{URL}-2")}
+
+    class Both:
+        def __getattr__(self, method: str) -> Callable[..., Any]:
+            return lambda **request: getattr(queues[request["QueueUrl"]], method)(**request)
+
+    for url, sqs in queues.items():
+        for number in range(40 if url == URL else 5):
+            sqs.send(f"{url}-{number}")
+    ledger = Ledger()
+    options: dict[str, Any] = {"clock": time, "sleep": time.sleep, "conditions": time.condition, "stop_when_empty": True}
+    Worker([*queues], sqs_handler(by_body)(ledger), client=Both(), **options).run()
+    assert len(ledger.effects) == 45
+    assert all(sqs.messages == [] for sqs in queues.values())
+    assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 40
+
+
+def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    ends: list[Any] = []
+
+    def hook(_: Message | None, outcome: Any, __: float) -> None:
+        ends.append(outcome)
+        raise ZeroDivisionError
+
+    sqs.send("m")
+    worker(sqs, Ledger(), on_outcome=hook).run()
+    assert [type(each) for each in ends[0]] == [Applied]
+    assert "ZeroDivisionError" in caplog.text
+
+
 # ---------------------------------------------------------------- how it is put together
 
 
@@ -731,11 +893,18 @@ def plain_function(message: Message) -> None:
         ({"handler": None}, "sqs_handler"),
         ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
         ({"handler": kafka_handler(by_body)(plain_function)}, "Kafka"),
-        ({"batch_size": 0}, "batch_size=0: give a whole number from 1 to 10"),
-        ({"batch_size": 11}, "batch_size"),
-        ({"batch_size": 2.0}, "batch_size"),
-        ({"batch_size": True}, "batch_size"),
-        ({"batch_size": None}, "batch_size"),
+        ({"queue_url": []}, "no queue URL"),
+        ({"queue_url": [URL, "orders"]}, "get-queue-url"),
+        ({"queue_url": [URL, URL]}, "named twice"),
+        ({"in_flight": 0}, "in_flight=0: give a whole number from 1 to 10000"),
+        ({"in_flight": 2.0}, "in_flight"),
+        ({"in_flight": True}, "in_flight"),
+        ({"in_flight": None}, "in_flight"),
+        ({"timeout": 0}, "timeout=0: give a number"),
+        ({"timeout": 43_201}, "timeout"),
+        ({"timeout": None}, "timeout"),
+        ({"most_deferred": -1}, "most_deferred"),
+        ({"health_port": 65_536}, "health_port"),
         ({"wait": -1}, "wait"),
         ({"wait": 21}, "wait"),
         ({"wait": "20"}, "wait"),
@@ -776,7 +945,7 @@ def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeyp
 
     monkeypatch.setattr(boto3, "client", client)
     handler = sqs_handler(by_body)(plain_function)
-    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, pause=sqs.time.pause)
+    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, conditions=sqs.time.condition)
     assert made == []
     lazy.run()
     assert made == ["sqs"]

@@ -88,8 +88,8 @@ class Handler(Generic[R]):
         self._on_outcome = on_outcome
         self._log_exceptions = log_exceptions
         self._clock, self._monotonic = clock, monotonic
-        self._is_async = is_async(each)
-        self._name = getattr(each, "__qualname__", type(each).__name__)
+        self.is_async = is_async(each)
+        self.name = getattr(each, "__qualname__", type(each).__name__)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
         """Process a batch, and answer with the records that must come again."""
@@ -97,7 +97,7 @@ class Handler(Generic[R]):
         if self.source.raises and (report.failed or report.returned):
             raise self._not_settled(report)
         if self._raise_when_all_fail and report.failed and not report.settled:
-            raise EveryRecordFailed(f"{self._name}: none of {report.size} records was settled.")
+            raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")
         return report.response
 
     def run(self, event: Any, context: Any = None) -> Report:
@@ -117,7 +117,7 @@ class Handler(Generic[R]):
         if batch.exit is not None:
             raise batch.exit
         report = self._report(records, lanes.remaining, batch, now, self._monotonic() - started)
-        log_batch(self._name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
+        log_batch(self.name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
         return report
 
     def process(self, record: Any) -> Result:
@@ -151,7 +151,7 @@ class Handler(Generic[R]):
             first, known[position] = known[position], None
             return await self._atry(records[position], first, workers.batch_is_cancelled)
 
-        if self._is_async:
+        if self.is_async:
             workers.in_tasks(batch, aprocess, count)
         elif count > 1:
             workers.in_threads(batch, process, count)
@@ -253,14 +253,14 @@ class Handler(Generic[R]):
             if is_interrupt(error, before):
                 raise
             where = line_in(error, self._on_outcome)
-            logger.warning("%s: on_outcome raised %s at %s", self._name, type(error).__name__, where)
+            logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, where)
 
     def _not_settled(self, report: Report) -> NotSettled:
         """What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged."""
         count = len(report.failed) + len(report.returned)
         first = f" First {self.failure(report.failed[0])}." if report.failed else ""
         raised = NotSettled(
-            f"{self._name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
+            f"{self.name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
         )
         raised.__cause__ = report.failed[0].error if report.failed and self._log_exceptions else None
         return raised

@@ -11,7 +11,6 @@ from typing import Any, get_args
 from onewrite.batch.failures import Failure
 from onewrite.batch.report import Report, Result, logger
 from onewrite.batch.source import Source
-from onewrite.identity import Skip
 from onewrite.metrics import NO_OUTCOME, SKIPPED, kinds_of
 from onewrite.outcome import Outcome
 
@@ -50,8 +49,7 @@ def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
 
 def _counts(results: Iterable[Result]) -> dict[str, int]:
     """How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without."""
-    ends = (Skip() if result.skipped else result.outcomes if result.error is None else result.error for result in results)
-    counter = Counter(kind for end in ends for kind, _ in kinds_of(end))
+    counter = Counter(kind for result in results for kind, _ in kinds_of(result.reported))
     counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _OUTCOMES}
     return {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]}
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from onewrite.batch.source import Response
 from onewrite.errors import OnewriteError
+from onewrite.identity import Skip
 from onewrite.message import Message
+from onewrite.metrics import Reported
 from onewrite.outcome import Outcome
 
 logger = logging.getLogger("onewrite")
@@ -41,6 +43,11 @@ class Result:
     def settled(self) -> bool:
         """Whether the broker may forget it."""
         return self.error is None and all(outcome.settled for outcome in self.outcomes)
+
+    @property
+    def reported(self) -> Reported:
+        """What hooks and counts are told of it."""
+        return Skip() if self.skipped else self.outcomes if self.error is None else self.error
 
 
 @dataclass(frozen=True, slots=True)

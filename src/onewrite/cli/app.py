@@ -8,6 +8,7 @@ import typer
 
 from onewrite.cli.demo import demo
 from onewrite.cli.early_signals import EarlySignals
+from onewrite.cli.invocation import Invocation, VersionOption
 from onewrite.cli.relay import relay
 from onewrite.cli.worker import worker
 
@@ -19,7 +20,7 @@ app.command()(relay)
 
 
 @app.callback()
-def onewrite() -> None:
+def onewrite(*, version: VersionOption = False) -> None:  # its callback has printed it
     """A message delivered twice takes effect once."""
 
 
@@ -28,7 +29,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
     code: str | int | None = None
     try:
-        command.main(args=list(arguments), prog_name="onewrite", obj=early_signals)
+        command.main(args=list(arguments), prog_name="onewrite", obj=Invocation(arguments, early_signals))
     except SystemExit as end:
         code = end.code
     return code if isinstance(code, int) else int(code is not None)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from onewrite.cli.worker import find, log_to_stderr
+from onewrite.cli.logs import log_to_stderr
+from onewrite.cli.names import find
 from onewrite.errors import OnewriteError
 from onewrite.outbox import Relay, Swept, Waiting
 
@@ -46,7 +47,7 @@ def relay(
     if not isinstance(found, Relay):
         raise typer.BadParameter(f"{name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.")
     log_to_stderr()
-    context.obj.pass_on(found.stop)
+    context.obj.early_signals.pass_on(found.stop)
     age = timedelta(seconds=older_than)
     try:
         code = _act(found, stuck=stuck, once=once, poll=poll, age=age, skip=skip, yes=yes)

@@ -1,40 +1,90 @@
-"""`onewrite worker` runs a decorated handler on the messages of an SQS queue."""
+"""`onewrite worker` runs a decorated handler on the messages of SQS queues."""
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
-from operator import attrgetter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from onewrite.cli.early_signals import EarlySignals
-from onewrite.errors import ConfigurationError
+from onewrite.cli.invocation import Invocation, VersionOption
+from onewrite.cli.logs import Level, LogFormat, log_to_stderr
+from onewrite.cli.names import HANDLER, find
+from onewrite.cli.processes import Processes, watch_parent
+from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.message import Message
+from onewrite.metrics import Hook, Reported, emf, opentelemetry
 
-_NAME = "MODULE:HANDLER"
+_ENVIRONMENT = "ONEWRITE_WORKER_"
 
-Name: TypeAlias = Annotated[str, typer.Argument(metavar=_NAME, help="Where the handler is, as in shop.handlers:ship.")]
-QueueUrl: TypeAlias = Annotated[str, typer.Option(help="The queue, as `aws sqs get-queue-url` prints it.")]
-Region: TypeAlias = Annotated[str | None, typer.Option(help="The queue's region, if not the configured one.")]
-EndpointUrl: TypeAlias = Annotated[str | None, typer.Option(help="Where SQS is, if not at AWS.")]
-BatchSize: TypeAlias = Annotated[int, typer.Option(min=1, max=10, help="How many messages a batch has at most.")]
+
+class MetricsKind(Enum):
+    """Where metrics go, beside the page that is made for Prometheus."""
+
+    EMF = "emf"
+    OPENTELEMETRY = "opentelemetry"
+
+
+def _option(name: str, text: str, **more: Any) -> Any:
+    """An option that the environment may give too: --queue-url as ONEWRITE_WORKER_QUEUE_URL."""
+    return typer.Option(f"--{name}", envvar=f"{_ENVIRONMENT}{name.upper().replace('-', '_')}", help=text, **more)
+
+
+Name: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar=HANDLER, envvar=f"{_ENVIRONMENT}HANDLER", help="Where the handler is, as in shop.handlers:ship."),
+]
+QueueUrl: TypeAlias = Annotated[
+    list[str],
+    _option("queue-url", "A queue, as `aws sqs get-queue-url` prints it. May be given again; the handler is one for all."),
+]
+Region: TypeAlias = Annotated[str | None, _option("region", "The queues' region, if not the configured one.")]
+EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
+InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
+Timeout: TypeAlias = Annotated[
+    float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
+]
 Wait: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, max=20, help="Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.")
+    int | None, _option("wait", "Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.", min=0, max=20)
 ]
 VisibilityTimeout: TypeAlias = Annotated[
     int | None,
-    typer.Option(min=1, max=43_200, help="Seconds until a message that failed comes again, if not the queue's own."),
+    _option(
+        "visibility-timeout", "Seconds until a message that failed comes again, if not the queue's own.", min=1, max=43_200
+    ),
 ]
 DrainSeconds: TypeAlias = Annotated[
-    float, typer.Option(min=0, max=43_200, help="The most seconds from SIGTERM or Ctrl-C to the end.")
+    float, _option("drain-seconds", "The most seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
-StopWhenEmpty: TypeAlias = Annotated[bool, typer.Option("--stop-when-empty", help="Stop when no more messages come.")]
+StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when no more messages come.")]
+Count: TypeAlias = Annotated[
+    int, _option("processes", "How many processes work, each with its own messages.", min=1, max=1_000)
+]
+LivenessFile: TypeAlias = Annotated[
+    Path | None, _option("liveness-file", "A file to touch every ten seconds; the second process touches FILE.1, and so on.")
+]
+HealthPort: TypeAlias = Annotated[
+    int | None,
+    _option(
+        "health-port", "Serve /health and /metrics here; the second process serves them at the next port.", min=1, max=65_535
+    ),
+]
+HealthHost: TypeAlias = Annotated[
+    str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from elsewhere.")
+]
+Metrics: TypeAlias = Annotated[
+    list[MetricsKind] | None,
+    _option("metrics", "emf prints CloudWatch's metrics; opentelemetry counts on the global meter."),
+]
+Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Lines of text, or one JSON object a line.")]
+LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The least level that is logged.", case_sensitive=False)]
 
 
 def worker(
@@ -44,94 +94,105 @@ def worker(
     queue_url: QueueUrl,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    batch_size: BatchSize = 10,
+    in_flight: InFlight = 10,
+    timeout: Timeout = 300,
     wait: Wait = None,
     visibility_timeout: VisibilityTimeout = None,
     drain_seconds: DrainSeconds = 25,
     stop_when_empty: StopWhenEmpty = False,
+    processes: Count = 1,
+    liveness_file: LivenessFile = None,
+    health_port: HealthPort = None,
+    health_host: HealthHost = "127.0.0.1",
+    metrics: Metrics = None,
+    log_format: Format = LogFormat.TEXT,
+    log_level: LogLevel = Level.INFO,
+    version: VersionOption = False,
 ) -> None:
-    """Run a handler that is decorated with @sqs_handler on the messages of a queue, and delete the messages that are done.
+    """Run a handler that is decorated with @sqs_handler on the messages of queues, and delete the messages that are done.
 
-    After SIGTERM or Ctrl-C it finishes what is under way and stops. After a second one it stops at once.
+    After SIGTERM or Ctrl-C it finishes what is under way and stops. After a second one it stops at once. Each option may
+    also be given by the environment: --queue-url as ONEWRITE_WORKER_QUEUE_URL, several values with spaces in between.
     """
-    options: dict[str, Any] = {"batch_size": batch_size, "wait": wait, "visibility_timeout": visibility_timeout}
-    options |= {"drain_seconds": drain_seconds, "stop_when_empty": stop_when_empty}
+    _start(**locals())
+
+
+def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
+    del options["version"]  # It was printed, and nothing else would have been done.
+    invocation: Invocation = context.obj
+    if processes > 1:
+        numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
+        raise typer.Exit(Processes(invocation.arguments, numbers).run(invocation.early_signals))
+    style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
+    region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     found = find(handler)
-    log_to_stderr()  # after the import of the handler's module, which may have set up logging of its own
-    try:
-        orderly = run(found, queue_url, region=region, endpoint_url=endpoint_url, options=options, early=context.obj)
-    except ConfigurationError as error:
-        sys.stderr.write(f"onewrite: {error}\n")
-        raise typer.Exit(2) from error
-    if not orderly:
-        _leave()
+    log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
+    with _explained():
+        options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
+        options["client"] = _client(queue_url, region, endpoint_url)
+        if not run(found, queue_url, options, invocation.early_signals):
+            _leave()
 
 
-def run(
-    handler: Any,
-    queue_url: str,
-    *,
-    region: str | None,
-    endpoint_url: str | None,
-    options: Mapping[str, Any],
-    early: EarlySignals,
-) -> bool:
-    """Run a worker until it stops. False: its deadline came first, and a batch is still under way."""
-    from onewrite.sqs import Worker  # noqa: PLC0415  # The other verbs do without botocore.
-    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # the same
+def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:
+    """The options in which one process differs from the others. The last one that is given counts."""
+    port = [] if health_port is None else ["--health-port", str(health_port + number)]
+    file = (
+        [] if liveness_file is None else ["--liveness-file", f"{liveness_file}.{number}" if number else str(liveness_file)]
+    )
+    return ["--processes", "1", *port, *file]
 
-    client = default_client(queue_url, region=region, endpoint_url=endpoint_url)
-    started = Worker(queue_url, handler, client=client, **options)
+
+def _client(urls: Sequence[str], region: str | None, endpoint_url: str | None) -> Any:
+    from onewrite.sqs.queue import default_client  # noqa: PLC0415  # The other verbs do without botocore.
+
+    return default_client(", ".join(urls), region=region, endpoint_url=endpoint_url)
+
+
+def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: EarlySignals) -> bool:
+    """Run a worker until it stops. False: its deadline came first, and something is still under way."""
+    from onewrite.sqs import Worker  # noqa: PLC0415  # as above
+
+    started = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
     early.pass_on(started.stop)
+    watch_parent(started.stop)
     return started.run()
 
 
-def log_to_stderr() -> None:
-    printed = logging.StreamHandler()
-    printed.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[printed])
+def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
+    """One hook for all kinds of metrics that are asked for."""
+    hooks = [_emf(name) if kind is MetricsKind.EMF else _opentelemetry(name) for kind in kinds]
+
+    def call_all(message: Message | None, outcome: Reported, seconds: float) -> None:
+        for hook in hooks:
+            hook(message, outcome, seconds)
+
+    return call_all if hooks else None
 
 
-class Lines(logging.Formatter):
-    """Plain lines. Below the line of a batch, each of its failures has a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        details = cast("Mapping[str, Any]", getattr(record, "onewrite", {}))
-        failures = details.get("failures", ())
-        return "\n    ".join([super().format(record), *map(_failure_line, failures)])
+def _emf(name: str) -> Hook:
+    return emf(function=name or None)
 
 
-def _failure_line(failure: Mapping[str, Any]) -> str:
-    """What is known of a failure, in this order: record, message, attempt, error, reason and line."""
-    return ", ".join(f"{name} {value}" for name, value in failure.items() if value is not None)
-
-
-def find(name: str) -> Any:
-    """The handler that `module:handler` names. The module may be in the current directory."""
-    module, _, handler = name.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *handler.split("."))):
-        raise _misuse(f"{name!r} is not of the form module:handler, as shop.handlers:ship is.")
-    found = _import(module)
+def _opentelemetry(name: str) -> Hook:
     try:
-        return attrgetter(handler)(found)
-    except AttributeError as error:
-        raise _misuse(f"the module {module!r} has no {handler!r}.") from error
-
-
-def _import(module: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module)
+        from opentelemetry.metrics import get_meter  # noqa: PLC0415  # a package that few have
     except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise  # The module is there, but a module that it imports is not.
-        raise _misuse(f"there is no module {error.name!r} in {here} or among the installed packages.") from error
+        raise ConfigurationError('--metrics opentelemetry needs a package: pip install "onewrite[opentelemetry]"') from error
+    return opentelemetry(get_meter("onewrite"), function=name or None)
 
 
-def _misuse(text: str) -> typer.BadParameter:
-    return typer.BadParameter(text, param_hint=_NAME)
+@contextmanager
+def _explained() -> Generator[None, None, None]:
+    """One line for what the operator has to mend."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sys.stderr.write(f"onewrite: {error}\n")
+        raise typer.Exit(2) from error
+    except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
+        sys.stderr.write(f"onewrite: {error}\n")
+        _leave()
 
 
 def _leave() -> None:

@@ -1,9 +1,10 @@
-"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS and gives them to it in batches, as Lambda does."""
+"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS, and gives them to it one by one."""
 
 from onewrite.extras import installed_by
 
 with installed_by("aws", "onewrite.sqs"):
+    from onewrite.sqs.crew import WorkerStuck
     from onewrite.sqs.decisions import backoff
     from onewrite.sqs.worker import Worker
 
-__all__ = ["Worker", "backoff"]
+__all__ = ["Worker", "WorkerStuck", "backoff"]

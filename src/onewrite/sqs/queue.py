@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onewrite.errors import ConfigurationError
-from onewrite.sqs.decisions import RequestEntry, backoff, is_passing, unsettled
+from onewrite.sqs.decisions import RequestEntry, is_passing, unsettled
 from onewrite.sqs_message import Received
 
 logger = logging.getLogger("onewrite.sqs")
 
-_LONGEST_PAUSE = 20  # seconds between two receives that fail
+_CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request under way
 _RETRY_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each try; botocore has retries of its own within a try
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
 
 
 class Queue:
-    """One queue. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
+    """One queue, used by several threads. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
 
     def __init__(
         self,
@@ -43,24 +45,24 @@ class Queue:
             )
         self._client = client
         self._attempts = attempts
-        self._attempt = attempts()
-        self._failures = 0
+        self._unanswered: deque[str] = deque()  # attempts whose answer was lost
         self._sleep = sleep
 
-    def receive(self, **options: Any) -> Sequence[Received] | None:
-        """The messages that SQS gives. None: the request failed; the pause before the next one is over."""
-        options |= {"QueueUrl": self.url, "VisibilityTimeout": self.visibility}
+    def receive(self, most: int, wait: int) -> Sequence[Received] | None:
+        """The messages that SQS gives within `wait` seconds. None: the request failed, and another one may not."""
+        options: dict[str, Any] = {"QueueUrl": self.url, "MaxNumberOfMessages": most, "WaitTimeSeconds": wait}
+        options |= {"VisibilityTimeout": self.visibility}
         options |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        attempt = None
         if self.fifo:  # If an answer is lost, a request with the same name gets the same messages.
-            options["ReceiveRequestAttemptId"] = self._attempt
+            attempt = options["ReceiveRequestAttemptId"] = self._attempt()
         try:
             answer = self._client.receive_message(**options)
         except (BotoCoreError, ClientError) as error:
+            if attempt is not None:
+                self._unanswered.append(attempt)
             self._log_or_raise(error)
-            self._failures += 1
-            self._sleep(min(backoff(self._failures), _LONGEST_PAUSE))
             return None
-        self._failures, self._attempt = 0, self._attempts()
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[Received]) -> None:
@@ -69,8 +71,28 @@ class Queue:
 
     def hide(self, messages: Sequence[tuple[Received, int]]) -> set[str]:
         """Hide each message for its seconds from now. Returns the receipt handles that SQS no longer knows as received."""
-        entries = [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]
-        return {entry["ReceiptHandle"] for entry in self._send_batch("change_message_visibility_batch", entries)}
+        return {entry["ReceiptHandle"] for entry in self._send_batch("change_message_visibility_batch", _hidden(messages))}
+
+    def extend(self, messages: Sequence[tuple[Received, int]]) -> set[str] | None:
+        """`hide` in one try: if it fails, the next one comes soon enough. None: it failed, and the handlers go on."""
+        entries = _hidden(messages)
+        try:
+            answer = self._client.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
+        except (BotoCoreError, ClientError) as error:  # If a message comes again meanwhile, its write is guarded.
+            logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
+            return None
+        left, refused = unsettled(entries, answer)
+        if left or refused:
+            logger.warning(
+                "%s: %s of %s messages are not hidden for longer", self.url, len(left) + len(refused), len(entries)
+            )
+        return {entry["ReceiptHandle"] for entry in refused}
+
+    def _attempt(self) -> str:
+        try:
+            return self._unanswered.popleft()
+        except IndexError:
+            return self._attempts()
 
     def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
         """Returns the entries that SQS will never accept. Entries that fail in every try are logged and given up."""
@@ -100,11 +122,13 @@ class Queue:
 
 
 def default_client(url: str, *, region: str | None = None, endpoint_url: str | None = None) -> Any:
+    """A client with enough connections for its threads. It does not check our own requests, which takes it a tenth of its time."""
     import boto3  # noqa: PLC0415  # A worker that is given a client does not need it.
 
     sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)
     try:
-        return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url)
+        return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
         raise _unusable(url, error) from error
 
@@ -131,3 +155,7 @@ def _unusable(url: str, error: Exception) -> ConfigurationError:
 
 def _entry(number: int, message: Received) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
+
+
+def _hidden(messages: Sequence[tuple[Received, int]]) -> list[dict[str, Any]]:
+    return [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]

@@ -1,4 +1,4 @@
-"""When a worker stops. A signal or another thread asks for it; it happens at the end of the batch, or at a deadline if that comes first."""
+"""When a worker stops. A signal or another thread asks for it; it happens when nothing is under way, or at a deadline if that comes first."""
 
 from __future__ import annotations
 
@@ -18,20 +18,16 @@ _LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messa
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """When the worker leaves at the latest, in the clock's seconds: with nothing in hand, and with a batch in hand."""
+    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
 
     idle: float
     busy: float
 
 
 class Stop:
-    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back.
-
-    `busy` says whether a batch is in hand.
-    """
+    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
 
     def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
-        self.busy = False
         self._drain_seconds = drain_seconds
         self._clock = clock
         self._deadlines: _Deadlines | None = None
@@ -45,7 +41,7 @@ class Stop:
 
     @property
     def deadline(self) -> float:
-        """When a batch in hand is left behind."""
+        """When what is under way is left behind."""
         return inf if self._deadlines is None else self._deadlines.busy
 
     def ask(self) -> None:
@@ -61,7 +57,7 @@ class Stop:
             self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
         self.ask()
 
-    def wait(self, work: Future[None], when_asked: Callable[[], object]) -> None:
+    def wait(self, work: Future[None], is_busy: Callable[[], bool], when_asked: Callable[[], object]) -> None:
         """Wait for the end of the work or for the deadline. `when_asked` is called once, when a stop has been asked for."""
         work.add_done_callback(lambda _: self._wake.put(None))
         told = False
@@ -69,20 +65,16 @@ class Stop:
             if self.asked and not told:
                 told = True
                 when_asked()
-            seconds = self._seconds_left()
+            seconds = self._seconds_left(is_busy)
             if seconds <= 0:
                 return
             with suppress(Empty):
                 self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
 
-    def _seconds_left(self) -> float:
-        """Here `busy` is read after `_deadlines`. The work sets `busy` first and then asks whether to stop.
-
-        So a batch that the work begins is never taken for nothing in hand.
-        """
+    def _seconds_left(self, is_busy: Callable[[], bool]) -> float:
         if self._deadlines is None:
             return inf
-        return (self._deadlines.busy if self.busy else self._deadlines.idle) - self._clock()
+        return (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The worker's loop: receive messages, give them to the handler, and tell SQS what became of them.
+"""The worker: its options, and its life from the first request to the last.
 
 A message is deleted after its effect is written, never before. So a worker may die at any moment: what it held comes again
 when its visibility timeout ends, and a message whose effect was written is then a Duplicate.
@@ -9,28 +9,37 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from onewrite.batch.decorated import HandlerFunction, handler_of
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
-from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff, extension, settlement
+from onewrite.metrics import Hook
+from onewrite.sqs.crew import Crew, Habits, Surroundings
+from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff
+from onewrite.sqs.health import Pages, Pulse
+from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
-from onewrite.sqs_message import Received, lambda_record
+from onewrite.sqs.threads import Conditions
 
-MOST_MESSAGES = 10  # the most that SQS gives in one request
+IN_FLIGHT = 10
 LONGEST_WAIT = 20  # seconds, the longest that SQS lets a request wait for messages
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
-# Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers, and a
-# message that was deferred once or twice is back by then.
+# Seconds. A guarded write takes milliseconds, and botocore and pymongo give up a request after some minutes at the most, so
+# what takes longer than this does not end by itself. Five such deliveries still take less than half an hour.
+TIMEOUT = 300.0
+MOST_DEFERRED = 2_000  # to keep so many hidden takes some 15 requests a second if their visibility timeout is 30 seconds
+# Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers.
 _WAIT_TO_BE_EMPTY = 3
-_EXTENSIONS_PER_TIMEOUT = 3  # so that one may fail, and the next one still comes in time
+_MOST_IN_FLIGHT = 10_000
+_MOST_PORT = 65_535
 
 
 def new_attempt() -> str:
@@ -38,93 +47,114 @@ def new_attempt() -> str:
     return secrets.token_hex(16)
 
 
-@dataclass(frozen=True, slots=True)
-class _HeldMessages:
-    """Messages that were received, and the time of the request: SQS has hidden them since then, or since a little later."""
-
-    messages: Sequence[Received]
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """The part of Lambda's context that a handler uses."""
-
-    seconds_left: Callable[[], float]
-
-    def get_remaining_time_in_millis(self) -> int:
-        return max(0, int(self.seconds_left() * 1000))
-
-
 @dataclass(eq=False)
 class Worker:
-    """Runs a handler made by `sqs_handler` on the messages of a queue, and deletes those that are done.
+    """Runs a handler made by `sqs_handler` on the messages of one queue or several, and deletes those that are done.
 
+    - `queue_url`: the URL, or a sequence of URLs of one region. All of them have the one handler, and take turns.
     - `client`: a boto3 SQS client; by default `boto3.client("sqs")`.
-    - `batch_size`: how many messages a batch has, at most 10. How many of them are processed at a time is the handler's
-      `max_workers`. For more throughput, start more processes.
+    - `in_flight`: how many messages are processed at a time: by threads, or by tasks if the function is `async`, where it may be
+      hundreds. The handler's own `max_workers` and `margin` are for Lambda. Give 1 to a function that must not run twice at a
+      time. The messages of a FIFO group are processed one after the other in any case.
+    - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. What
+      does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`.
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
-    - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while
-      the handler runs, up to the 12 hours that SQS allows.
-    - `backoff(receive_count)`: seconds until a deferred message comes again.
-    - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. It begins no record that may not
-      end in time, and gives the rest back to the queue.
+    - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while a
+      message is at hand, up to the 12 hours that SQS allows.
+    - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then.
+    - `most_deferred`: how many deferred messages are kept at hand. Further ones go back to the queue, for `backoff` of the
+      number of their receives.
+    - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. What is under way may end within it;
+      everything else is given back to the queue at once.
     - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
       are left in the queue.
-    - `attempts` gives a name to each request for messages, `clock` the seconds of a monotonic clock; `sleep(seconds)` and
-      `pause(event, seconds)` wait, the second one until the event if that comes first.
+    - `on_outcome(message, outcome, seconds)`: called for each processed message, as a handler's own hook is.
+    - `liveness_file`: is touched every ten seconds while the worker is alive.
+    - `health_port`, `health_host`: where `/health` and `/metrics` are served; by default nowhere, and for this machine only.
+    - `attempts` gives a name to each request for messages, `clock` the seconds of a monotonic clock; `sleep(seconds)` waits, and
+      `conditions(lock)` makes what threads wait on.
     """
 
-    queue_url: str
+    queue_url: str | Sequence[str]
     handler: HandlerFunction[Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
-    batch_size: int = MOST_MESSAGES
+    in_flight: int = IN_FLIGHT
+    timeout: float = TIMEOUT
     wait: int | None = None
     visibility_timeout: int | None = None
     backoff: Callable[[int], float] = backoff
+    most_deferred: int = MOST_DEFERRED
     drain_seconds: float = DRAIN
     stop_when_empty: bool = False
+    on_outcome: Hook | None = None
+    liveness_file: str | Path | None = None
+    health_port: int | None = None
+    health_host: str = "127.0.0.1"
     attempts: Callable[[], str] = new_attempt
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    pause: Callable[[threading.Event, float], bool] = threading.Event.wait
+    conditions: Conditions = threading.Condition
+    _handler: Handler[Any] = field(init=False, repr=False)
     _stop: Stop = field(init=False, repr=False)
+    _crew: Crew | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        _check_wiring(self.queue_url, self.handler)
-        _check_number("batch_size", self.batch_size, 1, MOST_MESSAGES)
+        self._handler = _handler_of_queues(self._urls, self.handler)
+        _check_number("in_flight", self.in_flight, 1, _MOST_IN_FLIGHT)
+        _check_number("timeout", self.timeout, 0.001, LONGEST_HIDDEN, whole=False)
+        _check_number("most_deferred", self.most_deferred, 0, 100_000)
         _check_number("drain_seconds", self.drain_seconds, 0, LONGEST_HIDDEN, whole=False)
-        if self.wait is not None:
-            _check_number("wait", self.wait, 0, LONGEST_WAIT)
-        if self.visibility_timeout is not None:
-            _check_number("visibility_timeout", self.visibility_timeout, 1, LONGEST_HIDDEN)
+        for name, low, high in (
+            ("wait", 0, LONGEST_WAIT),
+            ("visibility_timeout", 1, LONGEST_HIDDEN),
+            ("health_port", 0, _MOST_PORT),
+        ):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), low, high)
         self._stop = Stop(self.drain_seconds, self.clock)
 
     def run(self) -> bool:
-        """Work until stopped. False: a batch was still under way at the deadline, and its messages come again.
+        """Work until stopped. False: something was still under way at the deadline, and comes again.
 
-        The work is done in another thread, so that this one can leave at the deadline, however slow the handler is.
+        The work is done in other threads, so that this one can leave at the deadline, however slow the handler is.
         """
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
             work.start()
-            self._stop.wait(end, self._log_stopping)
+            self._stop.wait(end, self._is_busy, self._begin_to_stop)
+        crew = self._crew
         if end.done():
             end.result()
-        elif self._stop.busy:
-            logger.error("%s: the batch has not ended in time: its messages come again", self.queue_url)
+        elif crew is not None and crew.failure is not None:
+            raise crew.failure
+        elif self._is_busy():
+            logger.error("%s: not everything has ended in time: what has not comes again", self._name)
             return False
-        logger.info("%s: the worker has stopped", self.queue_url)
+        logger.info("%s: the worker has stopped", self._name)
         return True
 
     def stop(self) -> None:
         """Stop as a signal does, from any thread. A stopped worker stays stopped: to go on, make another one."""
         self._stop.ask()
 
-    def _log_stopping(self) -> None:
-        logger.info("%s: the worker is stopping, within %g seconds", self.queue_url, self.drain_seconds)
+    @property
+    def _urls(self) -> tuple[str, ...]:
+        given = self.queue_url
+        return tuple(given) if isinstance(given, list | tuple) else (cast("str", given),)
+
+    @property
+    def _name(self) -> str:
+        return ", ".join(self._urls)
+
+    def _is_busy(self) -> bool:
+        return self._crew is not None and self._crew.is_busy
+
+    def _begin_to_stop(self) -> None:
+        logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
+        if self._crew is not None:
+            self._crew.look()
 
     def _run_work(self, end: Future[None]) -> None:
         try:
@@ -137,70 +167,46 @@ class Worker:
     def _work(self) -> None:
         if self._stop.asked:  # Asked before it began, it sends no request at all.
             return
-        client = default_client(self.queue_url) if self.client is None else self.client
-        queue = Queue(self.queue_url, client, visibility=self.visibility_timeout, attempts=self.attempts, sleep=self.sleep)
+        journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self.clock)
+        file = None if self.liveness_file is None else Path(self.liveness_file)
+        pulse = Pulse(self.clock, file)
+        with ExitStack() as stack:
+            crew = self._crew = self._make_crew(journal, pulse)
+            if self.health_port is not None:
+                pages = Pages(self.health_host, self.health_port, pulse, journal, crew.counts)
+                stack.callback(pages.close)
+                logger.info("%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
+            logger.info("%s: the worker begins", self._name)
+            crew.run()
+            journal.sum_up(last=True)
+
+    def _make_crew(self, journal: Journal, pulse: Pulse) -> Crew:
         wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
-        logger.info("%s: the worker begins", self.queue_url)
-        while not self._stop.asked:
-            since = self.clock()
-            messages = queue.receive(MaxNumberOfMessages=self.batch_size, WaitTimeSeconds=wait)
-            if messages:
-                self._stop.busy = True
-                self._process(queue, _HeldMessages(messages, since))
-                self._stop.busy = False
-            elif messages is not None and self.stop_when_empty:
-                return
+        habits = Habits(self.in_flight, self.timeout, wait, self.most_deferred, self.stop_when_empty, self.backoff)
 
-    def _process(self, queue: Queue, batch: _HeldMessages) -> None:
-        if self._stop.asked:  # while the request for messages was under way: give them back at once
-            queue.hide([(message, 0) for message in batch.messages])
-            return
-        event = {"Records": [lambda_record(message, queue.arn) for message in batch.messages]}
-        with self._kept_hidden(queue, batch):
-            report = self.handler.run(event, _Context(lambda: self._seconds_left(batch)))
-        settled = settlement(batch.messages, report, fifo=queue.fifo, backoff=self.backoff)
-        queue.delete(settled.done)
-        queue.hide(settled.again)
+        def beat() -> None:
+            pulse.beat()
+            journal.sum_up()
 
-    def _seconds_left(self, batch: _HeldMessages) -> float:
-        return min(batch.since + LONGEST_HIDDEN, self._stop.deadline) - self.clock()
+        world = Surroundings(self.clock, self.conditions, beat, lambda: self._stop.asked)
+        return Crew(self._open_queues(), self._handler, habits, journal, world)
 
-    @contextmanager
-    def _kept_hidden(self, queue: Queue, batch: _HeldMessages) -> Generator[None, None, None]:
-        """Keep the batch hidden for as long as the block runs.
-
-        The last extension has ended when the block is left. A later one would hide messages for long that the worker is
-        about to let come again soon.
-        """
-        over = threading.Event()
-        thread = threading.Thread(target=self._extend, args=(queue, batch, over), name="onewrite-visibility", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-    def _extend(self, queue: Queue, batch: _HeldMessages, over: threading.Event) -> None:
-        held = batch.messages
-        while held and not self.pause(over, queue.visibility / _EXTENSIONS_PER_TIMEOUT):
-            seconds = extension(queue.visibility, self.clock() - batch.since)
-            if not seconds:
-                logger.warning("%s: SQS hides no message for longer than 12 hours: this batch comes again", queue.url)
-                return
-            try:
-                gone = queue.hide([(message, seconds) for message in held])
-            except Exception as error:  # The handler goes on. If a message comes again meanwhile, its write is guarded.
-                logger.warning("%s: the visibility of a batch cannot be extended: %s", queue.url, error)
-            else:
-                held = [message for message in held if message["ReceiptHandle"] not in gone]
+    def _open_queues(self) -> list[Queue]:
+        client = default_client(self._urls[0]) if self.client is None else self.client
+        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": self.attempts, "sleep": self.sleep}
+        return [Queue(url, client, **options) for url in self._urls]
 
 
-def _check_wiring(queue_url: object, handler: object) -> None:
-    if not isinstance(queue_url, str) or "://" not in queue_url:
-        raise ConfigurationError(
-            f"{queue_url!r} is no queue URL: give what `aws sqs get-queue-url --queue-name ...` prints, https:// included."
-        )
+def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
+    if not urls:
+        raise ConfigurationError("There is no queue URL: give one or more.")
+    for url in urls:
+        if not isinstance(url, str) or "://" not in url:
+            raise ConfigurationError(
+                f"{url!r} is no queue URL: give what `aws sqs get-queue-url --queue-name ...` prints, https:// included."
+            )
+    if len(set(urls)) < len(urls):
+        raise ConfigurationError("A queue is named twice: give each URL once.")
     if (found := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
@@ -210,8 +216,9 @@ def _check_wiring(queue_url: object, handler: object) -> None:
         raise ConfigurationError(
             f"This handler takes batches of {found.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
+    return found
 
 
-def _check_number(name: str, value: Any, low: int, high: int, *, whole: bool = True) -> None:
+def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:
     if not isinstance(value, int if whole else int | float) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigurationError(f"{name}={value!r}: give a {'whole ' * whole}number from {low} to {high}.")

@@ -1,0 +1,121 @@
+"""Several worker processes under one that starts them, passes signals on, and starts anew what has died."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from onewrite.cli.early_signals import EarlySignals
+
+logger = logging.getLogger("onewrite")
+
+_PARENT = "ONEWRITE_WORKER_PARENT"  # tells a process which one has started it
+_LOOK = 0.2  # seconds between two looks at the processes
+_MISUSE = 2  # the exit code of what no restart mends
+_LONGEST_PAUSE = 60.0  # seconds before a process that dies again and again is started anew
+
+
+class _One:
+    """One of the processes."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._deaths = 0
+        self._again_at = 0.0
+        self.start()
+
+    def start(self) -> None:
+        # A session of its own: Ctrl-C reaches all processes of a terminal, and would be passed on to it as well.
+        environment = {**os.environ, _PARENT: str(os.getpid())}
+        self.process = subprocess.Popen(self._command, env=environment, start_new_session=True)  # noqa: S603  # our own arguments
+
+    def restart(self, now: float) -> None:
+        """After a pause that doubles with each death."""
+        if not self._again_at:
+            pause = min(2.0**self._deaths, _LONGEST_PAUSE)
+            self._deaths += 1
+            self._again_at = now + pause
+            code = self.process.returncode
+            logger.warning("Worker process %s ended with %s; another one starts in %g s", self.process.pid, code, pause)
+        elif now >= self._again_at:
+            self._again_at = 0.0
+            self.start()
+
+
+class Processes:
+    """As many as there are lists of options, each of which is added to the arguments of the command."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        options: Sequence[Sequence[str]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._commands = [[sys.executable, "-m", "onewrite", *arguments, *each] for each in options]
+        self._clock, self._sleep = clock, sleep
+        self._signals = 0  # that have arrived
+        self._passed_on = 0
+
+    def run(self, early: EarlySignals) -> int:
+        """Until all have ended. Returns 0 if all ended in order, and else the exit code of the first one that did not."""
+        former = {number: signal.signal(number, self._count) for number in (signal.SIGTERM, signal.SIGINT)}
+        early.pass_on(lambda: self._count(0, None))
+        try:
+            return self._supervise([_One(command) for command in self._commands])
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _count(self, _number: int, _frame: object) -> None:
+        self._signals += 1
+
+    def _supervise(self, processes: Sequence[_One]) -> int:
+        code = 0
+        running = list(processes)
+        while running:
+            self._pass_on(running)
+            for one in list(running):
+                ended = one.process.poll()
+                if ended is None:
+                    continue
+                if self._signals or ended in (0, _MISUSE):
+                    running.remove(one)
+                    code = code or _told_to_end(ended)
+                    self._signals += ended == _MISUSE and not self._signals  # It would end the others in the same way.
+                else:
+                    one.restart(self._clock())
+            self._sleep(_LOOK)
+        return code
+
+    def _pass_on(self, running: Sequence[_One]) -> None:
+        for _ in range(self._signals - self._passed_on):
+            for one in running:
+                one.process.send_signal(signal.SIGTERM)
+        self._passed_on = self._signals
+
+
+def _told_to_end(code: int) -> int:
+    """Its exit code. A signal that comes before a process can handle it ends one that has nothing in hand."""
+    return 0 if code == -signal.SIGTERM else code
+
+
+def watch_parent(stop: Callable[[], object], *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Stop when the process that has started this one is gone: nobody would pass a signal on any more."""
+    parent = os.environ.get(_PARENT)
+    if parent is None:
+        return
+
+    def watch() -> None:
+        while str(os.getppid()) == parent:
+            sleep(1.0)
+        stop()
+
+    threading.Thread(target=watch, name="onewrite-parent", daemon=True).start()

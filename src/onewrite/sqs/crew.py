@@ -1,0 +1,334 @@
+"""The threads of a worker. All that they decide is decided by `AtHand`, under one lock; here it is done.
+
+- Workers do whatever is to be done next: process a message, delete those that are done, or ask for more. Whoever has received
+  messages begins the first one itself, and wakes another thread if there is more to do. So quick handlers are not slowed down
+  by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
+- One thread hides what is at hand for longer, and gives messages back. Because all of it is done by one thread, no extension
+  is on its way when a message is given back. It might hide the message for long that is to come again soon.
+- The thread that calls `run` watches the time: deferred messages, timeouts, and when the work is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from onewrite.batch.handler import Handler
+from onewrite.batch.report import Result
+from onewrite.errors import OnewriteError
+from onewrite.sqs.at_hand import DELETED_WITHIN, AtHand
+from onewrite.sqs.intake import MOST_REQUESTS, Receive, Span
+from onewrite.sqs.journal import Journal
+from onewrite.sqs.lines import Held
+from onewrite.sqs.queue import Queue
+from onewrite.sqs.terms import Ending, Hide, Limits, Terms
+from onewrite.sqs.threads import Conditions, Threads
+from onewrite.sqs.whereabouts import where_thread_stands
+from onewrite.sqs_message import lambda_record
+
+if TYPE_CHECKING:
+    from onewrite.sqs.tasks import Tasks
+
+BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
+_MOST_NAMED = 10  # messages in an error
+
+
+class WorkerStuck(OnewriteError):
+    """More than half of a worker's slots are lost to messages that hang: start it anew, and mend what hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a worker is told about its work."""
+
+    slots: int
+    timeout: float
+    wait: int
+    most_deferred: int
+    stop_when_empty: bool
+    backoff: Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a crew has of the world. `beat` is called at least every ten seconds while all is well.
+
+    `asked` says whether the worker is to stop.
+    """
+
+    clock: Callable[[], float]
+    conditions: Conditions
+    beat: Callable[[], None]
+    asked: Callable[[], bool]
+
+
+class Crew:
+    """Runs the handler on the messages of the queues."""
+
+    def __init__(
+        self, queues: Sequence[Queue], handler: Handler[Any], habits: Habits, journal: Journal, world: Surroundings
+    ) -> None:
+        self._queues, self._habits, self._journal = queues, habits, journal
+        self._clock, self._beat, self._asked = world.clock, world.beat, world.asked
+        self._lock = threading.Lock()
+        self._handler, self._tasks = handler, self._tasks_for(handler)
+        grace = 0.0 if self._tasks is None else self._tasks.grace
+        limits = Limits(habits.slots, habits.timeout, grace, habits.most_deferred, habits.stop_when_empty)
+        terms = [Terms(queue.visibility, queue.fifo) for queue in queues]
+        self._at_hand = AtHand(terms, limits, habits.backoff)
+        most = habits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
+        self._workers = Threads("onewrite-work", self._lock, world.conditions, most, self._work)
+        self._visibility, self._timer = world.conditions(self._lock), world.conditions(self._lock)
+        self._looks_at = inf  # when the timer looks again by itself
+        self._threads: dict[Held, int] = {}  # which thread processes a message
+        self._failure: BaseException | None = None
+        self.is_over = False
+
+    def _tasks_for(self, handler: Handler[Any]) -> Tasks | None:
+        if not handler.is_async:
+            return None
+        from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # asyncio is slow to import, and only these need it
+
+        return Tasks(handler, self)
+
+    @property
+    def is_busy(self) -> bool:
+        return not self.is_over and self._at_hand.is_busy
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return self._at_hand.counts()
+
+    def run(self) -> None:
+        """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
+        hiding = threading.Thread(target=copy_context().run, args=(self._hide,), name="onewrite-visibility", daemon=True)
+        hiding.start()
+        try:
+            while not self._look():
+                self._beat()
+        finally:
+            self._end_threads()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end_threads(self) -> None:
+        with self._lock:
+            self.is_over = True
+            self._workers.wake_all()
+            self._visibility.notify_all()
+        if self._tasks is not None:
+            self._tasks.close()
+
+    def look(self) -> None:
+        """Something has happened that the timer does not know of."""
+        with self._lock:
+            self._timer.notify()
+
+    # ------------------------------------------------------------ watching the time
+
+    def _look(self) -> bool:
+        """Do what is due, and wait until more is. True: the work is over."""
+        with self._lock:
+            now = self._clock()
+            self._decide_to_stop(now)
+            self._at_hand.retry_due(now)
+            overdue = self._at_hand.to_give_up(now)
+            self._wake(now)
+            if self._is_over():
+                return True
+            if not overdue:
+                self._looks_at = min(self._at_hand.next_due(now), now + BEAT)
+                self._timer.wait(max(0.0, self._looks_at - now))
+                self._looks_at = inf
+        for held in overdue:
+            self._journal.overdue(held.message["MessageId"], self._habits.timeout, self._where(held))
+            if self._tasks is not None:
+                self._tasks.cancel(held)
+        return False
+
+    def _decide_to_stop(self, now: float) -> None:
+        if self._at_hand.stopping:
+            return
+        if self._at_hand.is_stuck(now):
+            self._failure = WorkerStuck(self._stuck_words(now))
+        if self._asked() or self._failure is not None or self._at_hand.has_nothing_to_do(now, self._habits.wait):
+            self._at_hand.stop()
+
+    def _stop_if_asked(self) -> None:
+        """Before anything is begun, so that nothing is begun after a stop was asked for."""
+        if self._asked():
+            self._at_hand.stop()
+
+    def _is_over(self) -> bool:
+        if not self._at_hand.stopping or self._at_hand.is_busy:
+            return False
+        return self._failure is not None or not self._at_hand.waits_for_messages
+
+    def _wake(self, now: float) -> None:
+        """After a change: wake whoever has something to do now. The lock is held."""
+        if self._tasks is not None and self._at_hand.has_ready:
+            self._tasks.wake()
+        if (self._tasks is None and self._at_hand.has_ready) or self._at_hand.has_request(now):
+            self._workers.wake()
+        if self._at_hand.gives_back:
+            self._visibility.notify()
+        if self._at_hand.stopping:
+            self._timer.notify()
+
+    def _look_by(self, moment: float) -> None:
+        if moment < self._looks_at:
+            self._timer.notify()
+
+    def _where(self, held: Held) -> str | None:
+        """At which line of the user's code a message stands."""
+        return where_thread_stands(self._threads.get(held)) if self._tasks is None else self._tasks.where(held)
+
+    def _stuck_words(self, now: float) -> str:
+        lost = self._at_hand.lost(now)
+        hung = "; ".join(f"{held.message['MessageId']} at {self._where(held)}" for held in lost[:_MOST_NAMED])
+        return (
+            f"{len(lost)} of {self._habits.slots} slots are lost to messages that have not ended {self._habits.timeout:g} seconds "
+            f"after they began: {hung}{'; ...' * (len(lost) > _MOST_NAMED)}. Start the worker anew, and give what hangs a timeout "
+            "of its own; if it only takes long, give the worker a longer timeout."
+        )
+
+    # ------------------------------------------------------------ messages
+
+    def _work(self) -> None:
+        me, ended = threading.get_ident(), None
+        with self._failing():
+            while (job := self._next_job(ended)) is not None:
+                ended = None
+                if isinstance(job, Held):
+                    self._threads[job] = me
+                    ended = job, self._handler.process(self.record(job))
+                    del self._threads[job]
+                    self._journal.tell(ended[1])
+                elif isinstance(job, Receive):
+                    self._receive(job)
+                else:
+                    self._delete(*job)
+
+    def _next_job(self, ended: tuple[Held, Result] | None) -> Held | Receive | tuple[int, list[Held]] | None:
+        with self._lock:
+            now = self._clock()
+            if ended is not None:
+                self._end(*ended, now)
+            while not self.is_over:
+                self._stop_if_asked()
+                job: Held | Receive | tuple[int, list[Held]] | None = None
+                if self._tasks is None:
+                    job = self.take(now)
+                job = job or self._at_hand.to_delete(now) or self._at_hand.to_receive(now)
+                if job is not None:
+                    self._wake(now)
+                    return job
+                self._workers.rest()
+                now = self._clock()
+        return None
+
+    def take(self, now: float) -> Held | None:
+        """A message to process; None if there is none now. The lock is held."""
+        held = self._at_hand.to_begin(now)
+        if held is not None:
+            self._look_by(now + self._habits.timeout)
+        return held
+
+    def take_all(self) -> list[Held]:
+        """Each message that may begin now, for the tasks."""
+        with self._lock:
+            now = self._clock()
+            taken = [*iter(lambda: self.take(now), None)]
+            self._wake(now)
+        return taken
+
+    def record(self, held: Held) -> dict[str, Any]:
+        """The record that the handler is given."""
+        return lambda_record(held.message, self._queues[held.queue].arn)
+
+    def ended(self, held: Held, result: Result) -> None:
+        """A task has ended."""
+        self._journal.tell(result)
+        with self._lock:
+            now = self._clock()
+            self._end(held, result, now)
+            self._wake(now)
+
+    def _end(self, held: Held, result: Result, now: float) -> None:
+        self._journal.count(result)
+        kind: Any = "settled" if result.settled else "deferred" if result.error is None else "failed"
+        message = result.message
+        ending = Ending(kind) if message is None else Ending(kind, message.source, message.sequence)
+        self._at_hand.end(held, ending, now)
+        self._look_by(self._at_hand.next_due(now) if ending.kind == "deferred" else now + DELETED_WITHIN)
+        if self._at_hand.stopping:
+            self._timer.notify()
+
+    # ------------------------------------------------------------ requests
+
+    def _receive(self, request: Receive) -> None:
+        since, messages, worked = self._clock(), None, time.thread_time()
+        with self._failing():
+            messages = self._queues[request.queue].receive(request.number, self._habits.wait)
+        worked = time.thread_time() - worked
+        with self._lock:
+            now = self._clock()
+            self._stop_if_asked()
+            if messages is None:
+                self._at_hand.not_received(request, now)
+            else:
+                self._journal.received += len(messages)
+                self._at_hand.received(request, messages, Span(since, now, worked))
+            self._timer.notify()  # The queue may be empty, or a pause may have begun.
+            self._wake(now)
+
+    def _delete(self, queue: int, done: list[Held]) -> None:
+        with self._failing():
+            self._queues[queue].delete([held.message for held in done])
+        with self._lock:
+            self._at_hand.deleted(queue)
+            self._wake(self._clock())
+
+    def _hide(self) -> None:
+        while (hide := self._next_to_hide()) is not None:
+            now, lost = self._clock(), None
+            with self._failing():
+                lost = self._send(hide)
+            with self._lock:
+                if lost is not None:
+                    self._at_hand.hidden(hide, lost, now)
+                self._at_hand.sent()
+                self._wake(self._clock())
+
+    def _next_to_hide(self) -> Hide | None:
+        with self._lock:
+            while not self.is_over:
+                now = self._clock()
+                if (hide := self._at_hand.to_hide(now)) is not None:
+                    return hide
+                self._visibility.wait(max(0.0, self._at_hand.next_sweep - now))
+        return None
+
+    def _send(self, hide: Hide) -> set[str] | None:
+        queue, messages = self._queues[hide.queue], [(held.message, seconds) for held, seconds in hide.messages]
+        return queue.hide(messages) if hide.gives_back else queue.extend(messages)
+
+    @contextmanager
+    def _failing(self) -> Generator[None, None, None]:
+        """Around a request: an error that will come again ends the worker. What is done is still told to SQS."""
+        try:
+            yield
+        except BaseException as error:  # of any kind: `run` raises it
+            with self._lock:
+                self._failure = self._failure or error
+                self._at_hand.stop()

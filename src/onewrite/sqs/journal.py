@@ -1,0 +1,68 @@
+"""What a worker tells those who operate it: a line for each failure, and counts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from onewrite.batch.handler import Handler
+from onewrite.batch.report import Result
+from onewrite.metrics import Hook, kinds_of
+
+logger = logging.getLogger("onewrite")
+
+SUMMARY = 60.0  # seconds between two lines that sum up
+
+
+class Journal:
+    """`hooks` are called for each message that was processed, like a handler's `on_outcome`."""
+
+    def __init__(self, handler: Handler[Any], hooks: tuple[Hook, ...], clock: Callable[[], float]) -> None:
+        self._handler, self._name = handler, handler.name
+        self._hooks, self._clock = hooks, clock
+        self._summed_up = clock()
+        self._said: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.received = 0
+        self.timeouts = 0
+
+    def count(self, result: Result) -> None:
+        """For the pages and the sums. The crew's lock is held."""
+        self.seconds += result.seconds
+        for kind, _ in kinds_of(result.reported):
+            self.ends[kind] += 1
+
+    def tell(self, result: Result) -> None:
+        """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
+        try:
+            if result.error is not None:
+                logger.warning("%s: %s", self._name, self._handler.failure(result))
+            for hook in self._hooks:
+                hook(result.message, result.reported, result.seconds)
+        except BaseException as error:
+            logger.warning("%s: a hook or a log filter raised %s", self._name, type(error).__name__)
+
+    def overdue(self, message: str, timeout: float, where: str | None) -> None:
+        self.timeouts += 1
+        logger.warning(
+            "%s: message %s has not ended %g seconds after it began, and is given back; it stands at %s",
+            self._name,
+            message,
+            timeout,
+            where,
+        )
+
+    def sum_up(self, *, last: bool = False) -> None:
+        """One line for what has ended since the last one, now and then."""
+        now = self._clock()
+        if not last and now < self._summed_up + SUMMARY:
+            return
+        self._summed_up = now
+        ends = Counter(self.ends)
+        found, self._said = ends - self._said, ends
+        if found:
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(found)}})

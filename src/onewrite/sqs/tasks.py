@@ -1,0 +1,87 @@
+"""The tasks that process the messages of an asynchronous function, in one event loop with a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from onewrite.batch.handler import Handler
+from onewrite.batch.report import Result
+from onewrite.identity import record_id
+from onewrite.sqs.lines import Held
+from onewrite.sqs.whereabouts import line_of
+
+_GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
+
+
+class Desk(Protocol):
+    """Where the tasks get messages, and bring the results. None of this waits."""
+
+    def take_all(self) -> list[Held]: ...
+
+    def record(self, held: Held) -> dict[str, Any]: ...
+
+    def ended(self, held: Held, result: Result) -> None: ...
+
+
+class Tasks:
+    """One task for each message under way."""
+
+    grace = _GRACE
+
+    def __init__(self, handler: Handler[Any], desk: Desk) -> None:
+        self._handler, self._desk = handler, desk
+        self._tasks: dict[Held, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = False
+        self._over: Future[None] = Future()
+
+    def wake(self) -> None:
+        """Messages are ready. The desk's lock is held."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True).start()
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._begin)
+
+    def close(self) -> None:
+        """Nothing is begun any more, and what has not ended is cancelled."""
+        self._over.set_result(None)
+
+    def cancel(self, held: Held) -> None:
+        """A task that has ended meanwhile is not touched."""
+        task = self._tasks.get(held)
+        if task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def where(self, held: Held) -> str | None:
+        """The line of the user's code at which a task waits."""
+        task = self._tasks.get(held)
+        frames = [] if task is None else task.get_stack()
+        return line_of(frames[-1]) if frames else None
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._until_over())
+
+    async def _until_over(self) -> None:
+        await asyncio.wrap_future(self._over)
+
+    def _begin(self) -> None:
+        self._woken = False  # before the look, so that what becomes ready during it is not missed
+        for held in self._desk.take_all():
+            self._tasks[held] = asyncio.get_running_loop().create_task(self._process(held))
+
+    async def _process(self, held: Held) -> None:
+        record = self._desk.record(held)
+        try:
+            result = await self._handler.aprocess(record)
+        except (
+            BaseException
+        ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
+            result = Result(record, record_id(record), None, (), error, 0.0)
+        del self._tasks[held]
+        self._desk.ended(held, result)

@@ -1,0 +1,51 @@
+"""Threads that are started when there is something for them to do, and not before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TypeAlias
+
+Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
+"""Makes what threads wait on, around a lock. `threading.Condition` is one."""
+
+
+class Threads:
+    """Up to `most` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
+
+    def __init__(self, name: str, lock: threading.Lock, conditions: Conditions, most: int, work: Callable[[], None]) -> None:
+        self._name, self._lock, self._condition, self._most, self._work = name, lock, conditions(lock), most, work
+        self._context = copy_context()
+        self._started = 0
+        self._resting = 0
+        self._coming = False  # One was woken, and has not looked yet. It wakes the next one, if there is more to do.
+
+    def wake(self) -> None:
+        """One of them is to look for something to do. It is started if all others are busy."""
+        if self._coming:
+            return
+        if self._resting:
+            self._coming = True
+            self._condition.notify()
+        elif self._started < self._most:
+            self._coming = True
+            self._started += 1
+            # A daemon: the end of the process does not wait for a function that hangs.
+            threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
+
+    def rest(self) -> None:
+        """Until woken."""
+        self._resting += 1
+        self._condition.wait()
+        self._resting -= 1
+        self._coming = False
+
+    def wake_all(self) -> None:
+        """The work is over."""
+        self._condition.notify_all()
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._coming = False
+        self._work()

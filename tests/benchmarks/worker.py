@@ -1,0 +1,139 @@
+"""The worker against a plain loop around boto3, against aws-sqs-consumer, and against ten plain receivers with one pool.
+
+All drain queues of a stand-in over HTTP that runs in a process of its own, and take turns. A ratio is ours by theirs, of seconds
+for each message: 1.0 is as fast, and 1.05 is a twentieth slower.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from onewrite import Message
+from onewrite.aws_lambda import sqs_handler
+from onewrite.identity import sqs_message_id
+from onewrite.sqs import Worker
+from onewrite.sqs.queue import default_client
+from tests.benchmarks.measure import Plan, Row
+from tests.support.http_sqs import HttpSqs
+
+NAIVE, CONSUMER, TEN = 1 / 0.95, 1 / 0.9, 1 / 0.9  # the most that ours may take, by what the other one takes
+_MESSAGES = 1500
+_TURNS = 7
+_DISTANCE, _WORK, _IN_FLIGHT = 0.01, 0.02, 100  # seconds to SQS and in the handler, and messages in flight
+_BODY = '{"orderId": "o-1", "cents": 1250}'
+
+Drain = Callable[[Any, str, int], float]
+"""Takes so many messages from a queue with a client, and returns the moment when the last one was processed."""
+
+
+def rows(plan: Plan) -> Iterator[Row]:
+    del plan  # a turn is a whole queue
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "dummy")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "dummy")
+    with HttpSqs() as near:
+        ours = _worker(lambda: None, 10)
+        yield _against(near, "the worker, a handler that does nothing", "a plain loop around boto3", ours, _naive, NAIVE)
+        if (consumer := _consumer()) is None:
+            sys.stderr.write("worker: no row for aws-sqs-consumer, which is not installed: pip install aws-sqs-consumer\n")
+        else:
+            yield _against(near, "the worker, a handler that does nothing", "aws-sqs-consumer", ours, consumer, CONSUMER)
+    with HttpSqs(_DISTANCE) as far:
+        ours = _worker(lambda: time.sleep(_WORK), _IN_FLIGHT)
+        yield _against(far, "the worker, 20 ms of work, 100 in flight", "ten receivers with one pool", ours, _ten, TEN)
+
+
+def _against(server: HttpSqs, what: str, other: str, ours: Drain, theirs: Drain, target: float) -> Row:
+    """The middle one of the ratios of the turns: each turn of ours follows one of theirs."""
+    client = default_client(server.endpoint, region="eu-west-1", endpoint_url=server.endpoint)
+    names = (f"{other.replace(' ', '-')}-{number}" for number in itertools.count())
+    ratios = [_turn(server, client, next(names), ours) / _turn(server, client, next(names), theirs) for _ in range(_TURNS)]
+    client.close()
+    return Row(what, other, statistics.median(ratios), min(ratios), max(ratios), "x", target)
+
+
+def _turn(server: HttpSqs, client: Any, name: str, drain: Drain) -> float:
+    server.fill(name, [_BODY] * _MESSAGES)
+    began = time.perf_counter()
+    return drain(client, server.url(name), _MESSAGES) - began
+
+
+def _worker(work: Callable[[], object], in_flight: int) -> Drain:
+    def drain(client: Any, url: str, count: int) -> float:
+        ends: list[float] = []
+        numbers = itertools.count(1)
+
+        @sqs_handler(sqs_message_id())
+        def handler(_: Message) -> None:
+            work()
+            if next(numbers) == count:
+                ends.append(time.perf_counter())
+                worker.stop()
+
+        worker = Worker(url, handler, client=client, in_flight=in_flight)
+        worker.run()
+        return ends[0]
+
+    return drain
+
+
+def _naive(client: Any, url: str, count: int) -> float:
+    done = 0
+    while done < count:
+        messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20).get("Messages", [])
+        _delete(client, url, messages)
+        done += len(messages)
+    return time.perf_counter()
+
+
+def _consumer() -> Drain | None:
+    try:
+        from aws_sqs_consumer import Consumer  # noqa: PLC0415  # few have it
+    except ImportError:
+        return None
+
+    def drain(client: Any, url: str, count: int) -> float:
+        class Counting(Consumer):  # type: ignore[misc]  # it has no types
+            done = 0
+
+            def handle_message_batch(self, messages: list[Any]) -> None:
+                self.done += len(messages)
+                if self.done >= count:
+                    self.stop()
+
+        Counting(url, region="eu-west-1", sqs_client=client, batch_size=10, wait_time_seconds=20).start()
+        return time.perf_counter()
+
+    return drain
+
+
+def _ten(client: Any, url: str, count: int) -> float:
+    left = [count]
+
+    def receive() -> None:
+        while left[0] > 0:
+            messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+            list(pool.map(lambda _: time.sleep(_WORK), messages))
+            if messages:
+                _delete(client, url, messages)
+            left[0] -= len(messages)
+
+    with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+        threads = [threading.Thread(target=receive) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return time.perf_counter()
+
+
+def _delete(client: Any, url: str, messages: list[Any]) -> None:
+    entries = [{"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]} for number, message in enumerate(messages)]
+    client.delete_message_batch(QueueUrl=url, Entries=entries)

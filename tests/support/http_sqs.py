@@ -1,0 +1,237 @@
+"""A quick stand-in for SQS over HTTP, in a process of its own: standard queues, hidden messages, long polls, and a distance.
+
+It answers a request within some 50 microseconds of its own, so that what is measured against it is the client. It checks no
+signature, and has no FIFO queues: those are tested in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import heapq
+import itertools
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from types import TracebackType
+from typing import Any, Self
+
+_REGION_AND_ACCOUNT = "eu-west-1:123456789012"
+_FILL = "Fill"  # a request of our own: many messages with one body at once
+_COUNT = "Count"  # another one: how often each message was received that is gone, and how many are left
+
+
+@dataclass(slots=True)
+class _Stored:
+    id: str
+    body: str
+    receives: int = 0
+    handle: str = ""
+
+
+@dataclass(slots=True)
+class Queue:
+    """The messages of one queue at one moment. `now` is the loop's clock."""
+
+    now: Callable[[], float]
+    visible: deque[_Stored] = field(default_factory=deque)
+    hidden: dict[str, _Stored] = field(default_factory=dict)
+    ends: list[tuple[float, str]] = field(default_factory=list)  # of the hidden, a heap; it may hold what is hidden no more
+    until: dict[str, float] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def send(self, body: str) -> str:
+        identity = f"m-{next(self.numbers)}"
+        self.visible.append(_Stored(identity, body))
+        return identity
+
+    def receive(self, most: int, visibility: float, attributes: bool) -> list[dict[str, Any]]:
+        self.let_expire()
+        found: list[dict[str, Any]] = []
+        while self.visible and len(found) < most:
+            message = self.visible.popleft()
+            message.receives += 1
+            message.handle = f"{message.id}-{next(self.numbers)}"
+            self.hidden[message.handle] = message
+            self.hide(message.handle, visibility)
+            found.append(_as_received(message, attributes=attributes))
+        return found
+
+    def delete(self, handle: str) -> bool:
+        message = self.hidden.pop(handle, None)
+        self.until.pop(handle, None)
+        if message is not None:
+            self.gone.append(message.receives)
+        return True
+
+    def hide(self, handle: str, seconds: float) -> bool:
+        if handle not in self.hidden:
+            return False
+        self.until[handle] = self.now() + seconds
+        heapq.heappush(self.ends, (self.until[handle], handle))
+        return True
+
+    def let_expire(self) -> None:
+        while self.ends and self.ends[0][0] <= self.now():
+            end, handle = heapq.heappop(self.ends)
+            if self.until.get(handle) == end:
+                del self.until[handle]
+                self.visible.append(self.hidden.pop(handle))
+
+
+class Server:
+    """All queues; they are made when they are first named."""
+
+    def __init__(self, latency: float) -> None:
+        self.latency = latency
+        self.queues: dict[str, Queue] = {}
+
+    async def answer(self, target: str, request: dict[str, Any]) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        queue = self.queues.setdefault(request["QueueUrl"].rsplit("/", 1)[-1], Queue(loop.time))
+        if self.latency:
+            await asyncio.sleep(self.latency)
+        match target:
+            case "ReceiveMessage":
+                return await self._receive(queue, request)
+            case "DeleteMessageBatch":
+                return _each(request, lambda entry: queue.delete(entry["ReceiptHandle"]))
+            case "ChangeMessageVisibilityBatch":
+                return _each(request, lambda entry: queue.hide(entry["ReceiptHandle"], entry["VisibilityTimeout"]))
+            case "DeleteMessage":
+                queue.delete(request["ReceiptHandle"])
+                return {}
+            case "GetQueueAttributes":
+                name = request["QueueUrl"].rsplit("/", 1)[-1]
+                return {"Attributes": {"QueueArn": f"arn:aws:sqs:{_REGION_AND_ACCOUNT}:{name}", "VisibilityTimeout": "30"}}
+            case _:
+                return _our_own(target, queue, request)
+
+    async def _receive(self, queue: Queue, request: dict[str, Any]) -> dict[str, Any]:
+        end = queue.now() + request.get("WaitTimeSeconds", 0)
+        attributes = bool(request.get("MessageSystemAttributeNames") or request.get("AttributeNames"))
+        while True:
+            found = queue.receive(request.get("MaxNumberOfMessages", 1), request.get("VisibilityTimeout", 30), attributes)
+            if found or queue.now() >= end:
+                return {"Messages": found} if found else {}
+            await asyncio.sleep(0.01)  # between two looks
+
+
+def _our_own(target: str, queue: Queue, request: dict[str, Any]) -> dict[str, Any]:
+    if target == _FILL:
+        for body in request["Bodies"]:
+            queue.send(body)
+        return {}
+    if target == _COUNT:
+        queue.let_expire()
+        return {"Gone": queue.gone, "Left": len(queue.visible) + len(queue.hidden), "Hidden": len(queue.hidden)}
+    raise NotImplementedError(target)
+
+
+def _each(request: dict[str, Any], act: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    done, failed = [], []
+    for entry in request["Entries"]:
+        if act(entry):
+            done.append({"Id": entry["Id"]})
+        else:
+            failed.append({"Id": entry["Id"], "SenderFault": True, "Code": "MessageNotInflight"})
+    return {"Successful": done, "Failed": failed}
+
+
+def _as_received(message: _Stored, *, attributes: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "MessageId": message.id,
+        "ReceiptHandle": message.handle,
+        "Body": message.body,
+        "MD5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
+    }
+    if attributes:
+        moments = dict.fromkeys(("SentTimestamp", "ApproximateFirstReceiveTimestamp"), "1767225600000")
+        found["Attributes"] = {**moments, "SenderId": "AIDA", "ApproximateReceiveCount": str(message.receives)}
+    return found
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._received = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head.split(b"\r\n"))
+        }
+        length = int(headers.get(b"content-length", b"0"))
+        if not end or len(rest) < length:
+            return
+        self._received = b""  # no client sends the next request before it has the answer
+        target = headers.get(b"x-amz-target", b"").decode().rpartition(".")[2]
+        task = asyncio.get_running_loop().create_task(self._respond(target, json.loads(rest or b"{}")))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, target: str, request: dict[str, Any]) -> None:
+        body = json.dumps(await self._server.answer(target, request)).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._transport.write(head.encode() + body)
+
+
+class HttpSqs:
+    """The server as a process, for a `with` block."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        command = [sys.executable, "-m", "tests.support.http_sqs", "--latency", str(latency)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.endpoint = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def url(self, name: str) -> str:
+        return f"{self.endpoint}/123456789012/{name}"
+
+    def fill(self, name: str, bodies: list[str]) -> None:
+        self._ask(_FILL, name, Bodies=bodies)
+
+    def counts(self, name: str) -> dict[str, Any]:
+        return self._ask(_COUNT, name)
+
+    def _ask(self, target: str, name: str, **more: Any) -> dict[str, Any]:
+        data = json.dumps({"QueueUrl": self.url(name), **more}).encode()
+        connection = HTTPConnection(self.endpoint.removeprefix("http://"))
+        connection.request("POST", "/", data, {"X-Amz-Target": f"Ours.{target}"})
+        answer: dict[str, Any] = json.load(connection.getresponse())
+        connection.close()
+        return answer
+
+
+async def _serve(latency: float) -> None:
+    server = Server(latency)
+    listening = await asyncio.get_running_loop().create_server(lambda: _Connection(server), "127.0.0.1", 0)
+    print(listening.sockets[0].getsockname()[1], flush=True)
+    await listening.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--latency", type=float, default=0.0)
+    asyncio.run(_serve(parser.parse_args().latency))

@@ -1,0 +1,103 @@
+"""`onewrite worker --processes`: what the process does that starts the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from onewrite.cli.early_signals import EarlySignals
+from onewrite.cli.processes import Processes, watch_parent
+from onewrite.cli.worker import _of_process
+
+
+class Child:
+    """A process that ends with these codes, one after the other; None goes on for a look."""
+
+    started: list[list[str]]
+    codes: list[int | None]
+    signals: list[int]
+
+    def __init__(self, command: list[str], **_: object) -> None:
+        self.started.append(command)
+        self.pid = 7
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        self.returncode = self.codes.pop(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> type[Child]:
+    Child.started, Child.codes, Child.signals = [], [], []
+    monkeypatch.setattr(subprocess, "Popen", Child)
+    return Child
+
+
+def run(count: int, sleep: Callable[[float], None] = lambda _: None) -> int:
+    now = iter(range(10_000))
+    options = [["--processes", "1", "--health-port", str(80 + number)] for number in range(count)]
+    several = Processes(["worker", "a:b"], options, clock=lambda: float(next(now)), sleep=sleep)
+    return several.run(EarlySignals())
+
+
+def test_each_process_has_options_of_its_own_and_all_end_in_order(child: type[Child]) -> None:
+    child.codes = [0, None, 0]
+    assert run(2) == 0
+    common = [sys.executable, "-m", "onewrite", "worker", "a:b", "--processes", "1", "--health-port"]
+    assert child.started == [[*common, "80"], [*common, "81"]]
+
+
+def test_a_process_that_dies_is_started_anew(child: type[Child], caplog: pytest.LogCaptureFixture) -> None:
+    child.codes = [-9, -9, -9, 0]
+    assert run(1) == 0
+    assert len(child.started) == 2
+    assert "ended with -9" in caplog.text
+
+
+def test_what_no_restart_mends_ends_all(child: type[Child]) -> None:
+    child.codes = [2, None, 0]
+    assert run(2) == 2
+    assert child.signals == [signal.SIGTERM]
+
+
+def test_each_signal_is_passed_on_once(child: type[Child]) -> None:
+    child.codes = [None, None, None, -signal.SIGTERM]
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) <= 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    former = signal.getsignal(signal.SIGTERM)
+    assert run(1, sleep) == 0
+    assert child.signals == [signal.SIGTERM] * 2
+    assert signal.getsignal(signal.SIGTERM) is former
+
+
+def test_the_later_processes_have_the_next_ports_and_files() -> None:
+    from pathlib import Path  # noqa: PLC0415  # used here alone
+
+    assert _of_process(0, None, None) == ["--processes", "1"]
+    assert _of_process(0, 80, Path("alive")) == ["--processes", "1", "--health-port", "80", "--liveness-file", "alive"]
+    assert _of_process(2, 80, Path("alive")) == ["--processes", "1", "--health-port", "82", "--liveness-file", "alive.2"]
+
+
+def test_a_process_stops_when_the_one_that_started_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    watch_parent(stopped.set)
+    monkeypatch.setenv("ONEWRITE_WORKER_PARENT", "1234")
+    parents = iter([1234, 1])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    watch_parent(stopped.set, sleep=lambda _: None)
+    assert stopped.wait(30)
