@@ -305,6 +305,12 @@ def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) 
         sqs_handler(**{"identity": by_name, **options})(applied)
 
 
+def test_a_handler_is_not_made_a_handler_again() -> None:
+    ship = sqs_handler(by_name)(applied)
+    with pytest.raises(ConfigurationError, match="This is a handler already"):
+        sqs_handler(by_name)(ship)  # type: ignore[type-var]  # what is tested
+
+
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="A dict is no function of a message"):
         sqs_handler(by_name)({})  # type: ignore[arg-type]  # what is tested

@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
 from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
-from onewrite.aws_lambda import Handler, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.aws_lambda import HandlerFunction, kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch.decorated import handler_of
 from onewrite.sqs import Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 
@@ -59,9 +60,11 @@ def fifo(time: VirtualTime) -> FakeSqs:
     return FakeSqs(time, fifo=True)
 
 
-def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | Handler[Any], **options: Any) -> Worker:
+def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any], **options: Any) -> Worker:
     """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
-    handler = handle if isinstance(handle, Handler) else sqs_handler(by_body)(handle)
+    handler: Any = (
+        handle if handler_of(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
+    )
     arguments = {
         "stop_when_empty": True,
         "in_flight": 1,

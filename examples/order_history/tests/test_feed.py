@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Deferred
+from onewrite import Applied, Deferred, Duplicate
 from order_history import OrderHistory, feed
 from order_history.events import (
     DeliveryDelivered,
@@ -94,10 +94,18 @@ def test_an_unknown_event_fails_and_the_rest_of_its_batch_does_not(history: Orde
 
 def test_an_event_that_is_too_early_comes_again() -> None:
     early = {"type": "OrderApproved", **ORDER, "number": 2}
-    report = handler.run(batch(early, CREATED, early))
+    report = handler.run(batch(early, {**CREATED, "orderId": "o-2"}))
 
-    assert [type(outcome) for result in report.results for outcome in result.outcomes] == [Deferred, Applied, Applied]
+    assert [type(outcome) for result in report.results for outcome in result.outcomes] == [Deferred, Applied]
     assert failed(report.response) == ["b-1"]
+
+
+def test_an_event_before_its_predecessor_in_a_batch_is_taken_after_it() -> None:
+    approved = {"type": "OrderApproved", **ORDER, "number": 2}
+    report = handler.run(batch(approved, CREATED, approved))
+
+    assert [type(outcome) for result in report.results for outcome in result.outcomes] == [Applied, Applied, Duplicate]
+    assert failed(report.response) == []
 
 
 @pytest.mark.parametrize(

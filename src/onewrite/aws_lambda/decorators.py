@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Protocol, Unpack
 
 from onewrite.aws_lambda import sources
-from onewrite.batch.decorated import HandlerFunction, as_function
+from onewrite.batch.decorated import HandlerFunction, as_function, handler_of
 from onewrite.batch.function import R
 from onewrite.batch.handler import Handler, Options
 from onewrite.batch.source import Source
+from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity
 from onewrite.message import Message
 
@@ -86,6 +87,8 @@ def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
 
 def _decorator(source: Source, identity: Identity, options: Options) -> Decorator:
     def decorate(each: Callable[[Message], R], /) -> HandlerFunction[R]:
+        if handler_of(each) is not None:
+            raise ConfigurationError("This is a handler already: decorate the function of one message, which is its `each`.")
         return as_function(Handler(each, source, identity, **options))
 
     return decorate

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from onewrite.batch.exits import NoticedInterrupts, interrupts
 from onewrite.batch.lanes import Lanes
@@ -178,14 +178,17 @@ def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
     async def until_done(batch: asyncio.Task[Any]) -> None:
         await batch
 
+    left_with: BaseException | None = None
     try:
         runner.run(workers, context=copy_context())
-    except (SystemExit, KeyboardInterrupt):
-        while (batch := _this_thread.task) is not None and not batch.done():
-            if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
-                raise
-            with suppress(SystemExit, KeyboardInterrupt):
-                runner.run(until_done(batch))
+    except (SystemExit, KeyboardInterrupt) as error:
+        left_with = error
+    batch = cast("asyncio.Task[Any]", _this_thread.task)
+    while left_with is not None and not batch.done():
+        if batch.cancelling():  # A second Ctrl-C does not wait for what holds on.
+            raise left_with
+        with suppress(SystemExit, KeyboardInterrupt):
+            runner.run(until_done(batch))
 
 
 def _cancel_batch() -> bool:
