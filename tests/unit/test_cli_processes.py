@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from onewrite.cli import processes
 from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.processes import Processes, watch_parent
 from onewrite.cli.worker import _of_process
@@ -25,7 +25,8 @@ class Child:
 
     def __init__(self, command: list[str], **_: object) -> None:
         self.started.append(command)
-        self.pid, self.returncode = 7, None
+        self.pid = 7
+        self.returncode: int | None = None
 
     def poll(self) -> int | None:
         self.returncode = self.codes.pop(0)
@@ -38,7 +39,7 @@ class Child:
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> type[Child]:
     Child.started, Child.codes, Child.signals = [], [], []
-    monkeypatch.setattr(processes.subprocess, "Popen", Child)
+    monkeypatch.setattr(subprocess, "Popen", Child)
     return Child
 
 

@@ -115,7 +115,7 @@ def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: 
             last[message.source] += 1
         return Applied(message)
 
-    keys = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
+    keys: Any = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
     with HttpSqs() as server:
         client: Any = boto3.client("sqs", endpoint_url=server.endpoint, **keys)
         server.fill("orders", sent)
