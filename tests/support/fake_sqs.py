@@ -77,9 +77,8 @@ class VirtualTime:
     def _enter(self, seconds: float) -> _Pause:
         _clocks[threading.current_thread()] = self
         with self._mutex:
-            due = round(
-                self.now + max(0.0, seconds), 6
-            )  # A sum that is a little too small would be waited for again and again.
+            # Rounded, because a sum that is a little too small would be waited for again and again.
+            due = round(self.now + max(0.0, seconds), 6)
             if seconds > 0 and due <= self.now:
                 due = self.now + 1e-6
             pause = self._pauses[threading.get_ident()] = _Pause(due)
@@ -97,9 +96,7 @@ class VirtualTime:
 
     def _move(self) -> None:
         with self._mutex:
-            running = {
-                thread.ident for thread in threading.enumerate() if _counts(thread) and _clocks.get(thread, self) is self
-            }
+            running = {thread.ident for thread in threading.enumerate() if self._counts(thread)}
             waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
             if running <= waiting:
                 first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
