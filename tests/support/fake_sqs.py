@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
@@ -55,13 +55,14 @@ class VirtualTime:
         self.now = 0.0
         self._mutex = threading.Lock()
         self._pauses: dict[int, _Pause] = {}
+        self._strangers = WeakSet(threading.enumerate())  # threads that other tests have left behind
 
     def __call__(self) -> float:
         _clocks[threading.current_thread()] = self
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        if _counts(threading.current_thread()):
+        if _is_of_a_worker(threading.current_thread()):
             self._wait(self._enter(seconds))
         else:
             self.now += seconds
@@ -69,12 +70,15 @@ class VirtualTime:
     def condition(self, lock: threading.Lock) -> Any:
         return _VirtualCondition(self, lock)
 
+    def _counts(self, thread: threading.Thread) -> bool:
+        """Whether this clock waits for the thread."""
+        return _is_of_a_worker(thread) and thread not in self._strangers and _clocks.get(thread, self) is self
+
     def _enter(self, seconds: float) -> _Pause:
         _clocks[threading.current_thread()] = self
         with self._mutex:
-            due = round(
-                self.now + max(0.0, seconds), 6
-            )  # A sum that is a little too small would be waited for again and again.
+            # Rounded, because a sum that is a little too small would be waited for again and again.
+            due = round(self.now + max(0.0, seconds), 6)
             if seconds > 0 and due <= self.now:
                 due = self.now + 1e-6
             pause = self._pauses[threading.get_ident()] = _Pause(due)
@@ -92,9 +96,7 @@ class VirtualTime:
 
     def _move(self) -> None:
         with self._mutex:
-            running = {
-                thread.ident for thread in threading.enumerate() if _counts(thread) and _clocks.get(thread, self) is self
-            }
+            running = {thread.ident for thread in threading.enumerate() if self._counts(thread)}
             waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
             if running <= waiting:
                 first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
@@ -107,8 +109,8 @@ class VirtualTime:
 _clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
 
 
-def _counts(thread: threading.Thread) -> bool:
-    """Whether the clock waits for this thread. An event loop waits in a way of its own."""
+def _is_of_a_worker(thread: threading.Thread) -> bool:
+    """An event loop waits in a way of its own."""
     return thread.name.startswith("onewrite-") and thread.name not in ("onewrite-tasks", "onewrite-health")
 
 

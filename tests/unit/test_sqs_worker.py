@@ -285,7 +285,7 @@ def test_a_slow_handler_keeps_its_messages_hidden_from_other_workers(sqs: FakeSq
     assert seen_meanwhile == []
     assert sqs.messages == []
     extended = [request["Entries"] for request in sqs.asked("change_message_visibility_batch")]
-    assert {len(entries) for entries in extended} == {2}
+    assert len(extended[0]) == 2  # both in one request; the last one may come when one of them has just ended
     assert {entry["VisibilityTimeout"] for entries in extended for entry in entries} == {30}
 
 
