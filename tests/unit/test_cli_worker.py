@@ -183,6 +183,34 @@ def test_metrics_go_where_they_are_asked_for(sqs: FakeSqs, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out.splitlines()[0])["FunctionName"] == "ship"
 
 
+def test_metrics_of_a_package_that_is_not_there_are_refused_with_the_remedy(
+    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
+    assert run("--metrics", "opentelemetry") == 2
+    assert 'pip install "onewrite[opentelemetry]"' in capsys.readouterr().err
+
+
+def test_several_processes_are_started_with_the_arguments_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+
+    class Recorded:
+        def __init__(self, arguments: Any, options: Any) -> None:
+            found.extend([arguments, options])
+
+        def run(self, early: Any) -> int:
+            found.append(early)
+            return 3
+
+    monkeypatch.setattr("onewrite.cli.worker.Processes", Recorded)
+    assert run("--processes", "2", "--health-port", "80") == 3
+    arguments = ["worker", "--queue-url", URL, "--processes", "2", "--health-port", "80", "corner_shop:ship"]
+    assert found[:2] == [
+        arguments,
+        [["--processes", "1", "--health-port", "80"], ["--processes", "1", "--health-port", "81"]],
+    ]
+
+
 def test_a_json_line_holds_what_is_known_and_is_one_line() -> None:
     record = logging.makeLogRecord({"msg": "a\nb", "levelname": "WARNING", "name": "onewrite", "created": 0.0, "process": 7})
     record.onewrite = {"failed": 1}
@@ -207,17 +235,7 @@ def test_no_control_character_of_a_message_begins_a_line() -> None:
     assert Lines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
 
 
-def test_the_line_of_a_batch_is_followed_by_its_failures() -> None:
-    batch = logging.makeLogRecord({"msg": "ship: 2 records, 1 applied, 1 failed", "levelname": "WARNING"})
-    batch.onewrite = {
-        "failures": [{"record": "m1", "attempt": 2, "error": "KeyError", "reason": None, "where": "shop.py:7"}]
-    }
-    assert Lines("%(levelname)s %(message)s").format(batch) == (
-        "WARNING ship: 2 records, 1 applied, 1 failed\n    record m1, attempt 2, error KeyError, where shop.py:7"
-    )
-
-
-def test_any_other_line_is_plain() -> None:
+def test_any_line_is_plain() -> None:
     assert Lines("%(message)s").format(logging.makeLogRecord({"msg": "hello"})) == "hello"
 
 

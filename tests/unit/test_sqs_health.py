@@ -19,6 +19,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker
 from onewrite.sqs.health import Pages, Pulse
 from onewrite.sqs.journal import Journal
+from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
 
@@ -95,6 +96,19 @@ def test_a_worker_serves_its_pages_and_touches_its_file(tmp_path: Path, caplog: 
     assert file.exists()
     assert "health and metrics at 127.0.0.1:" in caplog.text
     assert "1 NoOutcome" in caplog.text
+
+
+def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
+    sqs, port, seen = FakeSqs(VirtualTime()), free_port(), list[str]()
+    sqs.send("m")
+    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
+
+    @sqs_handler(lambda record: Message(record["messageId"]))
+    def look(_: Message) -> None:
+        seen.append(ask(port, "/health")[1])
+
+    Worker(URL, look, client=sqs, stop_when_empty=True, health_port=port, **times).run()
+    assert json.loads(seen[0])["under_way"] == 1
 
 
 def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

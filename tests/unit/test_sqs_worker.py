@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, cast
 
 import boto3
@@ -961,3 +962,44 @@ def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with pytest.raises(ConfigurationError, match="region"):
         Worker(URL, sqs_handler(by_body)(plain_function)).run()
+
+
+# ---------------------------------------------------------------- what only a race shows
+
+
+class Blocked(Worker):
+    """Its work does not end before the test says so."""
+
+    crew: Any = None
+
+    def _work(self) -> None:
+        self._crew = self.crew
+        self.stop()
+        assert RELEASED.wait(PATIENCE)
+
+
+RELEASED = threading.Event()
+
+
+@pytest.mark.parametrize(
+    "crew", [None, SimpleNamespace(failure=None, is_busy=False, look=lambda: None)], ids=["early", "late"]
+)
+def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stopped(crew: Any, sqs: FakeSqs) -> None:
+    RELEASED.clear()
+    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
+    blocked.crew = crew
+    try:
+        assert blocked.run() is True
+    finally:
+        RELEASED.set()
+
+
+def test_what_went_wrong_while_it_stopped_is_raised_though_its_threads_do_not_end(sqs: FakeSqs) -> None:
+    RELEASED.clear()
+    blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
+    blocked.crew = SimpleNamespace(failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None)
+    try:
+        with pytest.raises(WorkerStuck, match="all slots hang"):
+            blocked.run()
+    finally:
+        RELEASED.set()

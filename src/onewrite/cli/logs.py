@@ -37,12 +37,7 @@ def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) 
 
 
 class Lines(logging.Formatter):
-    """Plain lines. Below the line of a batch, each of its failures has a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """An id is what a producer makes it: no control character of it may begin a line that nobody wrote."""
-        failures = _details(record).get("failures", ())
-        return "\n    ".join([super().format(record), *map(_failure_line, failures)])
+    """Plain lines. An id is what a producer makes it: no control character of it may begin a line that nobody wrote."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
         """Without control characters. A traceback, which comes after it, keeps its lines."""
@@ -58,20 +53,11 @@ class JsonLines(logging.Formatter):
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": moment, "level": record.levelname, "logger": record.name}
         line["message"] = record.getMessage()
-        if details := _details(record):
+        if details := cast("Mapping[str, Any]", getattr(record, "onewrite", {})):
             line["onewrite"] = dict(details)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps({**line, "process": record.process}, default=str)
-
-
-def _details(record: logging.LogRecord) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", getattr(record, "onewrite", {}))
-
-
-def _failure_line(failure: Mapping[str, Any]) -> str:
-    """What is known of a failure, in this order: record, message, attempt, error, reason and line."""
-    return _escaped(", ".join(f"{name} {value}" for name, value in failure.items() if value is not None))
 
 
 def _escaped(text: str) -> str:

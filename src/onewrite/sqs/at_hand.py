@@ -151,7 +151,8 @@ class AtHand:
         return self._lines.ready > 0 and len(self._under_way) < self.slots
 
     def to_begin(self, now: float) -> Held | None:
-        while self.has_ready and (held := self._lines.take()) is not None:
+        while self.has_ready:
+            held = self._lines.take()
             if not held.lost and now < held.hidden_until:
                 held.began, held.progresses = now, self._deferrals.progresses
                 self._under_way[held] = None
@@ -204,10 +205,6 @@ class AtHand:
         return 2 * len(self.lost(now)) > self._limits.slots
 
     # ------------------------------------------------------------ what is deferred
-
-    @property
-    def deferred(self) -> int:
-        return len(self._deferrals)
 
     def retry_due(self, now: float) -> None:
         again, hopeless = self._deferrals.due(now)

@@ -61,9 +61,6 @@ class Deferrals:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, held: Held) -> bool:
-        return held in self._entries
-
     def add(self, held: Held, source: str, sequence: Sequence, now: float) -> bool:
         """Keep it at hand. False: its source has made progress since this try began, so that another one may end better."""
         if self._progress.get(source, _NEVER)[0] > held.progresses:

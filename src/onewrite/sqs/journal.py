@@ -39,7 +39,9 @@ class Journal:
         """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
         try:
             if result.error is not None:
-                logger.warning("%s: %s", self._name, self._handler.failure(result))
+                failure = self._handler.failure(result)
+                details = {"handler": self._name, "failures": [failure.as_json()]}
+                logger.warning("%s: %s", self._name, failure, extra={"onewrite": details})
             for hook in self._hooks:
                 hook(result.message, result.reported, result.seconds)
         except BaseException as error:

@@ -65,13 +65,12 @@ class Lines:
     def ready_of(self, queue: int) -> int:
         return len(self._ready[queue])
 
-    def take(self) -> Held | None:
-        for _ in self._ready:
-            self._turn = (self._turn + 1) % len(self._ready)
-            if self._ready[self._turn]:
-                self.ready -= 1
-                return self._ready[self._turn].popleft()
-        return None
+    def take(self) -> Held:
+        """The next one, of those that are ready."""
+        queues = len(self._ready)
+        self._turn = next(queue for step in range(queues) if self._ready[queue := (self._turn + 1 + step) % queues])
+        self.ready -= 1
+        return self._ready[self._turn].popleft()
 
     def ready_again(self, held: Held) -> None:
         """It may begin, for the first time or once more. It is the first of its group already."""

@@ -1,0 +1,139 @@
+"""What a worker decides about the messages at hand, at any time that a test chooses."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from onewrite import Message
+from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs import deferrals
+from onewrite.sqs.at_hand import AtHand
+from onewrite.sqs.deferrals import Deferrals
+from onewrite.sqs.intake import MOST_REQUESTS, Intake, Receive, Span
+from onewrite.sqs.lines import Held
+from onewrite.sqs.tasks import Tasks
+from onewrite.sqs.terms import Ending, Hide, Limits, Terms
+from onewrite.sqs.threads import Threads
+from onewrite.sqs.whereabouts import line_of
+
+SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
+
+
+def at_hand(*, fifo: bool = False) -> AtHand:
+    """One queue with a visibility timeout of 30 seconds, and 20 slots."""
+    return AtHand([Terms(30, fifo)], Limits(20, timeout=300.0, grace=5.0, most_deferred=10), lambda tries: 2.0**tries)
+
+
+def bring(found: AtHand, *names: str, group: str = "g") -> None:
+    request = found.to_receive(0.0)
+    assert request is not None
+    messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": group}} for name in names]
+    found.received(request, messages, Span(0.0, 0.0, 0.0))
+
+
+def begun(found: AtHand, now: float = 0.0) -> Held:
+    held = found.to_begin(now)
+    assert held is not None
+    return held
+
+
+def names(hide: Hide | None) -> list[str]:
+    assert hide is not None
+    return [held.handle for held, _ in hide.messages]
+
+
+def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_and_neither_is_its_group() -> None:
+    found = at_hand(fifo=True)
+    bring(found, "a", "b")
+    assert found.to_begin(30.0) is None
+    back = found.to_hide(30.0)
+    assert names(back) == ["b"]
+    assert back is not None
+    assert back.gives_back
+
+
+def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> None:
+    found = at_hand()
+    bring(found, "a")
+    held = begun(found)
+    found.end(held, SETTLED, 1.0)
+    assert found.to_delete(2.0) == (0, [held])
+
+
+def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
+    found = at_hand()
+    bring(found, "a")
+    held = begun(found)
+    found.stop()
+    found.end(held, DEFERRED, 1.0)
+    back = found.to_hide(1.0)
+    assert back is not None
+    assert back.messages == ((held, 0),)
+
+
+def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
+    found = at_hand()
+    bring(found, *"abcdefghijk")
+    held = [begun(found) for _ in range(11)]
+    assert len(names(found.to_hide(20.0))) == 10
+    found.end(held[-1], SETTLED, 20.0)
+    assert found.to_hide(20.0) is None
+
+
+def test_what_sqs_has_let_go_is_not_given_back() -> None:
+    found = at_hand()
+    bring(found, "a")
+    held = begun(found)
+    hide = found.to_hide(20.0)
+    assert hide is not None
+    found.hidden(hide, ["a"], 20.0)
+    found.sent()
+    assert found.to_give_up(300.0) == [held]
+    assert found.to_hide(300.0) is None
+    assert found.counts()["under_way"] == 0
+
+
+def test_the_progress_of_so_many_sources_is_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferrals, "_MOST_SOURCES", 1)
+    found = Deferrals(lambda tries: 1.0)
+    held = Held({"MessageId": "a", "ReceiptHandle": "a"}, 0, None, 0.0, 30.0)
+    found.progress("one", 0.0)
+    assert not found.add(held, "one", 2, 0.0), "its source has made progress since its try began"
+    found.progress("other", 0.0)
+    assert found.add(held, "one", 2, 0.0)
+
+
+def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
+    intake = Intake()
+    request = Receive(0, 10, alone=False)
+    for _ in range(2 * MOST_REQUESTS):
+        intake.ask(request)
+        intake.answered(request, 10, Span(0.0, 1.0, worked=0.001))
+    assert intake.allowed == MOST_REQUESTS
+
+
+def test_no_more_threads_are_started_than_there_may_be() -> None:
+    started: list[int] = []
+    threads = Threads("any", threading.Lock(), threading.Condition, 0, lambda: started.append(1))
+    threads.wake()
+    assert started == []
+
+
+def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
+    handler = sqs_handler(lambda record: Message(record["messageId"]))(print).handler
+    desk: Any = None
+    tasks, held = Tasks(handler, desk), Held({}, 0, None, 0.0, 0.0)
+    tasks.cancel(held)
+    assert tasks.where(held) is None
+    assert line_of(None) is None
+
+
+def test_a_worker_that_stops_gives_back_all_of_a_group_but_what_is_under_way() -> None:
+    found = at_hand(fifo=True)
+    bring(found, "a", "b", "c")
+    begun(found)
+    found.stop()
+    assert sorted(names(found.to_hide(0.0))) == ["b", "c"]
