@@ -744,7 +744,8 @@ def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_
     with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1 at"):
         stuck.run()
     assert time.now <= 62
-    assert all(stored.visible_at <= time.now for stored in sqs.messages)
+    # They were given back. A request for messages that was still under way may have taken them once more, and hides them shortly.
+    assert all(stored.visible_at <= time.now + sqs.visibility for stored in sqs.messages)
 
 
 def test_a_task_that_takes_too_long_is_cancelled_and_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
