@@ -50,9 +50,10 @@ def shortest(judge: Judge, found: JudgedSchedule) -> tuple[JudgedSchedule, str |
         remark = f"There may be a shorter schedule that ends like this: {search.tried} were tried."
     except Exception as error:
         remark = f"There may be a shorter schedule that ends like this: looking for it failed with {in_words(error)}."
+    best: JudgedSchedule | None = None
     with suppress(Exception):
-        return confirmed(judge, search.best) or found, remark
-    return found, remark
+        best = confirmed(judge, search.best)
+    return best or found, remark
 
 
 def confirmed(judge: Judge, found: JudgedSchedule) -> JudgedSchedule | None:
