@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Outcome
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import Deferrals, ordered
+from onewrite.batch.order import SecondTries, ordered
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
@@ -187,7 +187,7 @@ def test_two_that_wait_for_each_other_end() -> None:
 
 def test_a_predecessor_that_comes_in_while_its_successor_is_tried_is_not_missed() -> None:
     """In another thread the successor was refused first, and its refusal was told last."""
-    deferrals = Deferrals()
+    deferrals = SecondTries()
     deferrals.begin(0)
     deferrals.begin(1)
     assert deferrals.settle([Applied(Message("m1", "s", 1))]) == []
@@ -197,7 +197,7 @@ def test_a_predecessor_that_comes_in_while_its_successor_is_tried_is_not_missed(
 
 
 def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
-    deferrals = Deferrals()
+    deferrals = SecondTries()
     deferrals.begin(0)
     assert not deferrals.defer(0, [Deferred(Message("a", "s", 2), 1), Deferred(Message("a", "t", 2), 1)])
     assert deferrals.settle([Applied(Message("m", "s", 1)), Applied(Message("n", "t", 1))]) == [0]
@@ -205,7 +205,7 @@ def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
 
 
 def test_outcomes_without_a_number_wake_nobody() -> None:
-    deferrals = Deferrals()
+    deferrals = SecondTries()
     deferrals.begin(0)
     assert not deferrals.defer(0, [Deferred(Message("a", "s", "2"), 1)])
     assert deferrals.settle([Applied(Message("b", "s", "1")), Applied(Message("c"))]) == []

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from onewrite.cli import main
-from onewrite.cli.logs import JsonLines, Lines
+from onewrite.cli.logs import JsonLines, TextLines
 from onewrite.sqs import Worker, WorkerStuck
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 
@@ -232,11 +232,11 @@ def test_a_json_line_holds_the_traceback() -> None:
 
 
 def test_no_control_character_of_a_message_begins_a_line() -> None:
-    assert Lines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
+    assert TextLines("%(message)s").format(logging.makeLogRecord({"msg": "id \n\x1b[1m\x7f"})) == "id \\x0a\\x1b[1m\\x7f"
 
 
 def test_any_line_is_plain() -> None:
-    assert Lines("%(message)s").format(logging.makeLogRecord({"msg": "hello"})) == "hello"
+    assert TextLines("%(message)s").format(logging.makeLogRecord({"msg": "hello"})) == "hello"
 
 
 @pytest.mark.parametrize(

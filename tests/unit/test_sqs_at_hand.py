@@ -9,13 +9,13 @@ import pytest
 
 from onewrite import Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import deferrals
-from onewrite.sqs.at_hand import AtHand
-from onewrite.sqs.deferrals import Deferrals
-from onewrite.sqs.intake import MOST_REQUESTS, Intake, Receive, Span
-from onewrite.sqs.lines import Held
+from onewrite.sqs.deciding import deferrals
+from onewrite.sqs.deciding.at_hand import AtHand
+from onewrite.sqs.deciding.deferrals import Deferrals
+from onewrite.sqs.deciding.intake import MOST_REQUESTS, Intake, Receive, Span
+from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.tasks import Tasks
-from onewrite.sqs.terms import Ending, Hide, Limits, Terms
 from onewrite.sqs.threads import Threads
 from onewrite.sqs.whereabouts import line_of
 
@@ -24,7 +24,7 @@ SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
 
 def at_hand(*, fifo: bool = False) -> AtHand:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
-    return AtHand([Terms(30, fifo)], Limits(20, timeout=300.0, grace=5.0, most_deferred=10), lambda tries: 2.0**tries)
+    return AtHand([QueueTerms(30, fifo)], Limits(20, timeout=300.0, grace=5.0, most_deferred=10), lambda tries: 2.0**tries)
 
 
 def bring(found: AtHand, *names: str, group: str = "g") -> None:
@@ -107,7 +107,7 @@ def test_the_progress_of_so_many_sources_is_remembered_and_no_more(monkeypatch: 
 
 
 def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
-    intake = Intake()
+    intake = Intake(lambda tries: 2.0**tries)
     request = Receive(0, 10, alone=False)
     for _ in range(2 * MOST_REQUESTS):
         intake.ask(request)

@@ -32,7 +32,7 @@ def ordered(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], 
     return lanes, order
 
 
-class Deferrals:
+class SecondTries:
     """Which deferred records are worth another try: those whose predecessor was settled after their last try had begun.
 
     A place counts as settled once only. So a record is tried again at most once for each place that it waits for.

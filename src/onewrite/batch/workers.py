@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from onewrite.batch.exits import NoticedInterrupts, interrupts
 from onewrite.batch.lanes import Lanes
-from onewrite.batch.order import Deferrals
+from onewrite.batch.order import SecondTries
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
 from onewrite.flow import inner_meter, meter
@@ -58,7 +58,7 @@ class Batch:
         self._lanes = lanes
         self._time_left = time_left
         self._margin = margin
-        self._deferrals = Deferrals() if tries_again else None
+        self._second_tries = SecondTries() if tries_again else None
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
@@ -66,21 +66,21 @@ class Batch:
             if self._time_left is not None and not self._lanes.is_empty and self._time_left() < self._margin:
                 self._lanes.close()
             position = self._lanes.take()
-            if self._deferrals is not None and position is not None:
-                self._deferrals.begin(position)
+            if self._second_tries is not None and position is not None:
+                self._second_tries.begin(position)
             return position
 
     def end(self, position: int, result: Result) -> None:
         with self._lock:
             self.results[position] = result
             self._margin = max(self._margin, result.seconds * _SAFETY_FACTOR)
-            for other in () if self._deferrals is None else self._deferrals.settle(result.outcomes):
+            for other in () if self._second_tries is None else self._second_tries.settle(result.outcomes):
                 self._lanes.again(other)
             if result.settled:
                 self._lanes.settle(position)
                 return
             self._lanes.fail(position)
-            if self._deferrals is not None and self._deferrals.defer(position, result.outcomes):
+            if self._second_tries is not None and self._second_tries.defer(position, result.outcomes):
                 self._lanes.again(position)
 
     def add_requests(self, requests: int) -> None:

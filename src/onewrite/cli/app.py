@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import typer
 
+from onewrite.cli.command_line import CommandLine, VersionOption
 from onewrite.cli.demo import demo
 from onewrite.cli.early_signals import EarlySignals
-from onewrite.cli.invocation import Invocation, VersionOption
 from onewrite.cli.relay import relay
 from onewrite.cli.worker import worker
 
@@ -29,7 +29,7 @@ def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
     command = typer.main.get_command(app)  # Calling `app` itself would replace sys.excepthook.
     code: str | int | None = None
     try:
-        command.main(args=list(arguments), prog_name="onewrite", obj=Invocation(arguments, early_signals))
+        command.main(args=list(arguments), prog_name="onewrite", obj=CommandLine(arguments, early_signals))
     except SystemExit as end:
         code = end.code
     return code if isinstance(code, int) else int(code is not None)

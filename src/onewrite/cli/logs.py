@@ -32,11 +32,11 @@ def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) 
     """A logging of the user's own, set up by the module of the handler, is left as it is."""
     printed = logging.StreamHandler()
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    printed.setFormatter(Lines(text) if style is LogFormat.TEXT else JsonLines())
+    printed.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
     logging.basicConfig(level=level.value, handlers=[printed])
 
 
-class Lines(logging.Formatter):
+class TextLines(logging.Formatter):
     """Plain lines. An id is what a producer makes it: no control character of it may begin a line that nobody wrote."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name

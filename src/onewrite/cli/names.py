@@ -1,4 +1,4 @@
-"""Finds the handler that the command line names."""
+"""Finds what the command line names: a handler, or a relay."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Any
 import typer
 
 HANDLER = "MODULE:HANDLER"
+RELAY = "MODULE:RELAY"
+_EXAMPLES = {HANDLER: "shop.handlers:ship", RELAY: "shop.relays:orders"}
 
 
-def find(name: str) -> Any:
-    """The handler that `module:handler` names. The module may be in the current directory."""
-    module, _, handler = name.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *handler.split("."))):
-        raise _misuse(f"{name!r} is not of the form module:handler, as shop.handlers:ship is.")
-    found = _import(module)
+def find(name: str, form: str = HANDLER) -> Any:
+    """What `module:name` names. The module may be in the current directory. `form` is what the help calls the argument."""
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+        raise misuse(f"{name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.", form)
+    found = _import(module, form)
     try:
-        return attrgetter(handler)(found)
+        return attrgetter(attribute)(found)
     except AttributeError as error:
-        raise _misuse(f"the module {module!r} has no {handler!r}.") from error
+        raise misuse(f"the module {module!r} has no {attribute!r}.", form) from error
 
 
-def _import(module: str) -> ModuleType:
+def _import(module: str, form: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -35,8 +37,9 @@ def _import(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise  # The module is there, but a module that it imports is not.
-        raise _misuse(f"there is no module {error.name!r} in {here} or among the installed packages.") from error
+        raise misuse(f"there is no module {error.name!r} in {here} or among the installed packages.", form) from error
 
 
-def _misuse(text: str) -> typer.BadParameter:
-    return typer.BadParameter(text, param_hint=HANDLER)
+def misuse(text: str, form: str) -> typer.BadParameter:
+    """What is said of an argument of that form."""
+    return typer.BadParameter(text, param_hint=form)

@@ -9,13 +9,11 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.cli.logs import log_to_stderr
-from onewrite.cli.names import find
+from onewrite.cli.names import RELAY, find, misuse
 from onewrite.errors import OnewriteError
 from onewrite.outbox import Relay, Swept, Waiting
 
-Name: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODULE:RELAY", help="Where the Relay is, as in shop.relays:orders.")
-]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar=RELAY, help="Where the Relay is, as in shop.relays:orders.")]
 Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Make one pass over all that is pending, and stop.")]
 Poll: TypeAlias = Annotated[float, typer.Option(min=0.01, help="Seconds between two passes.")]
 Stuck: TypeAlias = Annotated[bool, typer.Option("--stuck", help="List what has waited for longest, and stop.")]
@@ -43,9 +41,9 @@ def relay(
 
     A pass that failed, or left something refused, ends --once with exit code 1.
     """
-    found = find(name)
+    found = find(name, RELAY)
     if not isinstance(found, Relay):
-        raise typer.BadParameter(f"{name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.")
+        raise misuse(f"{name!r} is a {type(found).__name__}, and not an onewrite.outbox.Relay.", RELAY)
     log_to_stderr()
     context.obj.early_signals.pass_on(found.stop)
     age = timedelta(seconds=older_than)

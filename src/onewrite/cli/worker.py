@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from onewrite.cli.command_line import CommandLine, VersionOption
 from onewrite.cli.early_signals import EarlySignals
-from onewrite.cli.invocation import Invocation, VersionOption
 from onewrite.cli.logs import Level, LogFormat, log_to_stderr
 from onewrite.cli.names import HANDLER, find
 from onewrite.cli.processes import Processes, watch_parent
@@ -119,10 +119,10 @@ def worker(
 
 def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
-    invocation: Invocation = context.obj
+    line: CommandLine = context.obj
     if processes > 1:
         numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
-        raise typer.Exit(Processes(invocation.arguments, numbers).run(invocation.early_signals))
+        raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     found = find(handler)
@@ -130,7 +130,7 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
     with _explained():
         options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
         options["client"] = _client(queue_url, region, endpoint_url)
-        if not run(found, queue_url, options, invocation.early_signals):
+        if not run(found, queue_url, options, line.early_signals):
             _leave()
 
 

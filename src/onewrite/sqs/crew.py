@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.errors import OnewriteError
-from onewrite.sqs.at_hand import DELETED_WITHIN, AtHand
-from onewrite.sqs.intake import MOST_REQUESTS, Receive, Span
+from onewrite.sqs.deciding.at_hand import DELETED_WITHIN, AtHand
+from onewrite.sqs.deciding.intake import MOST_REQUESTS, Receive, Span
+from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.journal import Journal
-from onewrite.sqs.lines import Held
 from onewrite.sqs.queue import Queue
-from onewrite.sqs.terms import Ending, Hide, Limits, Terms
 from onewrite.sqs.threads import Conditions, Threads
 from onewrite.sqs.whereabouts import where_thread_stands
 from onewrite.sqs_message import lambda_record
@@ -80,7 +80,7 @@ class Crew:
         self._handler, self._tasks = handler, self._tasks_for(handler)
         grace = 0.0 if self._tasks is None else self._tasks.grace
         limits = Limits(habits.slots, habits.timeout, grace, habits.most_deferred, habits.stop_when_empty)
-        terms = [Terms(queue.visibility, queue.fifo) for queue in queues]
+        terms = [QueueTerms(queue.visibility, queue.fifo) for queue in queues]
         self._at_hand = AtHand(terms, limits, habits.backoff)
         most = habits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
         self._workers = Threads("onewrite-work", self._lock, world.conditions, most, self._work)

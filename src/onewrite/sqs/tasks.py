@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.identity import record_id
-from onewrite.sqs.lines import Held
+from onewrite.sqs.deciding.lines import Held
 from onewrite.sqs.whereabouts import line_of
 
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection

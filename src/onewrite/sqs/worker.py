@@ -61,7 +61,8 @@ class Worker:
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
     - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
-    - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then.
+    - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then; and until
+      SQS is asked again after so many requests for messages have failed, 20 at most.
     - `most_deferred`: how many deferred messages are kept at hand. Further ones go back to the queue, for `backoff` of the
       number of their receives.
     - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. What is under way may end within it;

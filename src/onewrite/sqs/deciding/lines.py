@@ -42,7 +42,7 @@ class Held:
         return int(self.message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
 
 
-class Lines:
+class WaitingLines:
     """The messages that wait to begin."""
 
     __slots__ = ("_groups", "_ready", "_turn", "ready")

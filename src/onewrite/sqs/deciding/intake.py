@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, inf
-
-from onewrite.sqs.decisions import backoff
 
 MOST_MESSAGES = 10  # the most that SQS gives in one request
 MOST_REQUESTS = 10  # for messages, of one queue at a time
 _FORGET = 1.02  # how fast the least is forgotten: it doubles within 35 answers, if the way has become longer
 _WEIGHT = 0.1  # of the last answer, in the mean of them all
-_LEAST_PAUSE = 0.1  # seconds from one request that brings nothing to the next, also if they do not wait for messages
+_LEAST_PAUSE = 0.1  # seconds from one request to the next, if it fails, or brings nothing and does not wait for messages
 _LONGEST_PAUSE = 20  # seconds between two requests that fail
 
 
@@ -41,9 +40,10 @@ class Intake:
     thread at a time, and further ones would only be in its way.
     """
 
-    __slots__ = ("_failures", "_least", "_under_way", "_worked", "allowed", "is_empty", "reserved", "resumes")
+    __slots__ = ("_backoff", "_failures", "_least", "_under_way", "_worked", "allowed", "is_empty", "reserved", "resumes")
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Callable[[int], float]) -> None:
+        self._backoff = backoff
         self.allowed = 1
         self._under_way = 0
         self._failures = 0
@@ -82,7 +82,7 @@ class Intake:
         self._end(request)
         self.allowed = 1
         self._failures += 1
-        self.resumes = now + min(backoff(self._failures), _LONGEST_PAUSE)
+        self.resumes = now + min(max(_LEAST_PAUSE, self._backoff(self._failures)), _LONGEST_PAUSE)
 
     def _end(self, request: Receive) -> None:
         self._under_way -= 1

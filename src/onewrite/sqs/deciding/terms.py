@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from onewrite.sqs.lines import Held
+from onewrite.sqs.deciding.lines import Held
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class QueueTerms:
     """What is decided by the queue."""
 
     visibility: int

@@ -13,7 +13,7 @@ from onewrite.cli.early_signals import EarlySignals
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation:
+class CommandLine:
     """The whole command line, and the signals that came before there was something to stop."""
 
     arguments: Sequence[str]

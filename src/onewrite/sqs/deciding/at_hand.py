@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, inf
 
+from onewrite.sqs.deciding.deferrals import Deferrals
+from onewrite.sqs.deciding.intake import MOST_MESSAGES, Intake, Receive, Span
+from onewrite.sqs.deciding.lines import Held, WaitingLines
+from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.decisions import LONGEST_HIDDEN, extension
-from onewrite.sqs.deferrals import Deferrals
-from onewrite.sqs.intake import MOST_MESSAGES, Intake, Receive, Span
-from onewrite.sqs.lines import Held, Lines
-from onewrite.sqs.terms import Ending, Hide, Limits, Terms
 from onewrite.sqs_message import Received
 
 DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
@@ -37,12 +37,12 @@ _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done w
 class AtHand:
     """Each method that begins with `to_` takes out the next thing to do, if there is one."""
 
-    def __init__(self, queues: Sequence[Terms], limits: Limits, backoff: Callable[[int], float]) -> None:
+    def __init__(self, queues: Sequence[QueueTerms], limits: Limits, backoff: Callable[[int], float]) -> None:
         self._queues, self._limits, self._backoff = queues, limits, backoff
-        self._lines = Lines(len(queues))
+        self._lines = WaitingLines(len(queues))
         self._deferrals = Deferrals(backoff)
         self._deferred_size = 0
-        self._intakes = tuple(Intake() for _ in queues)
+        self._intakes = tuple(Intake(backoff) for _ in queues)
         self._turn = 0
         self._kept: dict[Held, None] = {}  # what waits, is under way, or is deferred
         self._under_way: dict[Held, None] = {}  # in the order in which they began

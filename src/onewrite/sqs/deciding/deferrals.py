@@ -18,7 +18,7 @@ from itertools import count
 from math import inf
 from typing import NamedTuple, TypeAlias
 
-from onewrite.sqs.lines import Held
+from onewrite.sqs.deciding.lines import Held
 
 PATIENCE = 300.0  # seconds: the missing message may fail a few times, and wait for its visibility timeout after each failure
 _MOST_SOURCES = 10_000  # of which the last progress is remembered
