@@ -50,6 +50,11 @@ def _listed(event: _Event, name: str = "Records") -> list[Any] | None:
     return cast("list[Any]", records) if isinstance(records, list) else None
 
 
+def _straight(event: _Event, name: str = "Records") -> list[Any] | None:
+    """The records of an event. A list comes from EventBridge Pipes, which has no such source."""
+    return None if isinstance(event, list) else _listed(event, name)
+
+
 def _stream(event: _Event) -> _InLanes:
     """All records in one lane. What comes after a failed record is delivered again with it.
 
@@ -101,7 +106,7 @@ def _partitions(event: _Event) -> _InLanes:
 
 def _changes(event: _Event) -> _InLanes:
     """The changes of DocumentDB, in one lane, each with what the others have in the record itself."""
-    changes = None if isinstance(event, list) else _listed(event, "events")
+    changes = _straight(event, "events")
     if changes is None or isinstance(event, list):
         return None
     common = {"eventSource": event.get("eventSource", DOCUMENTDB_ORIGIN), "eventSourceARN": event.get("eventSourceArn")}
@@ -113,7 +118,7 @@ def _changes(event: _Event) -> _InLanes:
 
 def _notifications(event: _Event) -> _InLanes:
     """What SNS has sent, as records that look as they do through SQS."""
-    records = None if isinstance(event, list) else _listed(event)
+    records = _straight(event)
     if records is None or not all(field_at(record, "Sns") for record in records):
         return None
     return [
@@ -134,7 +139,7 @@ def _one_event(event: _Event) -> _InLanes:
 
 def _objects(event: _Event) -> _InLanes:
     """What S3 has notified of, each object as a record that looks as it does through SQS."""
-    records = None if isinstance(event, list) else _listed(event)
+    records = _straight(event)
     if records is None or not all(field_at(record, "s3") for record in records):
         return None
     return [

@@ -70,10 +70,7 @@ class Outboxes:
             removes = [events, words.name(names.due), words.name(names.shard)]
         else:
             removes = [f"{events}[{place}]" for place in reversed(range(count))]
-            if self.outbox.index is None:
-                removes.append(words.name(names.due))
-            else:
-                sets.append(f"{words.name(names.due)}={words.value(box.events[count].time)}")
+            self._due_again(words, sets, removes, box.events[count])
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
@@ -85,12 +82,10 @@ class Outboxes:
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
         words, names = _Words(), self.outbox.names
-        sets = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"]
+        sets, removes = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"], list[str]()
         conditions = self._as_read(box, words, place)
-        if self.outbox.index is None:
-            return (yield from self._change(box.entity, words, sets, [words.name(names.due)], conditions))
-        sets.append(f"{words.name(names.due)}={words.value(box.events[0].time)}")
-        return (yield from self._change(box.entity, words, sets, [], conditions))
+        self._due_again(words, sets, removes, box.events[0])
+        return (yield from self._change(box.entity, words, sets, removes, conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
@@ -105,6 +100,14 @@ class Outboxes:
     def finder(self, before: str | None) -> Finder:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
+
+    def _due_again(self, words: _Words, sets: list[str], removes: list[str], oldest: Pending) -> None:
+        """Let a sweep take the item as of the time of its oldest event, which an index must show."""
+        due = words.name(self.outbox.names.due)
+        if self.outbox.index is None:
+            removes.append(due)
+        else:
+            sets.append(f"{due}={words.value(oldest.time)}")
 
     def _as_read(self, box: Box, words: _Words, place: int | None) -> list[str]:
         """Conditions on which the item's outbox is the one that was read, up to that place.

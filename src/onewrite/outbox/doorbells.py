@@ -15,6 +15,7 @@ from onewrite.outbox.reports import Swept
 
 Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
+_AT_ONCE = 50  # keys, after which the remaining time is looked at again
 _MARGIN_MS = 2000  # how long before the invocation's end nothing is begun any more
 _log = logging.getLogger("onewrite")
 
@@ -49,9 +50,6 @@ def stream_handler(relay: Relay, *, on_pass: Callable[[Swept], object] | None = 
         return {"batchItemFailures": []}
 
     return handler
-
-
-_AT_ONCE = 50  # keys, after which the remaining time is looked at again
 
 
 def rung_keys(outbox: Outbox, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ Read: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
 MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
 LARGEST_REQUEST = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
+_ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
 _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
 
 
@@ -113,9 +114,6 @@ def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -
         chunks[-1].append(event)
         room -= size
     return chunks
-
-
-_ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
 
 
 def _ordered(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001  # of a queue or a topic
