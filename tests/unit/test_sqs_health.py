@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections import Counter
 from http.client import HTTPConnection
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import boto3
 import pytest
 
-from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
+from onewrite import ConfigurationError, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker
 from onewrite.sqs.health import Pages, Pulse
@@ -22,6 +19,7 @@ from onewrite.sqs.journal import Journal
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
+from tests.support.in_sequence import InOrder, identity, shuffled
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
 COUNTS = {"waiting": 1, "under_way": 2, "deferred": 3, "done": 4, "lost_slots": 5}
@@ -112,32 +110,16 @@ def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
 
 
 def test_any_shuffle_of_1000_messages_is_applied_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = [f"{source}-{number}" for source in range(10) for number in range(1, 101)]
-    Random(1).shuffle(sent)
-    last: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def identity(record: Any) -> Message:
-        source, _, number = record["body"].partition("-")
-        return Message(record["body"], source=source, sequence=int(number))
-
-    def in_sequence(message: Message) -> Outcome:
-        assert isinstance(message.sequence, int)
-        with lock:
-            if message.sequence != last[message.source] + 1:
-                return Deferred(message, last[message.source] + 1)
-            last[message.source] += 1
-        return Applied(message)
-
+    handle = InOrder()
     keys: dict[str, Any] = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": "eu-west-1"}
     with HttpSqs() as server:
         client: Any = boto3.client("sqs", endpoint_url=server.endpoint, **keys)
-        server.fill("orders", sent)
+        server.fill("orders", shuffled(1))
         url = server.url("orders")
-        assert Worker(url, sqs_handler(identity)(in_sequence), client=client, wait=1, stop_when_empty=True).run() is True
+        assert Worker(url, sqs_handler(identity)(handle), client=client, wait=1, stop_when_empty=True).run() is True
         found = server.counts("orders")
         client.close()
-    assert set(last.values()) == {100}
+    assert set(handle.last.values()) == {100}
     assert found["Left"] == 0
     assert len(found["Gone"]) == 1000
     assert max(found["Gone"]) <= 3

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
-from random import Random
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +20,7 @@ from onewrite.aws_lambda import HandlerFunction, kafka_handler, kinesis_handler,
 from onewrite.batch.decorated import handler_of
 from onewrite.sqs import Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
+from tests.support.in_sequence import InOrder, identity, shuffled
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
 
@@ -800,26 +800,10 @@ def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
 def test_any_shuffle_of_1000_messages_over_10_sources_is_applied_with_one_receive_of_each(
     seed: int, in_flight: int, sqs: FakeSqs
 ) -> None:
-    sent = [f"{source}-{number}" for source in range(10) for number in range(1, 101)]
-    Random(seed).shuffle(sent)
-    stored = [sqs.send(body) for body in sent]
-    last: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def identity(record: Any) -> Message:
-        source, _, number = record["body"].partition("-")
-        return Message(record["body"], source=source, sequence=int(number))
-
-    def in_sequence(message: Message) -> Outcome:
-        assert isinstance(message.sequence, int)
-        with lock:
-            if message.sequence != last[message.source] + 1:
-                return Deferred(message, last[message.source] + 1)
-            last[message.source] += 1
-        return Applied(message)
-
-    worker(sqs, sqs_handler(identity)(in_sequence), in_flight=in_flight).run()
-    assert set(last.values()) == {100}
+    handle = InOrder()
+    stored = [sqs.send(body) for body in shuffled(seed)]
+    worker(sqs, sqs_handler(identity)(handle), in_flight=in_flight).run()
+    assert set(handle.last.values()) == {100}
     assert sqs.messages == []
     assert max(each.receives for each in stored) == 1
 
