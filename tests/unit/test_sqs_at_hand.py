@@ -116,10 +116,12 @@ def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
 
 
 def test_no_more_threads_are_started_than_there_may_be() -> None:
-    started: list[int] = []
-    threads = Threads("any", threading.Lock(), threading.Condition, 0, lambda: started.append(1))
+    ended = threading.Event()
+    threads = Threads("any", threading.Lock(), threading.Condition, 1, ended.set)
+    assert threads.may_come
     threads.wake()
-    assert started == []
+    assert ended.wait(10)
+    assert not threads.may_come
 
 
 def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:

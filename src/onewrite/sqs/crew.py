@@ -178,7 +178,9 @@ class Crew:
         """After a change: wake whoever has something to do now. The lock is held."""
         if self._tasks is not None and self._at_hand.has_ready:
             self._tasks.wake()
-        if (self._tasks is None and self._at_hand.has_ready) or self._at_hand.has_request(now):
+        if self._workers.may_come and (  # first, because it is quick to ask, and this is done for each message
+            (self._tasks is None and self._at_hand.has_ready) or self._at_hand.has_request(now)
+        ):
             self._workers.wake()
         if self._at_hand.gives_back:
             self._visibility.notify()

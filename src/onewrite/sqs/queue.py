@@ -17,7 +17,7 @@ from onewrite.sqs_message import Received
 logger = logging.getLogger("onewrite.sqs")
 
 _CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request under way
-_RETRY_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each try; botocore has retries of its own within a try
+_RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try; botocore has retries of its own within a try
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
 
 
@@ -96,14 +96,13 @@ class Queue:
 
     def _send_batch(self, method: str, entries: Sequence[RequestEntry]) -> Sequence[RequestEntry]:
         """Returns the entries that SQS will never accept. Entries that fail in every try are logged and given up."""
-        left = entries
-        refused: list[RequestEntry] = []
-        for pause in _RETRY_PAUSES if entries else ():
+        left, refused = unsettled(entries, self._try_batch(method, entries))
+        for pause in _RETRY_PAUSES:
+            if not left:
+                break
             self._sleep(pause)
             left, hopeless = unsettled(left, self._try_batch(method, left))
             refused += hopeless
-            if not left:
-                break
         if lost := len(left) + len(refused):
             logger.warning("%s: %s: not done for %s of %s messages", self.url, method, lost, len(entries))
         return refused
@@ -135,7 +134,7 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
 
 def _attributes(client: Any, url: str, sleep: Callable[[float], None]) -> Mapping[str, str]:
     """Asked for when the worker starts. Even a lost connection is explained then: most likely the address is wrong."""
-    pauses = iter(_RETRY_PAUSES[1:])
+    pauses = iter(_RETRY_PAUSES)
     while True:
         try:
             return client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn", "VisibilityTimeout"])["Attributes"]  # type: ignore[no-any-return]  # as above

@@ -21,15 +21,17 @@ class Threads:
         self._resting = 0
         self._coming = False  # One was woken, and has not looked yet. It wakes the next one, if there is more to do.
 
+    @property
+    def may_come(self) -> bool:
+        """Whether one may be woken: none has been that has not looked yet, and not all are busy."""
+        return not self._coming and (self._resting > 0 or self._started < self._most)
+
     def wake(self) -> None:
-        """One of them is to look for something to do. It is started if all others are busy."""
-        if self._coming:
-            return
+        """One that `may_come` is to look for something to do. It is started if all others are busy."""
+        self._coming = True
         if self._resting:
-            self._coming = True
             self._condition.notify()
-        elif self._started < self._most:
-            self._coming = True
+        else:
             self._started += 1
             # A daemon: the end of the process does not wait for a function that hangs.
             threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
