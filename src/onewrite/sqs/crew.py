@@ -140,13 +140,12 @@ class Crew:
         """Do what is due, and wait until more is. True: the work is over."""
         with self._lock:
             now = self._clock()
-            self._decide_to_stop(now)
-            self._at_hand.retry_due(now)
             overdue = self._at_hand.to_give_up(now)
+            self._decide_to_stop(now)  # before anything is begun in the slots that are left
+            self._at_hand.retry_due(now)
             self._wake(now)
-            if self._is_over():
-                return True
-            if not overdue:
+            over = self._is_over()
+            if not overdue and not over:
                 self._looks_at = min(self._at_hand.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._looks_at - now))
                 self._looks_at = inf
@@ -154,7 +153,7 @@ class Crew:
             self._journal.overdue(held.message["MessageId"], self._habits.timeout, self._where(held))
             if self._tasks is not None:
                 self._tasks.cancel(held)
-        return False
+        return over
 
     def _decide_to_stop(self, now: float) -> None:
         if self._at_hand.stopping:
