@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from onewrite import Applied, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
 from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch import failures
+from onewrite.batch import users_code
 from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT,
@@ -305,6 +305,12 @@ def test_without_a_line_of_the_users_the_function_is_named_and_what_it_returned(
     assert f"at test_batch_report.py:{line} " in lines[0].getMessage()
 
 
+def test_what_an_identity_returned_is_named(lines: list[logging.LogRecord]) -> None:
+    identity: Any = lambda _: None  # noqa: E731  # it has no type that would fit
+    sqs_handler(identity)(outcomes)(sqs(["x"]))
+    assert "WrongReturn (The identity returned a NoneType, not a Message" in lines[0].getMessage()
+
+
 class Callee:
     def __call__(self, message: Message) -> Any:
         return 7
@@ -330,8 +336,8 @@ def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPa
     def broken() -> Any:
         raise ValueError
 
-    monkeypatch.setattr(failures, "packages_distributions", broken)
-    assert failures._installed.__wrapped__() == frozenset()
+    monkeypatch.setattr(users_code, "packages_distributions", broken)
+    assert users_code._installed.__wrapped__() == frozenset()
 
 
 def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:

@@ -17,7 +17,7 @@ from onewrite.sqs.deciding.lines import Held
 from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.tasks import Tasks
 from onewrite.sqs.threads import Threads
-from onewrite.sqs.whereabouts import line_of
+from onewrite.sqs.whereabouts import where_frame_stands
 
 SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
 
@@ -130,7 +130,7 @@ def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
     tasks, held = Tasks(handler, desk), Held({}, 0, None, 0.0, 0.0)
     tasks.cancel(held)
     assert tasks.where(held) is None
-    assert line_of(None) is None
+    assert where_frame_stands(None, print) is None
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_group_but_what_is_under_way() -> None:

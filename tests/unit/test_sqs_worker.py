@@ -860,7 +860,7 @@ def test_a_hook_is_called_for_each_message_and_may_fail(sqs: FakeSqs, caplog: py
 
     sqs.send("m")
     worker(sqs, Ledger(), on_outcome=hook).run()
-    assert [type(each) for each in ends[0]] == [Applied]
+    assert [type(end) for end in ends] == [Applied]
     assert "ZeroDivisionError" in caplog.text
 
 

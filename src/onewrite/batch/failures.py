@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.metadata import packages_distributions
-from pathlib import PurePath
 from types import TracebackType
 from typing import Any, cast
 
 from onewrite.batch.function import WrongReturn, home_of
 from onewrite.batch.report import Result
+from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage
 from onewrite.identity.record import printable
 from onewrite.outcome import Outcome
 
 _LONGEST_REASON = 500
 _LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +59,8 @@ def failure_of(result: Result, each: object, attempt: int | None, *, with_traceb
 
 
 def line_in(error: BaseException, each: object) -> str | None:
-    """The innermost line of the user's own code in the traceback: the file, the line and the function.
-
-    The user's code is what belongs to the package of `each`, and whatever else is neither Python's own, nor installed, nor
-    ours. In a Lambda function the packages are installed beside the user's code, so that a path alone tells nothing.
-    """
-    root, _ = home_of(each)
-    found = [trace for trace in _traces(error.__traceback__) if _is_users(trace, root)]
-    if not found:
-        return None
-    code = found[-1].tb_frame.f_code
-    return printable(f"{PurePath(code.co_filename).name}:{found[-1].tb_lineno} {code.co_qualname}")
+    """The innermost line of the user's own code in the traceback: the file, the line and the function."""
+    return innermost(((trace.tb_frame, trace.tb_lineno) for trace in _traces(error.__traceback__)), each)
 
 
 def _where(error: BaseException, each: object, *, in_function: bool) -> str | None:
@@ -86,29 +73,6 @@ def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
-
-
-def _is_users(trace: TracebackType, root: str) -> bool:
-    module = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    if module == root:
-        return True
-    file = trace.tb_frame.f_code.co_filename
-    return (
-        module != "onewrite"
-        and module not in sys.stdlib_module_names
-        and not file.startswith("<")  # no file: code that was made at run time, as dataclasses make it
-        and _INSTALLED.isdisjoint(PurePath(file).parts)
-        and module not in _installed()
-    )
-
-
-@cache
-def _installed() -> frozenset[str]:
-    """The modules and packages that come from a distribution, wherever it is installed."""
-    try:
-        return frozenset(packages_distributions())
-    except Exception:  # The metadata of some distribution cannot be read. To log a failure must not fail.
-        return frozenset()
 
 
 def _unsettled(result: Result) -> BaseException | Outcome:

@@ -12,17 +12,17 @@ from typing import Any, Generic, TypeAlias, TypedDict, cast
 from onewrite.batch import workers
 from onewrite.batch.exits import NoticedInterrupts, interrupts, is_interrupt
 from onewrite.batch.failures import Failure, failure_of, line_in
-from onewrite.batch.function import R, checked, close_coroutine, is_async
+from onewrite.batch.function import R, WrongReturn, checked, close_coroutine, is_async
 from onewrite.batch.lanes import Lanes
 from onewrite.batch.log import MOST_FAILURES, log_batch
 from onewrite.batch.order import ordered
-from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result, logger
+from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result, as_returned, logger
 from onewrite.batch.source import Response, Source
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
 from onewrite.identity import Identity, Skip, record_id
 from onewrite.message import Message
-from onewrite.metrics import Hook, Reported
+from onewrite.metrics import Hook
 from onewrite.outcome import Outcome
 
 _Known: TypeAlias = tuple[Message, ...] | Skip | BaseException
@@ -221,7 +221,7 @@ class Handler(Generic[R]):
                 return cast("tuple[Message, ...]", several) or Skip("no messages")
         close_coroutine(cast("object", found))
         kind = type(cast("object", found)).__name__
-        raise TypeError(f"The identity returned a {kind}, not a Message, several of them, or a Skip.")
+        raise WrongReturn(f"The identity returned a {kind}, not a Message, several of them, or a Skip.")
 
     def _call(self, message: Message) -> _End:
         before = interrupts()
@@ -248,7 +248,7 @@ class Handler(Generic[R]):
             return
         before = interrupts()
         try:
-            self._on_outcome(message, _as_returned(end), seconds)
+            self._on_outcome(message, end if isinstance(end, Skip) else as_returned(end), seconds)
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
@@ -281,13 +281,6 @@ class Handler(Generic[R]):
 
 def _only_message(known: _Known | None) -> Message | None:
     return known[0] if isinstance(known, tuple) and len(known) == 1 else None
-
-
-def _as_returned(end: _End | Skip) -> Reported:
-    """A single outcome by itself, and none as None, as functions return them."""
-    if isinstance(end, BaseException | Skip) or len(end) > 1:
-        return end
-    return end[0] if end else None
 
 
 def _time_left(context: Any) -> Callable[[], float] | None:

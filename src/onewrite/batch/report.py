@@ -47,7 +47,14 @@ class Result:
     @property
     def reported(self) -> Reported:
         """What hooks and counts are told of it."""
-        return Skip() if self.skipped else self.outcomes if self.error is None else self.error
+        return Skip() if self.skipped else as_returned(self.outcomes if self.error is None else self.error)
+
+
+def as_returned(end: tuple[Outcome, ...] | BaseException) -> Reported:
+    """A single outcome by itself, and none as None, as functions return them."""
+    if isinstance(end, BaseException) or len(end) > 1:
+        return end
+    return end[0] if end else None
 
 
 @dataclass(frozen=True, slots=True)

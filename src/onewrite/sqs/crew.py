@@ -192,7 +192,9 @@ class Crew:
 
     def _where(self, held: Held) -> str | None:
         """At which line of the user's code a message stands."""
-        return where_thread_stands(self._threads.get(held)) if self._tasks is None else self._tasks.where(held)
+        if self._tasks is not None:
+            return self._tasks.where(held)
+        return where_thread_stands(self._threads.get(held), self._handler.each)
 
     def _stuck_words(self, now: float) -> str:
         lost = self._at_hand.lost(now)

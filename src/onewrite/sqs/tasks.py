@@ -11,7 +11,7 @@ from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.identity import record_id
 from onewrite.sqs.deciding.lines import Held
-from onewrite.sqs.whereabouts import line_of
+from onewrite.sqs.whereabouts import where_frame_stands
 
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
 
@@ -61,7 +61,7 @@ class Tasks:
         """The line of the user's code at which a task waits."""
         task = self._tasks.get(held)
         frames = [] if task is None else task.get_stack()
-        return line_of(frames[-1]) if frames else None
+        return where_frame_stands(frames[-1], self._handler.each) if frames else None
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

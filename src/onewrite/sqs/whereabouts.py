@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
-from pathlib import PurePath
 from types import FrameType
 
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_OURS = str(PurePath(__file__).parents[1])
+from onewrite.batch.users_code import innermost, line_of
 
 
-def where_thread_stands(ident: int | None) -> str | None:
-    """The line of the user's code at which a thread stands."""
+def where_thread_stands(ident: int | None, each: object) -> str | None:
+    """The line of the user's code at which a thread stands that runs the function `each`."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
-    return None if ident is None else line_of(frames.get(ident))
+    return None if ident is None else where_frame_stands(frames.get(ident), each)
 
 
-def line_of(frame: FrameType | None) -> str | None:
-    """Where the innermost code stands that is not installed: the user's own."""
-    found = innermost = frame
-    while found is not None and found.f_code.co_filename.startswith((*_INSTALLED, _OURS)):
-        found = found.f_back
-    shown = found or innermost
-    if shown is None:
-        return None
-    return f"{PurePath(shown.f_code.co_filename).name}:{shown.f_lineno} {shown.f_code.co_qualname}"
+def where_frame_stands(frame: FrameType | None, each: object) -> str | None:
+    """Without a line of the user's, the very line is named."""
+    places = [(frame, frame.f_lineno)] if frame is not None else []
+    while places and (outer := places[-1][0].f_back) is not None:
+        places.append((outer, outer.f_lineno))
+    return innermost(reversed(places), each) or (line_of(*places[0]) if places else None)
