@@ -71,6 +71,19 @@ def test_a_process_that_dies_is_started_anew(child: type[Child], caplog: pytest.
     assert caplog.text.count("another one starts in 1 s") == caplog.text.count("another one starts in 2 s") == 1
 
 
+def test_the_pause_is_short_again_after_a_process_that_has_worked_for_long(
+    child: type[Child], caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+
+    def sleep(_: float) -> None:
+        now[0] += 50
+
+    child.codes = [-9, -9, None, -9, -9, 0]
+    assert Processes(["worker", "a:b"], [[]], clock=lambda: now[0], sleep=sleep).run(EarlySignals()) == 0
+    assert caplog.text.count("another one starts in 1 s") == len(child.started) - 1 == 2
+
+
 def test_what_no_restart_mends_ends_all(child: type[Child]) -> None:
     child.codes = [2, None, 0]
     assert run(2) == 2

@@ -24,13 +24,14 @@ _LONGEST_PAUSE = 60.0  # seconds before a process that dies again and again is s
 class _One:
     """One of the processes."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], now: float) -> None:
         self._command = command
-        self._deaths = 0
+        self._deaths = 0  # in a row: one that had worked for long is none of it
         self._again_at = 0.0
-        self.start()
+        self.start(now)
 
-    def start(self) -> None:
+    def start(self, now: float) -> None:
+        self._began = now
         # A session of its own: Ctrl-C reaches all processes of a terminal, and would be passed on to it as well.
         environment = {**os.environ, _PARENT: str(os.getpid())}
         self.process = subprocess.Popen(self._command, env=environment, start_new_session=True)  # noqa: S603  # our own arguments
@@ -38,6 +39,7 @@ class _One:
     def restart(self, now: float) -> None:
         """After a pause that doubles with each death."""
         if not self._again_at:
+            self._deaths = 0 if now - self._began >= _LONGEST_PAUSE else self._deaths
             pause = min(2.0**self._deaths, _LONGEST_PAUSE)
             self._deaths += 1
             self._again_at = now + pause
@@ -45,7 +47,7 @@ class _One:
             logger.warning("Worker process %s ended with %s; another one starts in %g s", self.process.pid, code, pause)
         elif now >= self._again_at:
             self._again_at = 0.0
-            self.start()
+            self.start(now)
 
 
 class Processes:
@@ -69,7 +71,7 @@ class Processes:
         former = {number: signal.signal(number, self._count) for number in (signal.SIGTERM, signal.SIGINT)}
         early.pass_on(lambda: self._count(0, None))
         try:
-            return self._supervise([_One(command) for command in self._commands])
+            return self._supervise([_One(command, self._clock()) for command in self._commands])
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
