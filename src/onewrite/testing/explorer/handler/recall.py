@@ -215,7 +215,12 @@ def _check_known(history: History) -> None:
 
 def answers_of(history: History) -> list[Answer]:
     """Copies of the answers that a delivery has been given."""
-    return [_copied(later.answer) for later in _until(history)[1:]]
+    return [answer_of(later) for later in _until(history)[1:]]
+
+
+def answer_of(history: History) -> Answer:
+    """A copy of the last one of them."""
+    return _copied(history.answer)
 
 
 def _until(history: History) -> list[History]:

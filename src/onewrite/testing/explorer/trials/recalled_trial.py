@@ -14,6 +14,7 @@ from onewrite.testing.explorer.handler.recall import (
     Recall,
     RecalledCall,
     UnknownError,
+    answer_of,
     answers_of,
 )
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step
@@ -103,12 +104,16 @@ class RecalledTrial(Trial):
         return self._effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
-        """Run the handler to see what it does with these answers."""
-        call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
-        try:
-            self._recall.learn(history, call)
-        finally:
-            self._subject.threads.release(call)
+        """Run the handler to see what it does with these answers. The last call goes on, if this is its next answer."""
+        call = self._subject.waiting.pop(history.before, None)
+        self._subject.release_waiting()
+        if call is None:
+            call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
+        else:
+            self.go_here()
+            call.resume(answer_of(history))
+        self._subject.waiting[history] = call
+        self._recall.learn(history, call)
 
     def _begun_here(self) -> Invocation:
         """A handler that was built anew, with the store as it is where this trial stands."""

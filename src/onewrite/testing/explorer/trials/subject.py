@@ -14,7 +14,7 @@ from onewrite.testing.explorer.handler.calls import Answer, CallThreads, Handler
 from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.handler.deliverables import Deliverable, deliverables_of
 from onewrite.testing.explorer.handler.invocation import Handler, Invocation
-from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.handler.recall import History, NotRecallableError, Recall
 from onewrite.testing.explorer.handler.senders import Senders
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.machine import Machine
@@ -61,6 +61,8 @@ class Subject:
         self.bounds = bounds
         self.start = _start(self.deliverables, bounds)
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
+        # The last call from which something was learned, if it has not ended, by the answers that it has been given.
+        self.waiting: dict[History | None, HandlerCall] = {}
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._build = build
@@ -75,9 +77,14 @@ class Subject:
         self.threads = CallThreads(timeout, time.time(), self._senders)
 
     def close(self) -> None:
+        self.release_waiting()
         self._senders.closed = True
         self.threads.close()
         self._loop.close()
+
+    def release_waiting(self) -> None:
+        while self.waiting:
+            self.threads.release(self.waiting.popitem()[1])
 
     def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
