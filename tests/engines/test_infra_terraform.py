@@ -15,7 +15,8 @@ from moto.server import ThreadedMotoServer
 
 from order_history import feed
 from tests.support import deployment as deployed
-from tests.support.deployment import REGION, ROOT, TERRAFORM, Deployment, sdk
+from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
+from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
 
 # moto's CloudFormation knows neither of these, and passes over them.
@@ -153,7 +154,7 @@ KINDS = ["fifo", "standard", "mongodb", "stream", "queue", "batches", "changes"]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("package") / "function.zip"
-    deployed.make_package("--output", target)
+    make_package("--output", target)
     return target
 
 
