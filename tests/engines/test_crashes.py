@@ -193,7 +193,10 @@ def mortal(engine: Callable[[], Mongod | Dynoxide]) -> Iterator[Mongod | Dynoxid
         yield server
 
 
-@pytest.mark.parametrize("driver_retries", [True, False], ids=["retrying_driver", "plain_driver"])
+@pytest.mark.parametrize(
+    "driver_retries",
+    [pytest.param(True, id="retrying_driver", marks=pytest.mark.slow), pytest.param(False, id="plain_driver")],
+)
 @pytest.mark.parametrize("engine", [Mongod, Dynoxide], ids=["mongod", "dynoxide"])
 def test_a_server_killed_under_load_loses_no_acknowledged_effect_and_doubles_none(
     mortal: Mongod | Dynoxide, driver_retries: bool

@@ -25,6 +25,8 @@ from tests.support.deployment import as_json
 from tests.support.moto_server import MotoServer
 from tests.support.packages import ROOT
 
+pytestmark = pytest.mark.slow
+
 WORKER = ROOT / "infra" / "Dockerfile"
 FUNCTION = ROOT / "infra" / "lambda.Dockerfile"
 PATIENCE = 120.0  # seconds, on a busy machine

@@ -20,9 +20,12 @@ from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
 
 # moto's CloudFormation knows neither of these, and passes over them.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning", "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(
+        "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning", "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning"
+    ),
+]
 
 ACCOUNT = "123456789012"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"

@@ -22,6 +22,7 @@ from tests.support.packages import ROOT, make_package
 SDK = {"boto3", "botocore", "s3transfer", "urllib3", "jmespath", "dateutil", "six.py"}
 MONGODB = ROOT / "infra" / "examples" / "mongodb" / "stock.py"
 PYMONGO = ["--install", "pymongo>=4.13"]
+THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 AARCH64 = 183  # what an ELF file calls the processor
 
 
@@ -81,7 +82,10 @@ def test_the_same_source_makes_the_same_bytes(package: Path, monkeypatch: pytest
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest()
 
 
-@pytest.mark.parametrize("version", runtimes.VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param(each, marks=[] if each == THIS_PYTHON else [pytest.mark.slow]) for each in runtimes.VERSIONS],
+)
 def test_it_starts_from_bytecode_under_the_runtimes_python(version: str, sdk: Path, tmp_path: Path) -> None:
     if version not in runtimes.pythons():
         pytest.skip(f"there is no Python {version} with pip here")
@@ -143,6 +147,7 @@ def test_a_layer_gives_the_library_to_code_that_does_not_bring_it(sdk: Path, tmp
     assert Path(start("import onewrite.aws_lambda as it; print(it.__file__)", folder, sdk)).is_relative_to(folder)
 
 
+@pytest.mark.slow
 def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(tmp_path: Path) -> None:
     downloaded(*PYMONGO, "--architecture", "arm64", "--output", tmp_path / "function.zip", MONGODB)
 
@@ -156,6 +161,7 @@ def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(t
     assert processors == {AARCH64}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels are imported, so they must be of this machine")
 def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: Path) -> None:
     version = max(runtimes.pythons(), key=lambda version: int(version.partition(".")[2]))
@@ -169,6 +175,7 @@ def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: 
     assert start(program, folder, python=python) == "True\n"
 
 
+@pytest.mark.slow
 def test_what_the_runtime_has_is_left_out_though_it_is_required(tmp_path: Path) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("boto3\n")

@@ -6,7 +6,8 @@ import asyncio
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,8 +48,10 @@ class Ledger:
 
 
 @pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
+def time() -> Iterator[VirtualTime]:
+    virtual = VirtualTime()
+    yield virtual
+    virtual.let_go()
 
 
 @pytest.fixture
@@ -740,7 +743,7 @@ def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_
 ) -> None:
     for body in ("a", "b", "c"):
         sqs.send(body)
-    stuck = worker(sqs, lambda _: time.sleep(5000), in_flight=4, timeout=60, drain_seconds=1)
+    stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
     with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1 at"):
         stuck.run()
     assert time.now <= 62
