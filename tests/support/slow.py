@@ -32,8 +32,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("slow") is not None and item.path not in named]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        config.stash[_LEFT_OUT] = {item.nodeid for item in left_out}
-        items[:] = [item for item in items if item.nodeid not in config.stash[_LEFT_OUT]]
+        names = config.stash[_LEFT_OUT]
+        names.update(item.nodeid for item in left_out)
+        items[:] = [item for item in items if item.nodeid not in names]
 
 
 def _named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
