@@ -48,8 +48,9 @@ def _named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Each worker of pytest-xdist collects all tests, and the process that prints the summary collects none."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    left_out = session.config.stash[_LEFT_OUT]
     if output is not None:
-        output[_WORKERS_NAME] = sorted(session.config.stash[_LEFT_OUT])
+        output[_WORKERS_NAME] = sorted(left_out)
 
 
 @pytest.hookimpl(optionalhook=True)
