@@ -6,8 +6,12 @@ BIN := .venv/bin
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
 
-test: .venv/ready  ## every test; with CI set, a missing engine fails and coverage is measured
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(CI),--cov --cov-fail-under=100)
+# Each process starts servers of its own, so there are four of them at most.
+PYTEST := -m pytest -n logical --maxprocesses 4 --dist worksteal
+
+# With SLOW=1 the slow tests too. With CI=true all of these, a missing engine fails, and coverage is measured.
+test: .venv/ready  ## the tests, without the slow ones
+	$(BIN)/python $(PYTEST) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=100)
 
 MINUTES ?= 10
 
@@ -29,7 +33,7 @@ floors:  ## the tests without servers of their own, with the lowest versions tha
 	.venv-floors/bin/python -m pip install --quiet uv
 	.venv-floors/bin/uv pip compile --quiet --extra all --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
-	.venv-floors/bin/python -m pytest -n 2 --dist loadfile tests/unit tests/contract examples
+	.venv-floors/bin/python $(PYTEST) --slow tests/unit tests/contract examples
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.measure import Plan, Row, ratio, take_turns
-from tests.support.deployment import make_package
+from tests.support.packages import make_package
 
 TARGET = 0.5
 _STARTS = 15  # each takes a third of a second, and a median of these is steady

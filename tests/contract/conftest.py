@@ -10,6 +10,9 @@ from tests.contract.stores import OPENERS, Engines, MakeIn, MakeShop, Place
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 _places = (Place(f"p{n}") for n in itertools.count())
+# Each promise is shown on both stand-ins and both engines, blocking and asynchronous. These are other ways to the same requests.
+_OTHER_WAYS = {"moto client", "dynoxide client", "dynoxide async table", "mongomock async"}
+_STORES = [pytest.param(name, marks=[pytest.mark.slow] if name in _OTHER_WAYS else []) for name in OPENERS]
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +21,7 @@ def engines() -> Iterator[Engines]:
         yield Engines(stack)
 
 
-@pytest.fixture(scope="module", params=list(OPENERS))
+@pytest.fixture(scope="module", params=_STORES)
 def store(request: pytest.FixtureRequest) -> str:
     """The name of a store."""
     return str(request.param)

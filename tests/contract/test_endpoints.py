@@ -75,11 +75,13 @@ def test_the_suite_runs_on_both_endpoints_and_leaves_nothing_there(dynoxide: Dyn
     assert (tables(dynoxide), databases(mongod)) == ([], set())
 
 
+@pytest.mark.slow
 def test_a_suite_that_is_interrupted_removes_its_table(dynoxide: Dynoxide) -> None:
     interrupt({DYNAMODB: dynoxide.endpoint}, lambda: has_items(dynoxide), signal.SIGINT)
     assert tables(dynoxide) == []
 
 
+@pytest.mark.slow
 def test_a_suite_that_is_terminated_removes_its_database(mongod: Mongod) -> None:
     interrupt({MONGODB: mongod.uri}, lambda: bool(databases(mongod)), signal.SIGTERM)
     assert databases(mongod) == set()

@@ -6,10 +6,12 @@ both show. Everything here can be sent to another process.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from aiobotocore.config import AioConfig
@@ -17,6 +19,7 @@ from aiobotocore.session import get_session
 from pymongo import AsyncMongoClient, MongoClient
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
+from onewrite.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
@@ -99,8 +102,8 @@ class Store:
     driver_retries: bool = True
 
     @contextmanager
-    def open(self) -> Iterator[Apply]:
-        """The guarded write, for as many threads as like."""
+    def open(self, attempts: Callable[[], str] = random_name) -> Iterator[Apply]:
+        """The guarded write, for as many threads as like. `attempts` names the calls on DynamoDB."""
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](
                 self.address, serverSelectionTimeoutMS=3000, retryWrites=self.driver_retries, retryReads=self.driver_retries
@@ -112,12 +115,12 @@ class Store:
         else:
             retries = {"total_max_attempts": 3 if self.driver_retries else 1, "mode": "standard"}
             client = dynamo_client(self.address, max_pool_connections=8, retries=retries)
-            table = GuardedTable(client, self.ledger, table_name=self.place)
+            table = GuardedTable(client, self.ledger, table_name=self.place, attempts=attempts)
             yield lambda message, entity: table.update_item(message, **addition(message, entity))
             client.close()
 
     @asynccontextmanager
-    async def aopen(self) -> AsyncIterator[Callable[[Message, str], Any]]:
+    async def aopen(self, attempts: Callable[[], str] = random_name) -> AsyncIterator[Callable[[Message, str], Any]]:
         """The same for tasks."""
         if self.engine == "mongod":
             async with AsyncMongoClient[dict[str, Any]](self.address) as mongo:
@@ -127,7 +130,7 @@ class Store:
                 )
         else:
             async with async_dynamo(self.address, max_pool_connections=64) as client:
-                table = AsyncGuardedTable(client, self.ledger, table_name=self.place)
+                table = AsyncGuardedTable(client, self.ledger, table_name=self.place, attempts=attempts)
                 yield lambda message, entity: table.update_item(message, **addition(message, entity))
 
     def state(self, entity: str = "e") -> State:
@@ -161,6 +164,14 @@ def async_dynamo(endpoint: str, **config: Any) -> Any:
         aws_secret_access_key="dummy",  # the engine asks for any
         config=AioConfig(**config),
     )
+
+
+def numbered_attempts(process: int) -> Callable[[], str]:
+    """Names of the calls of one process, of which no two have the same token.
+
+    Of random ones two do once in 2^24, and among a thousand calls on one entity that is seen now and then: as a second `Applied`.
+    """
+    return partial(next, map(f"attempt {process}-{{}}".format, itertools.count()))
 
 
 def applied(verdicts: Sequence[Verdict]) -> Counter[str]:

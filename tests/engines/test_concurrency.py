@@ -10,12 +10,13 @@ from collections import Counter
 import pytest
 
 from onewrite import HighWaterMark, Message, SeenIds
-from tests.engines.stores import Delivery, Store, Verdict, applied, store_on, verdict
+from tests.engines.stores import Delivery, Store, Verdict, applied, numbered_attempts, store_on, verdict
 from tests.engines.workers import deliver
+from tests.support.examples import examples
 
 PROCESSES, THREADS, TASKS = 4, 8, 64
-MESSAGES, TIMES = 500, 3
 SOURCES = 20
+MESSAGES, TIMES = examples(480), 3  # of which each source has as many
 _places = (f"concurrent{n}" for n in itertools.count())
 ENGINES = pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
 
@@ -94,7 +95,7 @@ def test_what_64_tasks_deliver_three_times_takes_effect_once(seen_ids: Store, en
 
 async def in_tasks(store: Store, deliveries: list[Delivery]) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    async with store.aopen() as apply:
+    async with store.aopen(numbered_attempts(0)) as apply:
 
         async def work(share: list[Delivery]) -> None:
             for message, entity in share:

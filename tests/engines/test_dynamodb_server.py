@@ -132,6 +132,7 @@ def test_the_write_units_of_a_message_do_not_grow_with_the_messages_before_it_fo
     assert len(units.seen) == 200
 
 
+@pytest.mark.slow
 def test_forgotten_ids_cost_no_write_units(dynamo: DynamoDBClient, table: str) -> None:
     """Ten messages a day for a year: the item stays as small as after the first five weeks."""
     days = itertools.count(1_700_000_000, 8_640)
@@ -145,6 +146,7 @@ def test_forgotten_ids_cost_no_write_units(dynamo: DynamoDBClient, table: str) -
 THOUSAND = [Message(str(uuid.UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128))) for n in range(1, 1001)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ledger", "units"), [(SeenIds(), 13), (SeenIds(readable=True), 39)], ids=["default", "readable"])
 def test_after_a_thousand_messages_at_one_time_the_next_write_costs_a_known_number_of_write_units(
     dynamo: DynamoDBClient, table: str, ledger: AnyLedger, units: int

@@ -203,7 +203,7 @@ def effects(store: Store) -> dict[str, list[str]]:
     return {entity: state.effects for entity, state in states.items()}
 
 
-@pytest.fixture(params=["moto", "dynoxide", "mongod"])
+@pytest.fixture(params=[pytest.param("moto", marks=pytest.mark.slow), "dynoxide", "mongod"])
 def store(request: pytest.FixtureRequest, moto: MotoServer) -> Store:
     place = next(_names)
     if request.param != "moto":

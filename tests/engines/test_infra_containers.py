@@ -21,8 +21,11 @@ from order_history import OrderHistory, create_table
 from order_history.__main__ import deliveries
 from tests.support import containers, runtimes
 from tests.support.containers import Build, Image
-from tests.support.deployment import ROOT, as_json
+from tests.support.deployment import as_json
 from tests.support.moto_server import MotoServer
+from tests.support.packages import ROOT
+
+pytestmark = pytest.mark.slow
 
 WORKER = ROOT / "infra" / "Dockerfile"
 FUNCTION = ROOT / "infra" / "lambda.Dockerfile"

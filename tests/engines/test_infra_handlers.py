@@ -16,7 +16,7 @@ from pymongo import MongoClient
 
 from onewrite.testing import kinesis_event, sqs_event
 from onewrite.testing.servers.engines import REGION, Mongod
-from tests.support.deployment import ROOT
+from tests.support.packages import ROOT
 
 EXAMPLES = ROOT / "infra" / "examples"
 sdk: Any = boto3  # its types know two services

@@ -15,13 +15,17 @@ from moto.server import ThreadedMotoServer
 
 from order_history import feed
 from tests.support import deployment as deployed
-from tests.support.deployment import REGION, ROOT, TERRAFORM, Deployment, sdk
+from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
+from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
 
 # moto's CloudFormation knows neither of these, and passes over them.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning", "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(
+        "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning", "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning"
+    ),
+]
 
 ACCOUNT = "123456789012"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"
@@ -153,7 +157,7 @@ KINDS = ["fifo", "standard", "mongodb", "stream", "queue", "batches", "changes"]
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("package") / "function.zip"
-    deployed.make_package("--output", target)
+    make_package("--output", target)
     return target
 
 

@@ -18,6 +18,8 @@ import pytest
 from tests.support.deployment import TERRAFORM
 from tests.support.terraform import Terraform
 
+pytestmark = pytest.mark.slow
+
 FILES = sorted(TERRAFORM.glob("variables-*.tf"))
 REQUIRED: dict[str, Any] = {"name": "shop", "package": "code.zip", "handler": "shop.handler"}
 ACCOUNT = "123456789012"

@@ -20,7 +20,7 @@ from botocore.retries.standard import ExponentialBackoff
 from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
-from tests.engines.ledgers import AnyLedger, ledgers, uncounted_ledgers
+from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly, uncounted_ledgers
 from tests.engines.stores import State, addition, dynamo_state
 from tests.support.proxy import Fault, FaultProxy
 
@@ -262,7 +262,7 @@ def test_a_throttled_write_is_applied_and_not_called_retried(
 FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fault.ERROR_500_AFTER: 0.15}
 
 
-@ledgers
+@ledgers_slowly
 def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State]
 ) -> None:

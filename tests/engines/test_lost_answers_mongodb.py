@@ -15,7 +15,7 @@ from pymongo.errors import AutoReconnect, PyMongoError
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, Outcome, SeenIds
 from onewrite.mongodb import GuardedCollection
-from tests.engines.ledgers import AnyLedger, ledgers
+from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
 from tests.engines.stores import increment, mongo_state
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
@@ -158,7 +158,7 @@ def test_another_message_in_between_does_not_hide_that_the_lost_answer_was_ours(
 
 
 @pytest.mark.parametrize("retry", [True, False], ids=["retryable", "plain"])
-@ledgers
+@ledgers_slowly
 def test_random_faults_under_threads_double_nothing_and_lose_nothing(
     guard: Guard, ledger: AnyLedger, retry: bool, mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]
 ) -> None:

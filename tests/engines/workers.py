@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
-from tests.engines.stores import Apply, Delivery, Store, Verdict, verdict
+from tests.engines.stores import Apply, Delivery, Store, Verdict, numbered_attempts, verdict
 
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 60.0  # for processes that start on a busy machine
@@ -22,7 +22,7 @@ def deliver(store: Store, deliveries: Sequence[Sequence[Delivery]], *, processes
     shares = [deliveries[n::processes] for n in range(processes)]
     barrier = SPAWN.Barrier(len(deliveries))
     with ProcessPoolExecutor(processes, SPAWN, initializer=_keep, initargs=(barrier,)) as pool:
-        work = [pool.submit(_in_threads, store, share) for share in shares]
+        work = [pool.submit(_in_threads, store, share, number) for number, share in enumerate(shares)]
         return [seen for done in work for seen in done.result()]
 
 
@@ -44,8 +44,8 @@ def _keep(barrier: threading.Barrier) -> None:
     _start = barrier
 
 
-def _in_threads(store: Store, share: Sequence[Sequence[Delivery]]) -> list[Verdict]:
-    with store.open() as apply, ThreadPoolExecutor(len(share)) as pool:
+def _in_threads(store: Store, share: Sequence[Sequence[Delivery]], number: int) -> list[Verdict]:
+    with store.open(numbered_attempts(number)) as apply, ThreadPoolExecutor(len(share)) as pool:
         return [seen for done in pool.map(_in_order, [apply] * len(share), share) for seen in done]
 
 

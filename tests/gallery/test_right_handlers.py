@@ -27,7 +27,7 @@ class Work:
     ledger: Ledger
     messages: tuple[Message, ...] = TWO
     reorder: bool = True
-    only: str | None = None  # the kind of store, where one takes seconds
+    only: str | None = None  # the kind of store, where one takes seconds: slow
 
 
 WORKS = {
@@ -77,7 +77,7 @@ def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "work"),
     [
-        pytest.param(kind, work, id=f"{kind}-{name}")
+        pytest.param(kind, work, id=f"{kind}-{name}", marks=[pytest.mark.slow] if kind == "client" or work.only else [])
         for kind, handlers in HANDLERS.items()
         for name, work in WORKS.items()
         if hasattr(handlers, work.handler) and work.only in (None, kind)

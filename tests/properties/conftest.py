@@ -1,25 +1,20 @@
-"""The same examples in every run; with ONEWRITE_EXAMPLES=n others, and n of them a property."""
-
 from __future__ import annotations
 
-import os
+import threading
+import time
 
-from hypothesis import HealthCheck, settings
+import pytest
 
-from tests.support.examples import examples
+_PATIENCE = 10.0
 
-settings.register_profile(
-    "repeatable",
-    max_examples=examples(100),
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile(
-    "more",
-    settings.get_profile("repeatable"),
-    derandomize=False,
-    max_examples=int(os.environ.get("ONEWRITE_EXAMPLES", "100")),
-)
-settings.load_profile("more" if "ONEWRITE_EXAMPLES" in os.environ else "repeatable")
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_worker_is_left() -> None:
+    """Hypothesis refuses an example if something else draws from `random` meanwhile, as a worker of another test may before it ends.
+
+    What hangs for good draws nothing, so there is an end to the wait.
+    """
+    limit = time.monotonic() + _PATIENCE
+    for thread in threading.enumerate():
+        if thread.name.startswith("onewrite-") and not thread.name.startswith("onewrite-servers"):
+            thread.join(max(0.0, limit - time.monotonic()))

@@ -247,6 +247,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
         assert replayed.counterexample == report.counterexample
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(cases(any_acts))
 def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case: tuple[Program, Bounds]) -> None:

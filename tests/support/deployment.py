@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,8 +25,8 @@ from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 from order_history import OrderHistory, feed
 from order_history.__main__ import deliveries
 from order_history.events import Event, message_of
+from tests.support.packages import ROOT
 
-ROOT = Path(__file__).parents[2]
 SAM = ROOT / "infra" / "sam" / "template.yaml"
 ORDER_HISTORY = ROOT / "infra" / "sam" / "order-history.yaml"
 TERRAFORM = ROOT / "infra" / "terraform"
@@ -131,14 +128,6 @@ def moto_tells_who_may_use_dead_letters() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Queue, "attributes", property(attributes))
         yield
-
-
-def make_package(*arguments: str | Path, python: str | Path = sys.executable) -> None:
-    """Packs what the arguments say, with the Python of the runtime that it is for."""
-    # Without our PYTHONPATH: another version of Python must not find this one's packages.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [python, ROOT / "infra" / "package.py", *arguments]
-    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 def upload(package: Path) -> None:

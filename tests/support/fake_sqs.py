@@ -67,6 +67,12 @@ class VirtualTime:
         else:
             self.now += seconds
 
+    def let_go(self) -> None:
+        """Ends what sleeps for ever, which a worker that has given up has left behind."""
+        with self._mutex:
+            for pause in self._pauses.values():
+                pause.end()
+
     def condition(self, lock: threading.Lock) -> Any:
         return _VirtualCondition(self, lock)
 

@@ -19,12 +19,14 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedErro
 from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 
+import onewrite
 from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from onewrite.testing.servers.process import free_port
 from tests.support import engines
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.mongo_proxy import MongoProxy, _command_name
+from tests.support.packages import ROOT
 from tests.support.proxy import Fault, FaultProxy, _Wire
 
 if TYPE_CHECKING:
@@ -452,3 +454,12 @@ def test_the_command_name_is_found_behind_a_document_sequence() -> None:
     sequence = b"\x01" + b"\x0c\x00\x00\x00updates\x00"
     assert _command_name(bytes(20) + sequence + body) == "update"
     assert _command_name(bytes(20) + body) == "update"
+
+
+@pytest.mark.parametrize("module", ["tests.benchmarks", "tests.chaos"])
+def test_a_command_that_the_makefile_names_starts_without_pytests_path(module: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(onewrite.__path__[0]).parent)}
+    command = [sys.executable, "-m", module, "--help"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert f"usage: python -m {module}" in ran.stdout

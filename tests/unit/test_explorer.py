@@ -913,7 +913,7 @@ def test_explorations_that_run_at_the_same_time_count_their_attempts_apart(order
         inner = pay_once(table)
 
         def handle(message: Message) -> Any:
-            both_here.wait(timeout=10)  # every call of one exploration overlaps with a call of the other
+            both_here.wait(timeout=60)  # every call of one exploration overlaps with a call of the other
             return inner(message)
 
         return handle

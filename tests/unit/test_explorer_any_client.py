@@ -604,7 +604,7 @@ def test_threads_that_have_nothing_to_do_with_the_handler_pass(world: Any, make:
 
     other = threading.Thread(target=look)
     other.start()
-    assert started.wait(10)
+    assert started.wait(60)
     assert_right(on(world, lambda _: through_table(guarded=True)))
     done.set()
     other.join()

@@ -17,10 +17,12 @@ from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
+PATIENCE = 60.0  # seconds until a test that hangs fails
+
 
 @pytest.fixture
 def threads() -> Iterator[CallThreads]:
-    threads = CallThreads(timeout=10)
+    threads = CallThreads(timeout=PATIENCE)
     yield threads
     threads.close()
 
@@ -128,7 +130,7 @@ def test_a_handler_sees_the_context_of_its_caller_and_leaves_none(threads: CallT
 
 
 def test_a_call_that_neither_asks_nor_ends_is_named_and_left_behind() -> None:
-    threads = CallThreads(timeout=10)
+    threads = CallThreads(timeout=PATIENCE)
     let_go = threading.Event()
     call = threads.begin(send, "m1", "m1, delivery 1")
 
@@ -215,18 +217,19 @@ def test_an_awaitable_that_is_no_coroutine_is_awaited_too(threads: CallThreads) 
 
 
 def test_closing_ends_the_threads() -> None:
-    before = threading.active_count()
-    threads = CallThreads(timeout=10)
+    others = {*threading.enumerate()}  # of other tests: some of them may end meanwhile
+    threads = CallThreads(timeout=PATIENCE)
     handlers: list[Callable[[Any], Any]] = [send, lambda name: asend(name)]  # noqa: PLW0108  # one that is no coroutine function
     for handler in handlers:
         call = threads.begin(handler, "m", "m")
-        assert threading.active_count() == before + 1
+        assert len(started(others)) == 1
         call.resume(Answer())
         threads.release(call)
     threads.close()
-    assert wait_until(lambda: threading.active_count() == before)
+    for thread in started(others):
+        thread.join(PATIENCE)
+    assert started(others) == []
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(condition() or waiting.wait(0.01) for _ in range(500))
+def started(others: set[threading.Thread]) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each not in others and each.name == "onewrite explorer"]

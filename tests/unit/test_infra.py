@@ -21,7 +21,8 @@ from order_history import OrderHistory, create_table, feed, handle
 from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
 from tests.support import deployment as deployed
-from tests.support.deployment import ORDER_HISTORY, REGION, ROOT, SAM, TERRAFORM, Deployment, sdk
+from tests.support.deployment import ORDER_HISTORY, REGION, SAM, TERRAFORM, Deployment, sdk
+from tests.support.packages import ROOT, make_package
 
 # moto's CloudFormation knows no alarms, and passes over them.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning")
@@ -52,7 +53,7 @@ NOT_IN_SAM = {"StreamStartingTimestamp"}
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("package") / "function.zip"
-    deployed.make_package("--output", target)
+    make_package("--output", target)
     return target
 
 

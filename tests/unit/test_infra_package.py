@@ -16,18 +16,20 @@ from order_history.__main__ import deliveries
 from tests.support import deployment as deployed
 from tests.support import runtimes
 from tests.support.ci import in_ci
-from tests.support.deployment import REGION, ROOT, as_json
+from tests.support.deployment import REGION, as_json
+from tests.support.packages import ROOT, make_package
 
 SDK = {"boto3", "botocore", "s3transfer", "urllib3", "jmespath", "dateutil", "six.py"}
 MONGODB = ROOT / "infra" / "examples" / "mongodb" / "stock.py"
 PYMONGO = ["--install", "pymongo>=4.13"]
+THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 AARCH64 = 183  # what an ELF file calls the processor
 
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("package") / "function.zip"
-    deployed.make_package("--output", target)
+    make_package("--output", target)
     return target
 
 
@@ -40,7 +42,7 @@ def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def downloaded(*arguments: str | Path, python: str | Path = sys.executable) -> None:
     """Packs with what pip must fetch. Where it reaches no index there is nothing to look at."""
     try:
-        deployed.make_package(*arguments, python=python)
+        make_package(*arguments, python=python)
     except subprocess.CalledProcessError as error:
         if in_ci() or b"No matching distribution" not in error.stderr:
             raise
@@ -76,16 +78,19 @@ def test_it_holds_the_library_and_the_example_and_nothing_else(package: Path) ->
 def test_the_same_source_makes_the_same_bytes(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = package.with_name("again.zip")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
-    deployed.make_package("--output", again)
+    make_package("--output", again)
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(package.read_bytes()).digest()
 
 
-@pytest.mark.parametrize("version", runtimes.VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param(each, marks=[] if each == THIS_PYTHON else [pytest.mark.slow]) for each in runtimes.VERSIONS],
+)
 def test_it_starts_from_bytecode_under_the_runtimes_python(version: str, sdk: Path, tmp_path: Path) -> None:
     if version not in runtimes.pythons():
         pytest.skip(f"there is no Python {version} with pip here")
     python = runtimes.pythons()[version]
-    deployed.make_package("--output", tmp_path / "function.zip", python=python)
+    make_package("--output", tmp_path / "function.zip", python=python)
     folder = unpacked(tmp_path / "function.zip", tmp_path / "task")
     for source in folder.rglob("*.py"):
         source.write_text("raise SystemExit('compiled from its source')")
@@ -136,12 +141,13 @@ def test_its_handler_runs_with_nothing_but_what_the_runtime_has(package: Path, t
 
 
 def test_a_layer_gives_the_library_to_code_that_does_not_bring_it(sdk: Path, tmp_path: Path) -> None:
-    deployed.make_package("--layer", "--output", tmp_path / "layer.zip")
+    make_package("--layer", "--output", tmp_path / "layer.zip")
     assert tops(tmp_path / "layer.zip") == {"python"}
     folder = unpacked(tmp_path / "layer.zip", tmp_path / "opt") / "python"
     assert Path(start("import onewrite.aws_lambda as it; print(it.__file__)", folder, sdk)).is_relative_to(folder)
 
 
+@pytest.mark.slow
 def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(tmp_path: Path) -> None:
     downloaded(*PYMONGO, "--architecture", "arm64", "--output", tmp_path / "function.zip", MONGODB)
 
@@ -155,6 +161,7 @@ def test_wheels_are_those_of_the_functions_processor_whatever_this_machines_is(t
     assert processors == {AARCH64}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels are imported, so they must be of this machine")
 def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: Path) -> None:
     version = max(runtimes.pythons(), key=lambda version: int(version.partition(".")[2]))
@@ -168,6 +175,7 @@ def test_a_package_with_compiled_wheels_and_a_boto3_of_its_own_starts(tmp_path: 
     assert start(program, folder, python=python) == "True\n"
 
 
+@pytest.mark.slow
 def test_what_the_runtime_has_is_left_out_though_it_is_required(tmp_path: Path) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("boto3\n")
@@ -179,7 +187,7 @@ def test_what_the_runtime_has_is_left_out_though_it_is_required(tmp_path: Path) 
 
 def test_a_folder_that_is_there_already_is_not_added_to(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        deployed.make_package("--output", tmp_path)
+        make_package("--output", tmp_path)
     assert b"is there already" in refused.value.stderr
 
 
@@ -193,6 +201,6 @@ def test_a_folder_that_is_there_already_is_not_added_to(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_packed_is_refused(tmp_path: Path, arguments: list[str], says: bytes) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        deployed.make_package(*arguments, "--output", tmp_path / "function.zip")
+        make_package(*arguments, "--output", tmp_path / "function.zip")
     assert says in refused.value.stderr
     assert not (tmp_path / "function.zip").exists()

@@ -6,7 +6,8 @@ import asyncio
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,8 +48,10 @@ class Ledger:
 
 
 @pytest.fixture
-def time() -> VirtualTime:
-    return VirtualTime()
+def time() -> Iterator[VirtualTime]:
+    virtual = VirtualTime()
+    yield virtual
+    virtual.let_go()
 
 
 @pytest.fixture
@@ -740,7 +743,7 @@ def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_
 ) -> None:
     for body in ("a", "b", "c"):
         sqs.send(body)
-    stuck = worker(sqs, lambda _: time.sleep(5000), in_flight=4, timeout=60, drain_seconds=1)
+    stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
     with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1 at"):
         stuck.run()
     assert time.now <= 62
@@ -761,8 +764,8 @@ def test_a_task_that_takes_too_long_is_cancelled_and_costs_no_slot(caplog: pytes
     for number in range(5):
         sqs.send(f"m{number}")
     handler = sqs_handler(by_body)(hang_once)
-    assert Worker(URL, handler, client=RealTime(sqs), in_flight=5, timeout=0.1, wait=0, stop_when_empty=True).run() is True
-    assert caplog.text.count("has not ended 0.1 seconds after it began") == 5
+    assert Worker(URL, handler, client=RealTime(sqs), in_flight=5, timeout=1.5, wait=0, stop_when_empty=True).run() is True
+    assert caplog.text.count("has not ended 1.5 seconds after it began") == 5
     assert sorted(tries) == sorted([f"m{number}" for number in range(5)] * 2)
     assert sqs.messages == []
 
@@ -780,18 +783,19 @@ class RealTime:
 
 def test_hundreds_of_tasks_are_in_flight_in_one_loop() -> None:
     sqs = FakeSqs(VirtualTime())
-    under_way: list[int] = [0, 0]
+    under_way: list[str] = []
+    hundreds = asyncio.Event()
 
-    async def wait(_: Message) -> None:
-        under_way[0] += 1
-        under_way[1] = max(under_way)
-        await asyncio.sleep(0.2)
-        under_way[0] -= 1
+    async def wait(message: Message) -> None:
+        under_way.append(message.id)
+        if len(under_way) == 200:
+            hundreds.set()
+        await hundreds.wait()
 
     for number in range(300):
         sqs.send(f"m{number}")
     Worker(URL, sqs_handler(by_body)(wait), client=RealTime(sqs), in_flight=300, wait=0, stop_when_empty=True).run()
-    assert under_way[1] > 100
+    assert sorted(under_way) == sorted(f"m{number}" for number in range(300))
     assert sqs.messages == []
 
 

@@ -191,6 +191,7 @@ def test_an_inbox_in_one_transaction_is_right(build: Build, make: Callable[[], A
     assert report.remarks == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [inbox_in_a_block, inbox_with_a_callback])
 def test_an_inbox_in_one_transaction_is_right_for_two_messages(build: Build) -> None:
     report = explored(build, DEPOSIT, OTHER)
