@@ -158,7 +158,7 @@ def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() ->
 
 
 def test_it_is_told_for_how_long_the_oldest_published_event_had_waited() -> None:
-    swept, _ = play(passes(Boxes(box("a", "X", age=3.0), box("b", "X", age=90.0), box("c"))).sweep(0.0), takes_all)
+    swept, _ = play(passes(Boxes(box("a", "X", age=3.0), box("b", "X", age=90.0))).sweep(0.0), takes_all)
     assert (swept.published, swept.pending, swept.oldest, swept.waited) == (2, 0, 0.0, 90.0)
 
 
