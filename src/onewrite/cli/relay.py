@@ -144,7 +144,7 @@ def _found(name: str, given: dict[str, Any], *, publishes: bool) -> Relay:
 
 
 def _act(found: Relay, options: dict[str, Any]) -> int:
-    told = {"operator": options["operator"] or operator_acts.this_user(), "yes": options["yes"]}
+    told: dict[str, Any] = {"operator": options["operator"] or operator_acts.this_user(), "yes": options["yes"]}
     try:
         if options["stuck"]:
             return operator_acts.list_stuck(found, timedelta(seconds=options["older_than"]))

@@ -59,24 +59,22 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that it met.
     """
     events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")
-    entities = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
+    left = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
     passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
     pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
+    about = "For how long the oldest event of a pass had been pending."
     oldest = meter.create_histogram(
-        "onewrite.relay.oldest",
-        unit="s",
-        description="For how long the oldest event of a pass had been pending.",
-        explicit_bucket_boundaries_advisory=_AGES,
+        "onewrite.relay.oldest", unit="s", description=about, explicit_bucket_boundaries_advisory=_AGES
     )
     name = function_name(function)
     common = {} if name is None else {"faas.name": name}
 
     def on_pass(swept: Swept) -> None:
-        outcomes = {"published": swept.published, "refused": len(swept.refused), "failed": len(swept.failed)}
-        for outcome, count in outcomes.items():
-            events.add(count, {**common, "outcome": outcome})
-        for outcome, count in {"overtaken": swept.overtaken, "broken": len(swept.broken)}.items():
-            entities.add(count, {**common, "outcome": outcome})
+        of_events = {"published": swept.published, "refused": len(swept.refused), "failed": len(swept.failed)}
+        of_entities = {"overtaken": swept.overtaken, "broken": len(swept.broken)}
+        for counter, outcomes in ((events, of_events), (left, of_entities)):
+            for outcome, count in outcomes.items():
+                counter.add(count, {**common, "outcome": outcome})
         failure = {} if swept.error is None else {"error.type": type(swept.error).__qualname__}
         passes.add(1, {**common, **failure})
         pending.record(swept.pending, common)
