@@ -44,9 +44,8 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
     make_pass = _blocking(relay) if isinstance(relay, Relay) else _asynchronous(relay)
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        within = _time_left(context)
         try:
-            swept = make_pass(event, within) if within > timedelta(0) else None
+            swept = make_pass(event, _time_left(context))
         except OnewriteError:
             raise
         except Exception as error:
