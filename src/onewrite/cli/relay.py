@@ -106,8 +106,8 @@ def relay(
 
 def _start(context: typer.Context, name: str, log_format: LogFormat, log_level: Level, **options: Any) -> None:
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
-    if len(acts) + options["once"] > 1:
-        raise misuse("give one of --once, --stuck, --skip and --restart.", RELAY)
+    if len(acts) > 1:
+        raise misuse("give one of --stuck, --skip and --restart.", RELAY)
     early = context.obj.early_signals
     if acts:
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
