@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -39,7 +39,7 @@ _DIMENSION = re.compile("(?=.*[!-~])[ -~]{1,1024}")
 _BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
-def _print(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")  # one write with the line's end, so that no other thread writes in between
     sys.stdout.flush()
 
@@ -49,7 +49,7 @@ def emf(
     namespace: str = "onewrite",
     function: str | None = None,
     clock: Callable[[], float] = time.time,
-    write: Callable[[str], object] = _print,
+    write: Callable[[str], object] = print_line,
 ) -> Hook:
     """Writes a line in CloudWatch's Embedded Metric Format for each record. CloudWatch makes metrics of it in Lambda's log.
 
@@ -60,24 +60,37 @@ def emf(
     A line has about 250 bytes. Lines are not summed up over several records, because Lambda may stop a function at any time.
     `write` is given a line without a line break; the default prints it.
     """
+    put = embedded(namespace, function, clock, write)
+
+    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
+        kinds = kinds_of(outcome)
+        counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, retried in kinds if retried)])
+        counted = {name: (count, "Count") for name, count in counts.items()}
+        put({**counted, "Duration": (round(seconds * 1000, 3), "Milliseconds")})
+
+    return hook
+
+
+def embedded(
+    namespace: str, function: str | None, clock: Callable[[], float], write: Callable[[str], object]
+) -> Callable[[Mapping[str, tuple[float, str]]], None]:
+    """A function that writes metrics, given by name with their values and units, as one line of that format."""
     if not isinstance(cast("object", namespace), str) or not _NAMESPACE.fullmatch(namespace):
         raise ConfigurationError(
             f"emf(namespace={namespace!r}): a namespace is made of letters, digits and . _ # : / - and does not begin with AWS/ "
             "or a colon."
         )
-    name = _function_name(function)
+    name = function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
 
-    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
-        kinds = kinds_of(outcome)
-        counts = Counter([*(kind for kind, _ in kinds), *("Retried" for _, retried in kinds if retried)])
-        metrics = [*({"Name": each, "Unit": "Count"} for each in counts), {"Name": "Duration", "Unit": "Milliseconds"}]
-        directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": metrics}
+    def put(metrics: Mapping[str, tuple[float, str]]) -> None:
+        units = [{"Name": each, "Unit": unit} for each, (_, unit) in metrics.items()]
+        directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": units}
         about = {"Timestamp": int(clock() * 1000), "CloudWatchMetrics": [directive]}
-        line = {"_aws": about, **dimension, **counts, "Duration": round(seconds * 1000, 3)}
+        line = {"_aws": about, **dimension, **{each: value for each, (value, _) in metrics.items()}}
         write(json.dumps(line, separators=(",", ":")))
 
-    return hook
+    return put
 
 
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
@@ -94,7 +107,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
         description="How long a record was worked on.",
         explicit_bucket_boundaries_advisory=_BUCKET_BOUNDS,
     )
-    name = _function_name(function)
+    name = function_name(function)
     common = {} if name is None else {"faas.name": name}
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
@@ -121,7 +134,7 @@ def kinds_of(reported: Reported) -> list[tuple[str, bool]]:
     return kinds or [(NO_OUTCOME, False)]
 
 
-def _function_name(given: str | None) -> str | None:
+def function_name(given: str | None) -> str | None:
     name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or None if given is None else given
     if name is not None and (not isinstance(cast("object", name), str) or not _DIMENSION.fullmatch(name)):
         raise ConfigurationError(

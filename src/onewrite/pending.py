@@ -8,12 +8,14 @@ not taken for the first one of the entity before it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 from uuid import UUID, uuid5
 
-from onewrite.errors import LedgerMismatch
+from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import seconds
 from onewrite.label import OutboxNames, check_outbox
 
@@ -89,6 +91,16 @@ class Box:
         return self.sent or 0
 
     @property
+    def is_unused(self) -> bool:
+        """Has nothing been emitted since the entity was made?"""
+        return self.sent is None and not self.events
+
+    @property
+    def source(self) -> str:
+        """The source of its events. Asked only where something was emitted."""
+        return f"{self.origin}/{self.life}"
+
+    @property
     def life(self) -> str:
         """The incarnation, which the first clear will keep. There is one as soon as there is an event."""
         return self.events[0].nonce if self.incarnation is None else self.incarnation
@@ -104,7 +116,7 @@ class Box:
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
     def outgoing(self, place: int) -> Outgoing:
-        event, source = self.events[place], f"{self.origin}/{self.life}"
+        event, source = self.events[place], self.source
         # The length keeps two pairs of a source and an id apart.
         published = str(uuid5(_EVENTS, f"{len(source)}:{source}{event.id}"))
         number = self.base + place + 1
@@ -147,6 +159,27 @@ def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: M
             "attributes. Give the Outbox an attribute of its own, or repair the entity."
         )
     return Box(entity, origin, sent, incarnation, events, due)
+
+
+class KeyPart(NamedTuple):
+    """A part of an entity's key as a source says it: its name, its type as a letter, and its value, still percent-encoded."""
+
+    name: str
+    kind: str
+    value: str
+
+
+def key_parts(source: str, outbox: str) -> list[KeyPart]:
+    """What the source of an event says of its entity's key. The incarnation may be missing at its end."""
+    parts = source.removeprefix(f"{outbox}/").split("/")
+    if "=" not in parts[-1]:
+        parts.pop()
+    found = [re.fullmatch("([^=]+)=([A-Z]):(.*)", part) for part in parts]
+    if not source.startswith(f"{outbox}/") or not found or not all(found):
+        raise ConfigurationError(
+            f"{source!r} is no source of the outbox {outbox!r}: name it as an event of the entity does."
+        )
+    return [KeyPart(unquote(part[1]), part[2], part[3]) for part in found if part is not None]
 
 
 def _is(value: object, kind: type) -> bool:

@@ -19,11 +19,13 @@ from tests.support.deployment import REGION, TERRAFORM, Deployment, sdk
 from tests.support.packages import ROOT, make_package
 from tests.support.terraform import Terraform
 
-# moto's CloudFormation knows neither of these, and passes over them.
+# moto's CloudFormation knows none of these, and passes over them.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings(
-        "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning", "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning"
+        "ignore:Tried to parse AWS..CloudWatch..Alarm:UserWarning",
+        "ignore:Tried to parse AWS..SQS..QueuePolicy:UserWarning",
+        "ignore:Tried to parse AWS..Lambda..EventInvokeConfig:UserWarning",
     ),
 ]
 
@@ -66,6 +68,14 @@ module "mongodb" {
 module "stream" {
   source  = "./infra/examples/stream"
   package = var.package
+}
+
+module "relay" {
+  source               = "./infra/examples/relay"
+  package              = var.package
+  sweep_minutes        = 2
+  batch_window_seconds = 1
+  alarm_topic_arns     = ["TOPIC"]
 }
 
 module "queue" {
@@ -133,6 +143,7 @@ output "deployed" {
     standard = merge(module.orders["standard"].feed, { table_name = module.orders["standard"].table_name })
     mongodb  = module.mongodb.stock
     stream   = module.stream.meters
+    relay    = merge(module.relay.relay, { table_name = module.relay.table_name, topic_arn = module.relay.topic_arn })
     queue    = module.queue
     batches  = module.standard
     changes  = module.changes
@@ -151,7 +162,7 @@ WORDS = {
     "KEY": KEY,
     "RULE": RULE,
 }
-KINDS = ["fifo", "standard", "mongodb", "stream", "queue", "batches", "changes"]
+KINDS = ["fifo", "standard", "mongodb", "stream", "relay", "queue", "batches", "changes"]
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +244,7 @@ def sam(package: Path, stacks: object, descriptions: dict[str, Any]) -> dict[str
     made = {name: deployed.deploy_stack(f"sam-{name}", **given) for name, given in parameters.items()}
     for kind, fifo in {"fifo": "true", "standard": "false"}.items():
         made[kind] = deployed.deploy_order_history(f"sam-{kind}", Fifo=fifo)
+    made["relay"] = deployed.deploy_relay("sam-relay", SweepMinutes="2", BatchWindowSeconds="1")
     described = {name: comparable(deployed.described(stack)) for name, stack in made.items()}
     for name, description in described.items():
         description["function"] |= passed_over_by_moto(parameters.get(name, {}))
@@ -366,6 +378,30 @@ def test_of_a_stream_the_age_is_watched_in_its_own_unit(stacks: dict[str, Deploy
     oldest = [alarm for alarm in alarms_of("meters") if alarm["MetricName"] == "IteratorAge"]
     dimensions = [{"Name": "FunctionName", "Value": stacks["stream"].function_name}]
     assert [(alarm["Dimensions"], alarm["Threshold"]) for alarm in oldest] == [(dimensions, 900_000.0)]
+
+
+def test_a_schedule_lets_the_relay_sweep(stacks: dict[str, Deployment]) -> None:
+    events, relay = sdk.client("events"), deployed.function(stacks["relay"])
+    rule = events.describe_rule(Name="orders-relay-sweep")
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(2 minutes)", "ENABLED")
+    assert [target["Arn"] for target in events.list_targets_by_rule(Rule=rule["Name"])["Targets"]] == [relay["FunctionArn"]]
+    policy = json.loads(sdk.client("lambda").get_policy(FunctionName=relay["FunctionName"])["Policy"])
+    (allowed,) = policy["Statement"]
+    assert (allowed["Action"], allowed["Principal"], allowed["Condition"]) == (
+        "lambda:InvokeFunction",
+        {"Service": "events.amazonaws.com"},
+        {"ArnLike": {"AWS:SourceArn": rule["Arn"]}},
+    )
+
+
+def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_rings_too(
+    stacks: dict[str, Deployment],
+) -> None:
+    (oldest,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "OldestEvent"]
+    dimensions = [{"Name": "FunctionName", "Value": stacks["relay"].function_name}]
+    assert (oldest["Dimensions"], oldest["Threshold"], oldest["Period"]) == (dimensions, 900.0, 600)
+    assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
+    assert len(alarms_of("orders-relay")) == 5
 
 
 def alarms_of(name: str) -> list[dict[str, Any]]:

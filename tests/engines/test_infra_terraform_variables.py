@@ -9,13 +9,13 @@ import json
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.deployment import TERRAFORM
+from tests.support.deployment import ROOT, TERRAFORM
 from tests.support.terraform import Terraform
 
 pytestmark = pytest.mark.slow
@@ -197,15 +197,29 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"log_retention_days": -1}, "log_retention_days: CloudWatch allows"),
 ]
 
+# The same of the relay's stack, whose other variables are the module's.
+RELAY = [ROOT / "infra" / "examples" / "relay" / "variables.tf"]
+GOOD_RELAY: list[dict[str, Any]] = [{}, {"sweep_minutes": 5, "oldest_event_seconds": 301}, {"oldest_event_seconds": 61}]
+BAD_RELAY: list[tuple[dict[str, Any], str]] = [
+    ({"sweep_minutes": 0}, "sweep_minutes: 1 to 5"),
+    ({"sweep_minutes": 6}, "sweep_minutes: 1 to 5"),
+    ({"sweep_minutes": 1.5}, "sweep_minutes: 1 to 5"),
+    ({"oldest_event_seconds": 60}, "oldest_event_seconds: longer than"),
+    ({"sweep_minutes": 5, "oldest_event_seconds": 300}, "oldest_event_seconds: longer than"),
+    ({"oldest_event_seconds": 900.5}, "oldest_event_seconds: longer than"),
+]
 
-def refusals(folder: Path, cases: list[dict[str, Any]]) -> dict[int, set[str]]:
+
+def refusals(
+    folder: Path, cases: list[dict[str, Any]], files: Sequence[Path] = FILES, required: Mapping[str, Any] = REQUIRED
+) -> dict[int, set[str]]:
     """What terraform has against each case. The values come in a variable, since it stops at the first wrong literal."""
     terraform = Terraform.within(folder)
-    for path in FILES:
+    for path in files:
         folder.joinpath("module").mkdir(exist_ok=True)
         shutil.copy(path, folder / "module")
     folder.joinpath("code.zip").touch()
-    given = {f"case_{number}": {**REQUIRED, **case} for number, case in enumerate(cases)}
+    given = {f"case_{number}": {**required, **case} for number, case in enumerate(cases)}
     modules = {name: {"source": "./module", **_references(name, values)} for name, values in given.items()}
     folder.joinpath("main.tf.json").write_text(json.dumps({"variable": {"cases": {}}, "module": modules}, indent=1))
     folder.joinpath("cases.tfvars.json").write_text(json.dumps({"cases": given}))
@@ -246,6 +260,15 @@ def test_what_aws_takes_is_taken(tmp_path: Path) -> None:
 def test_what_would_not_work_is_refused_with_the_reason(refused: dict[int, set[str]], number: int) -> None:
     (refusal,) = refused[number]
     assert refusal.startswith(BAD[number][1])
+
+
+def test_so_it_is_with_the_relay_s(tmp_path: Path) -> None:
+    cases = [*GOOD_RELAY, *(case for case, _ in BAD_RELAY)]
+    found = refusals(tmp_path, cases, RELAY, {"name": "relay"})
+    assert set(found) == set(range(len(GOOD_RELAY), len(cases)))
+    for number, (_, says) in enumerate(BAD_RELAY, len(GOOD_RELAY)):
+        (refusal,) = found[number]
+        assert refusal.startswith(says)
 
 
 def test_every_variable_but_a_yes_or_no_is_validated_and_tried() -> None:

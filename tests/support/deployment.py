@@ -29,6 +29,7 @@ from tests.support.packages import ROOT
 
 SAM = ROOT / "infra" / "sam" / "template.yaml"
 ORDER_HISTORY = ROOT / "infra" / "sam" / "order-history.yaml"
+RELAY = ROOT / "infra" / "sam" / "relay.yaml"
 TERRAFORM = ROOT / "infra" / "terraform"
 REGION = "eu-west-1"
 BUCKET = "code"
@@ -46,6 +47,7 @@ class Deployment:
     dead_letters_url: str
     queue_url: str = ""
     table_name: str = ""
+    topic_arn: str = ""
 
     @classmethod
     def of(cls, outputs: Mapping[str, str | None]) -> Deployment:
@@ -66,6 +68,12 @@ def translated_order_history() -> dict[str, Any]:
     """The same of the example, whose nested template is in S3 too."""
     location = f"https://s3.amazonaws.com/{NESTED['Bucket']}/{NESTED['Key']}"
     return _translate(ORDER_HISTORY, "Feed", {"Location": location})
+
+
+@cache
+def translated_relay() -> dict[str, Any]:
+    """The same of the relay."""
+    return _translate(RELAY, "Function", {"CodeUri": CODE})
 
 
 def _translate(path: Path, name: str, uploaded: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,6 +163,11 @@ def deploy_order_history(name: str, **parameters: str) -> Deployment:
     deployment = replace(Deployment.of(_outputs(nested)), table_name=table)
     take_over(deployment)
     return deployment
+
+
+def deploy_relay(name: str, **parameters: str) -> Deployment:
+    """The relay's stack."""
+    return _deployed(name, translated_relay(), parameters)
 
 
 def _deployed(name: str, template: Mapping[str, Any], parameters: Mapping[str, str]) -> Deployment:
@@ -267,6 +280,9 @@ def named(deployment: Deployment, value: Any) -> Any:
     )  # moto's CloudFormation leaves out the :* that AWS has at the end
     if deployment.table_name:
         text = text.replace(f":table/{deployment.table_name}", ":table/<table>")
+        text = re.sub(r"(:table/<table>/stream/)[^\"]*", r"\1<label>", text)
+    if deployment.topic_arn:
+        text = text.replace(f'"{deployment.topic_arn}"', '"<topic>"')
     return json.loads(text)
 
 
@@ -315,7 +331,7 @@ _QUEUE = (
     "DeduplicationScope",
     "FifoThroughputLimit",
 )
-_TABLE = ("KeySchema", "AttributeDefinitions", "BillingModeSummary")
+_TABLE = ("KeySchema", "AttributeDefinitions", "BillingModeSummary", "StreamSpecification")
 _INDEX = ("IndexName", "KeySchema", "Projection")
 _FUNCTION = ("Handler", "Runtime", "Timeout", "MemorySize", "Architectures", "CodeSha256", "KMSKeyArn")
 _MAPPING = (

@@ -60,6 +60,9 @@ class Boxes:
     def rung(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
         raise NotImplementedError
 
+    def of_source(self, source: str) -> Mapping[str, Any]:
+        raise NotImplementedError
+
     def finder(self, before: str | None) -> Any:
         raise NotImplementedError
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import onewrite
 from onewrite.cli import main
 from onewrite.cli.early_signals import EarlySignals
 
+SOURCE = Path(onewrite.__path__[0]).parent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE = 120.0  # seconds for one process on a busy machine
 NOBODY = "http://127.0.0.1:1"  # a worker that asked its queue would end with exit code 2
@@ -80,7 +82,7 @@ def run(
         "AWS_DEFAULT_REGION": "eu-west-1",
         "AWS_MAX_ATTEMPTS": "1",
         "MOMENT": moment,
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}",
         "SIGNALS": " ".join(str(int(number)) for number in signals),
     }
     command = [*before, sys.executable, *start, *verb]
@@ -89,8 +91,8 @@ def run(
     )
 
 
-def assert_stopped_in_order(process: subprocess.CompletedProcess[str]) -> None:
-    assert "the worker has stopped" in process.stderr
+def assert_stopped_in_order(process: subprocess.CompletedProcess[str], what: str = "worker") -> None:
+    assert f"the {what} has stopped" in process.stderr
     assert process.returncode == 0
 
 
@@ -114,6 +116,29 @@ def test_a_worker_that_is_signalled_while_it_starts_stops_in_order(
     folder: Path, moment: str, number: signal.Signals
 ) -> None:
     assert_stopped_in_order(run(folder, moment, number))
+
+
+RELAY = """
+from onewrite import Outbox, SeenIds
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay
+from pymongo import MongoClient
+
+orders = MongoClient("mongodb://127.0.0.1:1", connect=False).shop.orders  # a relay that asked it would not end
+relay = Relay(GuardedCollection(orders, SeenIds(), outbox=Outbox("shop/orders")), print)
+"""
+
+
+@pytest.mark.parametrize("moment", ["import onewrite.cli.app", "import onewrite.cli.relay", USERS_MODULE, "import pymongo"])
+def test_a_relay_that_is_signalled_while_it_starts_stops_in_order(folder: Path, moment: str) -> None:
+    (folder / "corner_shop.py").write_text(RELAY)
+    assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=("relay", "corner_shop:relay")), "relay")
+
+
+def test_so_does_one_of_a_table_that_is_named(folder: Path) -> None:
+    verb = ("relay", "dynamodb://orders", "--outbox", "shop/orders", "--to", f"{NOBODY}/1/told")
+    moment = "open .*/dynamodb/.*/service-2.json.*"  # the client is being made
+    assert_stopped_in_order(run(folder, moment, signal.SIGTERM, verb=verb), "relay")
 
 
 def test_so_does_the_console_script(folder: Path) -> None:

@@ -1,17 +1,30 @@
-"""The `relay` verb: one pass, what is stuck, and an operator's skip."""
+"""The `relay` verb: one pass, what is stuck, and an operator's acts; of a module's relay, and of a store that is named."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
+from pymongo import MongoClient
 
-from onewrite import Event, Message
-from onewrite.cli import main
+from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite.cli import main, operator_acts
+from onewrite.cli.early_signals import EarlySignals
+from onewrite.cli.relay import Progress
+from onewrite.cli.stores import relay_of
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
+from onewrite.outbox import Swept
+from onewrite.testing.servers.engines import REGION
 
 MODULE = """
 from onewrite import Outbox, SeenIds
@@ -34,6 +47,21 @@ nothing = None
 """
 
 
+@pytest.fixture(autouse=True)
+def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The log is not set up yet when the command begins, as in a process of its own. pytest has set it up in this one."""
+    handlers, level, set_up = logging.root.handlers[:], logging.root.level, logging.basicConfig
+
+    def anew(**options: Any) -> None:
+        logging.root.handlers.clear()
+        set_up(**options)
+
+    monkeypatch.setattr(logging, "basicConfig", anew)
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A module with a relay, and three pending events, one of which no broker takes."""
@@ -42,7 +70,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(tmp_path))
     import shop_relays  # type: ignore[import-not-found]  # noqa: PLC0415  # it was written just now
 
-    handlers = logging.root.handlers[:]
     shop_relays.orders.update_one(
         Message("m1"), {"_id": 1}, {"$set": {"n": 1}}, upsert=True, emit=[Event("Poison", {"n": 1})]
     )
@@ -50,7 +77,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         Message("m2"), {"_id": 2}, {"$set": {"n": 1}}, upsert=True, emit=[Event("A", 1), Event("B", 2)]
     )
     yield shop_relays
-    logging.root.handlers[:] = handlers
     del sys.modules["shop_relays"]
 
 
@@ -62,24 +88,56 @@ def test_one_pass_publishes_and_says_by_its_exit_code_that_something_is_left(
 ) -> None:
     assert main(["relay", NAME, "--once"]) == 1
     assert module.told == ["A", "B"]
-    assert "2 published, 1 pending, 1 refused, the oldest for 0:00:0" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "2 published, 1 pending, 1 refused, the oldest for 0:00:0" in err
+    assert "was refused: its entity stops here" in err
+    assert err.endswith("the relay has stopped\n")
     assert main(["relay", NAME, "--once"]) == 0
 
 
-def test_what_is_stuck_is_listed_and_skipped_after_a_question(
+def test_a_relay_runs_until_it_is_stopped_and_counts_for_whom_it_is_told_to(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    module.told.append("one before")
+    monkeypatch.setenv("ONEWRITE_RELAY_LOG_FORMAT", "json")
+    monkeypatch.setenv("ONEWRITE_RELAY_METRICS", "emf opentelemetry")
+    assert main(["relay", NAME, "--log-level", "info"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["EventsPublished"] == 2
+    told = [json.loads(line) for line in err.splitlines()]
+    (summary,) = [line["onewrite"] for line in told if "onewrite" in line]
+    assert (summary["published"], told[-1]["message"]) == (2, "the relay has stopped")
+
+
+def test_the_name_of_the_relay_may_come_from_the_environment(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEWRITE_RELAY", NAME)
+    monkeypatch.setenv("ONEWRITE_RELAY_ONCE", "1")
+    assert main(["relay"]) == 1
+    assert module.told == ["A", "B"]
+
+
+def stuck(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The id and the source of what is listed."""
     main(["relay", NAME, "--once"])
     capsys.readouterr()
     assert main(["relay", NAME, "--stuck"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "1 pending  Poison" in line
     assert "number 1 of shop/orders/_id=N:1/" in line
-    event_id = line.split("Poison ")[1].split()[0]
+    return line.split("Poison ")[1].split()[0], line.rpartition(" ")[2]
+
+
+def test_what_is_stuck_is_listed_and_skipped_after_a_question(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_id, source = stuck(capsys)
     monkeypatch.setattr("typer.confirm", lambda _: False)
     assert main(["relay", NAME, "--skip", event_id]) == 1
-    assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 0
-    assert 'Its body was: {"n":1}' in capsys.readouterr().out
+    assert main(["relay", NAME, "--skip", event_id, "--yes", "--operator", "ann"]) == 0
+    out, err = capsys.readouterr()
+    record = f"Skipped Poison {event_id}, number 1 of {source}."
+    assert f'{record}\nIts body was: {{"n":1}}' in out
+    assert f'{record} Its body was: {{"n":1}} It was asked for by ann.' in err
     assert main(["relay", NAME, "--skip", "no such id", "--yes"]) == 1
     monkeypatch.setattr(module.relay, "skip_oldest", lambda _: None)
     assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 1
@@ -87,7 +145,267 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     assert module.told == ["A", "B", "onewrite.skipped"]
 
 
-def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, source = stuck(capsys)
+    monkeypatch.setattr("typer.confirm", lambda _: False)
+    assert main(["relay", NAME, "--restart", source]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"{source}: 0 sent, 1 pending.")
+    assert "Consumers will be shown another source" in out
+    assert module.relay.look(source).source == source
+
+    arguments = ["relay", NAME, "--restart", source, "--yes", "--operator", "ann", "--log-format", "json"]
+    assert main(arguments) == 0
+    record = json.loads(capsys.readouterr().err)["onewrite"]
+    restarted = module.relay.look(source).source
+    assert record == {
+        "act": "restart",
+        "source": source,
+        "sent": 0,
+        "pending": 1,
+        "restarted_as": restarted,
+        "operator": "ann",
+    }
+    assert restarted != source
+    assert main(arguments) == 2
+    assert f"source is now {restarted}" in capsys.readouterr().err
+
+
+def test_a_restart_of_what_is_not_there_does_nothing(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:7", "--yes"]) == 1
+    assert "nothing was ever emitted there" in capsys.readouterr().err
+    monkeypatch.setattr(module.relay, "restart_source", lambda _: None)
+    assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 1
+    assert "deleted meanwhile" in capsys.readouterr().err
+
+
+def test_a_user_without_a_name_is_recorded_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError
+
+    assert operator_acts.this_user()
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert operator_acts.this_user() == f"uid {os.getuid()}"
+
+
+@pytest.mark.parametrize("options", [["--once"], ["--stuck"], ["--skip", "id"], ["--restart", "shop/orders/_id=N:1"]])
+def test_a_database_that_fails_ends_what_is_done_once_with_exit_code_1(
+    module: Any, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ConnectionError("down")
+
+    for method in ("finder", "read"):
+        monkeypatch.setattr(CollectionOutboxes, method, fails)
+    assert main(["relay", NAME, *options]) == 1
+    assert "fails: ConnectionError: down" in capsys.readouterr().err
+
+
+def test_what_cannot_be_run_as_it_was_asked_for_has_exit_code_2(
+    module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["relay", "shop_relays:nothing"]) == 2
+    assert main(["relay", NAME, "--skip", "id", "--stuck"]) == 2
+    assert "give one of" in capsys.readouterr().err
+    assert main(["relay", NAME, "--outbox", "shop/orders"]) == 2
+    assert "--outbox goes with" in capsys.readouterr().err
+    assert main(["relay", NAME, "--restart", "elsewhere"]) == 2
     monkeypatch.setattr(module.relay, "_publish", lambda _: True)
     assert main(["relay", NAME, "--once"]) == 2
+
+
+def test_a_signal_ends_an_act_and_nothing_is_done(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    event_id, _ = stuck(capsys)
+
+    class Signalled(EarlySignals):
+        def __init__(self) -> None:
+            super().__init__()
+            self._received = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onewrite.cli.EarlySignals", Signalled)
+        assert main(["relay", NAME, "--skip", event_id, "--yes"]) in (1, 130)
+    assert [each.event.type for each in module.relay.waiting()] == ["Poison"]
+
+
+def test_a_line_a_minute_sums_up_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
+    now = [1000.0]
+    logging.root.addHandler(caplog.handler)
+    caplog.set_level(logging.INFO)
+    progress = Progress([], lambda: now[0])
+    for seconds, published in ((0, 0), (1, 2), (2, 3), (30, 4), (60, 0), (61, 1), (62, 5), (63, 0)):
+        now[0] = 1000.0 + seconds
+        progress.count(Swept(published=published, overtaken=published))
+    progress.sum_up(last=True)
+    progress.sum_up(last=True)
+    assert caplog.messages == ["2 published, 2 overtaken", "8 published, 8 overtaken", "5 published, 5 overtaken"]
+
+
+# ---------------------------------------------------------------- a store that is named
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "dummy")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
+    with mock_aws():
+        yield
+
+
+def table() -> GuardedTable:
+    """A table with an outbox that has another attribute and an index, and one event in it."""
+    client = boto3.client("dynamodb")
+    client.create_table(
+        TableName="orders",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": "orderId", "AttributeType": "S"},
+            {"AttributeName": "out_shard", "AttributeType": "N"},
+            {"AttributeName": "out_due", "AttributeType": "S"},
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "pending",
+                "KeySchema": [
+                    {"AttributeName": "out_shard", "KeyType": "HASH"},
+                    {"AttributeName": "out_due", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+    )
+    outbox = Outbox("shop/orders", attribute="out", index="pending", shards=3)
+    return GuardedTable(client, SeenIds(), table_name="orders", outbox=outbox)
+
+
+OF_THE_TABLE = ["dynamodb://orders", "--outbox", "shop/orders", "--attribute", "out", "--index", "pending", "--shards", "3"]
+
+
+def paid(orders: GuardedTable) -> None:
+    orders.update_item(Message("m1"), Key={"orderId": "o"}, UpdateExpression="REMOVE unpaid", emit=[Event("Paid", 1)])
+
+
+def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
+    orders, sqs = table(), boto3.client("sqs")
+    url = sqs.create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    paid(orders)
+    assert main(["relay", *OF_THE_TABLE, "--once", "--to", url]) == 0
+    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert json.loads(message["Body"])["source"].startswith("shop/orders/orderId=S:o/")
+    assert "out_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
+
+
+def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:
+    paid(table())
+    assert main(["relay", *OF_THE_TABLE, "--stuck"]) == 0
+    source = capsys.readouterr().out.split()[-1]
+    assert main(["relay", *OF_THE_TABLE, "--restart", source, "--yes"]) == 0
+    assert main(["relay", *OF_THE_TABLE, "--once"]) == 2
+    assert "Give --to" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="nowhere to publish"):
+        relay_of("dynamodb://orders", Outbox("shop/orders", attribute="out"), None).sweep()
+
+
+@pytest.mark.parametrize(
+    ("to", "service", "region", "endpoint"),
+    [
+        ("https://sqs.eu-north-1.amazonaws.com/123456789012/told", "sqs", "eu-north-1", None),
+        ("https://sqs.cn-north-1.amazonaws.com.cn/123456789012/told.fifo", "sqs", "cn-north-1", None),
+        ("http://127.0.0.1:4566/000000000000/told", "sqs", None, "http://127.0.0.1:4566"),
+        ("arn:aws:sns:eu-north-1:123456789012:told.fifo", "sns", "eu-north-1", None),
+        ("arn:aws:events:eu-north-1:123456789012:event-bus/shop", "events", "eu-north-1", None),
+    ],
+)
+def test_a_target_says_which_service_it_is_and_where(
+    aws: None, monkeypatch: pytest.MonkeyPatch, to: str, service: str, region: str | None, endpoint: str | None
+) -> None:
+    made: list[tuple[Any, ...]] = []
+    client = boto3.client
+
+    def spied(service: Any, *, region_name: str | None, endpoint_url: str | None) -> Any:
+        made.append((service, region_name, endpoint_url))
+        return client(service, region_name=region_name, endpoint_url=endpoint_url)
+
+    monkeypatch.setattr(boto3, "client", spied)
+    relay_of("dynamodb://orders", Outbox("shop/orders"), to)
+    assert made == [("dynamodb", None, None), (service, region, endpoint)]
+
+
+def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Lazy(MongoClient[Any]):
+        def __init__(self, uri: str) -> None:
+            super().__init__(uri, connect=False)
+            made.append(self)
+
+    monkeypatch.setattr("pymongo.MongoClient", Lazy)
+    relay = relay_of("mongodb://127.0.0.1:1/shop.order%20events.paid?appName=x", Outbox("shop/orders"), None)
+    assert (relay._boxes.target.full_name, relay.outbox) == ("shop.order events.paid", Outbox("shop/orders"))
+    made[0].close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["dynamodb://orders", "--to", "https://q/1/2"], "Give --outbox"),
+        (["dynamodb://orders", "--outbox", "shop orders", "--to", "https://q/1/2"], "URI reference"),
+        (["dynamodb://orders/o", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
+        (["redis://secret@orders", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
+        (["mongodb://secret@h/shop", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
+        (["mongodb://h:x/shop.orders", "--outbox", "o", "--to", "https://q/1/2"], "cannot be reached by this URI"),
+        (["mongodb://h/shop.orders", "--outbox", "o", "--index", "i", "--to", "https://q/1/2"], "an index of DynamoDB"),
+        (["dynamodb://orders", "--outbox", "o", "--to", "arn:aws:sqs:eu-west-1:1:q"], "give the URL of an SQS queue"),
+        (["dynamodb://orders", "--outbox", "o", "--to", "http://:x:/q"], "no client for sqs"),
+    ],
+)
+def test_what_names_no_store_and_no_target_is_explained(
+    aws: None, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["relay", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert "secret" not in err
+
+
+# ---------------------------------------------------------------- processes
+
+SIGNALLED = """
+import atexit, os, signal
+from onewrite import Event, Message, Outbox, SeenIds
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay
+from onewrite.testing.standins.collection import StandInClient
+
+orders = GuardedCollection(StandInClient().shop.orders, SeenIds(), outbox=Outbox("shop/orders"))
+for n in range(3):
+    orders.update_one(Message(str(n)), {"_id": n}, {"$set": {"n": n}}, upsert=True, emit=[Event("A", n), Event("B", n)])
+told = []
+
+def publish(events):
+    told.extend(event.id for event in events)
+    if len(told) == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+relay = Relay(orders, publish, batch=3)
+
+@atexit.register
+def tell():
+    left = relay.waiting()
+    print(len(told), sum(each.pending for each in left), len({each.event.id for each in left} & set(told)))
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--once"]])
+def test_a_signal_in_the_middle_of_a_pass_lets_it_clear_what_went_out(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "shop_relays.py").write_text(SIGNALLED)
+    command = [sys.executable, "-m", "onewrite", "relay", NAME, *options]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (process.stdout, process.returncode) == ("3 3 0\n", 0)
+    assert "the relay has stopped" in process.stderr

@@ -172,6 +172,7 @@ def test_the_exported_names_are_these() -> None:
         "AsyncRelay",
         "Broken",
         "Flushed",
+        "OutboxState",
         "Outgoing",
         "Relay",
         "Swept",

@@ -43,6 +43,7 @@ class Boxes:
         raise NotImplementedError
 
     rung: Any = entity
+    of_source: Any = entity
     replace: Any = entity
     restart: Any = entity
 
@@ -152,8 +153,13 @@ def test_a_refused_event_stops_its_entity_only_and_is_reported_with_its_age() ->
     boxes = Boxes(box("a", "X", "Poison", "X", age=40.0), box("b", "X"))
     swept, _ = play(passes(boxes).sweep(0.0), refuses("Poison"))
     assert [(event.type, event.sequence) for event in swept.refused] == [("Poison", 2)]
-    assert (swept.published, swept.pending, swept.oldest) == (2, 2, 40.0)
+    assert (swept.published, swept.pending, swept.oldest, swept.waited) == (2, 2, 40.0, 40.0)
     assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
+
+
+def test_it_is_told_for_how_long_the_oldest_published_event_had_waited() -> None:
+    swept, _ = play(passes(Boxes(box("a", "X", age=3.0), box("b", "X", age=90.0))).sweep(0.0), takes_all)
+    assert (swept.published, swept.pending, swept.oldest, swept.waited) == (2, 0, 0.0, 90.0)
 
 
 @pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])

@@ -164,6 +164,8 @@ def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
     assert _result(_passes(Restless([BOX, LATER])).skip({}, published)) is None
     assert _result(_passes(Restless([BOX, more, None])).restart({}, "again")) == "shop/id=S:o/again"  # type: ignore[list-item]  # the same
+    landed = Box(BOX.entity, BOX.origin, sent=1, incarnation="again")  # and an event was published since
+    assert _result(_passes(Restless([BOX, landed])).restart({}, "again", BOX.source)) == "shop/id=S:o/again"
     with pytest.raises(ConfigurationError, match="when it is quieter"):
         next(_passes(Restless([BOX] * 4)).skip({}, published))
     with pytest.raises(ConfigurationError, match="stop its relays first"):

@@ -153,20 +153,28 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
         _this_thread.task = asyncio.current_task()
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
-    _refuse_a_running_loop()
-    if _this_thread.runner is None:
-        _this_thread.runner = asyncio.Runner()
-        # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
-        weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
+    runner = runner_of_this_thread()
     before = interrupts()
     with NoticedInterrupts(_cancel_batch):
         try:
-            _run(_this_thread.runner, all_workers())
+            _run(runner, all_workers())
         except BaseException:
             if interrupts() == before:
                 raise
     if interrupts() > before:
         raise KeyboardInterrupt
+
+
+def runner_of_this_thread() -> asyncio.Runner:
+    """The same at each call, so that what was made in its event loop can be used again."""
+    import asyncio  # noqa: PLC0415  # as in in_tasks
+
+    _refuse_a_running_loop()
+    if _this_thread.runner is None:
+        _this_thread.runner = asyncio.Runner()
+        # When the thread ends its loop is collected, and asyncio warns of a loop that is still open then.
+        weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
+    return _this_thread.runner
 
 
 def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
@@ -222,6 +230,6 @@ def _refuse_a_running_loop() -> None:
     except RuntimeError:
         return
     raise ConfigurationError(
-        "A batch of an async function runs its own event loop, and one is running here already: "
-        "call the handler with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
+        "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
+        "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
     )

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -17,29 +17,19 @@ from onewrite.cli.command_line import CommandLine, VersionOption
 from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.logs import Level, LogFormat, log_to_stderr
 from onewrite.cli.names import HANDLER, find
+from onewrite.cli.options import MetricsKind, global_meter, option
 from onewrite.cli.processes import Processes, watch_parent
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
 
-_ENVIRONMENT = "ONEWRITE_WORKER_"
-
-
-class MetricsKind(Enum):
-    """Where metrics go, beside the page that is made for Prometheus."""
-
-    EMF = "emf"
-    OPENTELEMETRY = "opentelemetry"
-
-
-def _option(name: str, text: str, **more: Any) -> Any:
-    """An option that the environment may give too: --queue-url as ONEWRITE_WORKER_QUEUE_URL."""
-    return typer.Option(f"--{name}", envvar=f"{_ENVIRONMENT}{name.upper().replace('-', '_')}", help=text, **more)
-
+_option = partial(option, "WORKER")
 
 Name: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar=HANDLER, envvar=f"{_ENVIRONMENT}HANDLER", help="Where the handler is, as in shop.handlers:ship."),
+    typer.Argument(
+        metavar=HANDLER, envvar="ONEWRITE_WORKER_HANDLER", help="Where the handler is, as in shop.handlers:ship."
+    ),
 ]
 QueueUrl: TypeAlias = Annotated[
     list[str],
@@ -175,11 +165,7 @@ def _emf(name: str) -> Hook:
 
 
 def _opentelemetry(name: str) -> Hook:
-    try:
-        from opentelemetry.metrics import get_meter  # noqa: PLC0415  # a package that few have
-    except ModuleNotFoundError as error:
-        raise ConfigurationError('--metrics opentelemetry needs a package: pip install "onewrite[opentelemetry]"') from error
-    return opentelemetry(get_meter("onewrite"), function=name or None)
+    return opentelemetry(global_meter(), function=name or None)
 
 
 @contextmanager

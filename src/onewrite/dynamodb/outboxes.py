@@ -6,12 +6,12 @@ one after the other then removes the same.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
@@ -22,7 +22,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import OutboxNames
-from onewrite.pending import Box, Broken, Pending, read_box
+from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
 
@@ -47,6 +47,13 @@ class Outboxes:
     def rung(self, told: Key) -> Key:
         """The key that a doorbell has told of: typed, as a stream has it, or plain."""
         return plain(told) if told and all(is_typed(value) for value in told.values()) else told
+
+    def of_source(self, source: str) -> Key:
+        """The key of the item whose events have that source."""
+        try:
+            return {part.name: _VALUES[part.kind](part.value) for part in key_parts(source, self.outbox.name)}
+        except (KeyError, ValueError, ArithmeticError) as error:
+            raise ConfigurationError(f"{source!r} names no key of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
         words = _Words()
@@ -271,6 +278,10 @@ def _typed_text(value: object) -> str:
             return f"B:{urlsafe_b64encode(raw(value) if isinstance(value, Binary) else value).decode()}"
         case _:
             raise ConfigurationError(f"{value!r} cannot be part of a key: DynamoDB takes text, numbers and bytes.")
+
+
+# How `_typed_text` is read again.
+_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": Decimal, "B": urlsafe_b64decode}
 
 
 def _quoted(text: str) -> str:

@@ -5,11 +5,12 @@ It reads what a majority holds, from the primary: an event that a failover takes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from bson import ObjectId, json_util
+from bson.errors import InvalidId
 from pymongo import ReadPreference, WriteConcern
 from pymongo.read_concern import ReadConcern
 
@@ -18,7 +19,7 @@ from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.layout import Document
-from onewrite.pending import Box, Broken, Pending, read_box
+from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number
 
@@ -44,6 +45,14 @@ class Outboxes:
     def rung(self, told: Document) -> Document:
         """The document that a doorbell has told of."""
         return {"_id": told["_id"]}
+
+    def of_source(self, source: str) -> Document:
+        """The document whose events have that source."""
+        try:
+            ((name, kind, value),) = key_parts(source, self.outbox.name)
+            return {name: _VALUES[kind](value)}
+        except (KeyError, ValueError, InvalidId) as error:
+            raise ConfigurationError(f"{source!r} names no document of a collection.") from error
 
     def read(self, entity: Document) -> Flow[Box]:
         found: Document | None = yield Call("find_one", (entity, self._projection()))
@@ -155,6 +164,14 @@ def origin(key: object) -> str:
             return f"_id=O:{key}"
         case _:
             return f"_id=J:{quote(json_util.dumps(key, json_options=json_util.CANONICAL_JSON_OPTIONS), safe='')}"
+
+
+def _document(text: str) -> object:
+    return json_util.loads(unquote(text), json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
+# How `origin` is read again.
+_VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _document}
 
 
 def _neutral(value: Any) -> Any:

@@ -7,13 +7,14 @@ from onewrite.outbox.doorbells import stream_handler
 from onewrite.outbox.following import TokenFile, Tokens
 from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay
-from onewrite.outbox.reports import Flushed, Swept, Waiting
+from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import Broken, Outgoing
 
 __all__ = [
     "AsyncRelay",
     "Broken",
     "Flushed",
+    "OutboxState",
     "Outgoing",
     "Relay",
     "Swept",

@@ -5,18 +5,24 @@ twice does no harm: a sweep finds what no doorbell has told of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.errors import OnewriteError
+from onewrite.batch.workers import runner_of_this_thread
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
-from onewrite.outbox.relay import Relay
+from onewrite.outbox.relay import AsyncRelay, OnPass, Relay, reported
 from onewrite.outbox.reports import Swept
 
 Handler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
+# A relay, or an asynchronous function that makes one where its client must be made in the event loop.
+HandledRelay: TypeAlias = Relay | AsyncRelay | Callable[[], Awaitable[AsyncRelay]]
 
-_AT_ONCE = 50  # keys, after which the remaining time is looked at again
-_MARGIN_MS = 2000  # how long before the invocation's end nothing is begun any more
+_MARGIN = timedelta(
+    seconds=2
+)  # before the invocation's end: enough for the call that is under way, and for the clears after it
+_NO_END = timedelta.max
 _log = logging.getLogger("onewrite")
 
 
@@ -26,30 +32,69 @@ class Context(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-def stream_handler(relay: Relay, *, on_pass: Callable[[Swept], object] | None = None) -> Handler:
-    """A Lambda function for the stream of the relay's DynamoDB table.
+def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Handler:
+    """A Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
 
-    It answers with success whatever the broker says: an event that is refused stays in its entity, and must not hold up the
-    shard. Let a schedule call `relay.sweep()` beside it.
+    An event with records makes a pass over the items of which they tell. Its answer is success, whatever the broker and the
+    database say: an event that is refused stays in its entity, and must not hold up the shard. Any other event, as a schedule sends
+    it, makes a sweep, and what the database raises there is raised. No call to the broker is begun in the last two seconds.
+
+    With an `AsyncRelay`, or an asynchronous function that makes one at the first invocation, all invocations have one event loop.
     """
+    make_pass = _blocking(relay) if isinstance(relay, Relay) else _asynchronous(relay)
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        keys = rung_keys(relay.outbox, event.get("Records", ()))
-        remaining = getattr(context, "get_remaining_time_in_millis", None)
-        while keys and (remaining is None or remaining() > _MARGIN_MS):
-            try:
-                swept = relay.ring(keys[:_AT_ONCE])
-            except OnewriteError:
+        try:
+            swept = make_pass(event, _time_left(context))
+        except OnewriteError:
+            raise
+        except Exception as error:
+            if "Records" not in event:
                 raise
-            except Exception as error:
-                _log.warning("A doorbell was not followed, and a sweep will find what it told of: %r", error)
-            else:
-                if on_pass is not None:
-                    on_pass(swept)
-            keys = keys[_AT_ONCE:]
+            _log.warning("A doorbell was not followed, and a sweep will find what it told of: %r", error)
+        else:
+            if swept is not None:
+                reported(swept, 0, on_pass)
         return {"batchItemFailures": []}
 
     return handler
+
+
+# Makes the pass that an event asks for, within a time, and returns None where it tells of nothing.
+MakePass: TypeAlias = Callable[[Mapping[str, Any], timedelta], Swept | None]
+
+
+def _blocking(relay: Relay) -> MakePass:
+    return lambda event, within: _begun(relay, event, within)
+
+
+def _asynchronous(given: object) -> MakePass:
+    if not isinstance(given, AsyncRelay) and not callable(given):
+        raise ConfigurationError(
+            f"stream_handler({given!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
+        )
+    made = [given] if isinstance(given, AsyncRelay) else []
+
+    async def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+        if not made:
+            made.append(await cast("Callable[[], Awaitable[AsyncRelay]]", given)())
+        begun = _begun(made[0], event, within)
+        return None if begun is None else await begun
+
+    return lambda event, within: runner_of_this_thread().run(make_pass(event, within))
+
+
+def _begun(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
+    """The pass, which is to be awaited if the relay is asynchronous."""
+    if "Records" not in event:
+        return relay.sweep(within=within)
+    keys = rung_keys(relay.outbox, event["Records"])
+    return relay.ring(keys, within=within) if keys else None
+
+
+def _time_left(context: Any) -> timedelta:
+    remaining = getattr(context, "get_remaining_time_in_millis", None)
+    return _NO_END if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
 
 
 def rung_keys(outbox: Outbox, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

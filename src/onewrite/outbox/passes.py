@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Call, Flow, Wait
-from onewrite.outbox.reports import Flushed, Swept, Waiting
+from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Outboxes(Protocol):
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
     def rung(self, told: Entity) -> Entity: ...
+    def of_source(self, source: str) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int) -> Flow[Box | None]: ...
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
@@ -95,9 +97,6 @@ class _Lane:
         else:
             self.refused = event
 
-    def remaining(self) -> tuple[Outgoing, ...]:
-        return tuple([self.box.outgoing(place) for place in range(self.accepted, len(self.box.events))])
-
 
 class Passes:
     """The flows of a relay. `stopping` is asked between two calls to the broker."""
@@ -124,21 +123,23 @@ class Passes:
             yield from self._settle(lane)
         if lane.error is not None:
             raise lane.error
-        return Flushed(tuple(lane.published), lane.remaining(), lane.refused, lane.cleared)
+        return Flushed(tuple(lane.published), _remaining(lane.box, lane.accepted), lane.refused, lane.cleared)
 
-    def sweep(self, older_than: float) -> Pass[Swept]:
-        """One pass over all that is due, oldest first. It ends where the broker takes no call at all."""
-        return (yield from self._serve(self._boxes.finder(moment(self._clock() - older_than))))
+    def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
+        """One pass over all that is due, oldest first. It ends where the broker takes no call at all, and after `within` seconds."""
+        now = self._clock()
+        return (yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within))
 
-    def ring(self, entities: Sequence[Entity]) -> Pass[Swept]:
+    def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
         """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
-        return (yield from self._serve(_Rung(self._boxes, entities, self._clock())))
+        now = self._clock()
+        return (yield from self._serve(_Rung(self._boxes, entities, now), now + within))
 
-    def _serve(self, finder: Finder) -> Pass[Swept]:
+    def _serve(self, finder: Finder, until: float) -> Pass[Swept]:
         swept, more, answers = Swept(), True, True
         lanes: list[_Lane] = []
         while True:
-            while more and answers and len(lanes) < self._batch and not self._stopping():
+            while more and answers and len(lanes) < self._batch and not self._is_over(until):
                 found = yield from finder.next()
                 more = found is not None
                 if isinstance(found, Broken):
@@ -148,7 +149,7 @@ class Passes:
             if not lanes:
                 return swept
             answers = yield from self._round(lanes)
-            ends = not answers or self._stopping()
+            ends = not answers or self._is_over(until)
             for lane in lanes:
                 yield from self._settle(lane, ends=ends)
                 if ends or not lane.runs:
@@ -172,12 +173,24 @@ class Passes:
             box = changed
         raise ConfigurationError("The entity changed at each try to skip the event: try again when it is quieter.")
 
-    def restart(self, entity: Entity, incarnation: str) -> Pass[str | None]:
-        """Make the entity another source that counts from zero, as after a restore. None: it has no outbox."""
+    def look(self, entity: Entity) -> Pass[OutboxState | None]:
+        """What the entity's outbox holds. None: it has none."""
+        box = yield from self._boxes.read(entity)
+        return None if box.is_unused else OutboxState(box.source, box.base, _remaining(box))
+
+    def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
+        """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
+
+        With `source` only if that is its source, so that what is asked for twice is done once.
+        """
         box = yield from self._boxes.read(entity)
         for _ in range(_TRIES):
-            if box.sent is None and not box.events:
+            if box.is_unused:
                 return None
+            if box.incarnation == incarnation:  # the answer was lost, and events may have been published since
+                return box.source
+            if source is not None and source not in (box.source, box.origin):
+                raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
             changed = yield from self._boxes.restart(box, incarnation)
             if changed is None:
                 return f"{box.origin}/{incarnation}"
@@ -246,9 +259,14 @@ class Passes:
         waited = min(max(now - began, 1.0), longest)
         return moment(max(now, began) + waited * (0.5 + self._chance() / 2))
 
+    def _is_over(self, until: float) -> bool:
+        return self._stopping() or self._clock() >= until
+
     def _note(self, swept: Swept, lane: _Lane, *, answers: bool) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
+        if lane.published:
+            swept.waited = max(swept.waited, self._clock() - seconds(lane.published[0].time))
         swept.overtaken += not lane.cleared
         if lane.refused is not None:
             swept.refused.append(lane.refused)
@@ -259,6 +277,10 @@ class Passes:
         swept.pending += len(waiting)
         if waiting:
             swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
+
+
+def _remaining(box: Box, accepted: int = 0) -> tuple[Outgoing, ...]:
+    return tuple([box.outgoing(place) for place in range(accepted, len(box.events))])
 
 
 class _Rung:

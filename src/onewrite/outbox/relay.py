@@ -19,7 +19,7 @@ from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
 from onewrite.outbox.following import Follower, Take, Tokens
 from onewrite.outbox.passes import Outboxes, Passes, Publish
-from onewrite.outbox.reports import Flushed, Swept, Waiting
+from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import Outgoing
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ AsyncPublisher: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] 
 OnPass: TypeAlias = Callable[[Swept], object]
 
 _AT_ONCE = timedelta(0)
+_FOR_EVER = timedelta.max
 _LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
 _MOST_DOUBLINGS = 6
 
@@ -71,16 +72,17 @@ class Relay:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+    def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
+        the time `within` no further call is made to the broker.
         """
-        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
+        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
 
-    def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
-        """Publish what has been pending in any entity for so long."""
-        return self._run(self._passes.sweep(older_than.total_seconds()))
+    def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
+        """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
+        return self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
@@ -93,6 +95,14 @@ class Relay:
     def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
         return self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+
+    def restart_source(self, source: str) -> str | None:
+        """The same for the entity whose events have that source. It is refused if they have another by now."""
+        return self._run(self._passes.restart(self._boxes.of_source(source), self._names(), source))
+
+    def look(self, source: str) -> OutboxState | None:
+        """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        return self._run(self._passes.look(self._boxes.of_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
@@ -173,16 +183,17 @@ class AsyncRelay:
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
         return await self._run(self._passes.flush(self._boxes.entity(filter, Key)))
 
-    async def ring(self, entities: Sequence[Mapping[str, Any]]) -> Swept:
+    async def ring(self, entities: Sequence[Mapping[str, Any]], *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what is pending in these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well.
+        For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
+        the time `within` no further call is made to the broker.
         """
-        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities]))
+        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
 
-    async def sweep(self, older_than: timedelta = _AT_ONCE) -> Swept:
-        """Publish what has been pending in any entity for so long."""
-        return await self._run(self._passes.sweep(older_than.total_seconds()))
+    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
+        """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
+        return await self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
 
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
@@ -195,6 +206,14 @@ class AsyncRelay:
     async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
         return await self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+
+    async def restart_source(self, source: str) -> str | None:
+        """The same for the entity whose events have that source. It is refused if they have another by now."""
+        return await self._run(self._passes.restart(self._boxes.of_source(source), self._names(), source))
+
+    async def look(self, source: str) -> OutboxState | None:
+        """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
+        return await self._run(self._passes.look(self._boxes.of_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""

@@ -26,6 +26,7 @@ class Flushed:
 class Swept:
     """One pass over all that was due. `pending` and `oldest`, in seconds, are of what it met and could not publish.
 
+    `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised.
     `error`: the broker took no call at all, and the pass ended there.
     """
@@ -35,6 +36,7 @@ class Swept:
     overtaken: int = 0
     pending: int = 0
     oldest: float = 0.0
+    waited: float = 0.0
     refused: list[Outgoing] = field(default_factory=list[Outgoing])
     failed: list[tuple[Outgoing, Exception]] = field(default_factory=list[tuple[Outgoing, Exception]])
     broken: list[Broken] = field(default_factory=list[Broken])
@@ -52,3 +54,12 @@ class Waiting:
     @property
     def entity(self) -> Mapping[str, Any]:
         return self.event.entity
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxState:
+    """What an entity's outbox holds: the source of its events, how many of them were sent, and those that are pending."""
+
+    source: str
+    sent: int
+    pending: tuple[Outgoing, ...]

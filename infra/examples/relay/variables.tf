@@ -1,0 +1,58 @@
+variable "name" {
+  description = "The name of the table and of the function."
+  type        = string
+  default     = "orders-relay"
+}
+
+variable "package" {
+  description = "The zip that infra/package.py writes."
+  type        = string
+  default     = "../../../dist/function.zip"
+}
+
+variable "fifo" {
+  description = "Whether the topic keeps the order of each entity's events. Only FIFO queues can subscribe to it then."
+  type        = bool
+  default     = true
+}
+
+variable "batch_window_seconds" {
+  description = "How long Lambda waits for a batch of the stream's records to fill: fewer invocations, and events that go out later."
+  type        = number
+  default     = 0
+}
+
+variable "sweep_minutes" {
+  description = "Minutes between two sweeps."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.sweep_minutes >= 1 && var.sweep_minutes <= 5 && floor(var.sweep_minutes) == var.sweep_minutes
+    error_message = "sweep_minutes: 1 to 5. EventBridge has no shorter time, and the alarm wants to be told twice in ten minutes."
+  }
+}
+
+variable "oldest_event_seconds" {
+  description = "Alarm when an event has been pending for longer."
+  type        = number
+  default     = 900
+  nullable    = false
+
+  validation {
+    condition     = var.oldest_event_seconds > 60 * var.sweep_minutes && floor(var.oldest_event_seconds) == var.oldest_event_seconds
+    error_message = "oldest_event_seconds: longer than the time between two sweeps, sweep_minutes. What the stream has not told of waits for so long."
+  }
+}
+
+variable "alarm_topic_arns" {
+  type    = list(string)
+  default = []
+}
+
+variable "deletion_protection" {
+  description = "Keeps the table from being destroyed, with the stack or by hand."
+  type        = bool
+  default     = true
+}

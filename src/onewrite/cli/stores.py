@@ -1,0 +1,95 @@
+"""Makes a relay of what the command line says: where the outboxes are, and where their events go. No module of the user's is needed.
+
+To relay, only the outbox in an entity must be known. Which ledger its writers have makes no difference.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from onewrite.errors import ConfigurationError
+from onewrite.event import Outbox
+from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
+from onewrite.outbox.passes import Outboxes
+from onewrite.outbox.relay import Publisher
+
+FORMS = "dynamodb://TABLE or mongodb://HOST/DATABASE.COLLECTION"
+_TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
+_OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStore:
+    """As much of a store as a relay needs."""
+
+    outboxes: Outboxes
+
+
+def is_url(name: str) -> bool:
+    return "://" in name
+
+
+def relay_of(url: str, outbox: Outbox, to: str | None) -> Relay:
+    """The relay of the outboxes in a table or collection. `to` is where it publishes; without it, it cannot."""
+    return Relay(OutboxStore(_outboxes(url, outbox)), _nowhere if to is None else _publisher(to, outbox))
+
+
+def _outboxes(url: str, outbox: Outbox) -> Outboxes:
+    parts = urlsplit(url)
+    if parts.scheme == "dynamodb" and parts.netloc and not parts.path:
+        from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # One engine does without the other's driver.
+
+        return OfTable(_client("dynamodb", None), parts.netloc, outbox)
+    database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
+    if not parts.scheme.startswith("mongodb") or not database or not collection:
+        raise ConfigurationError(f"A store is given as {FORMS}.")  # without what was given: it may hold a password
+    if outbox.index is not None:
+        raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on outbox_due by itself.")
+    from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
+
+    return OfCollection(_mongo_client(url)[database][collection], ("_id",), outbox)
+
+
+def _mongo_client(url: str) -> Any:
+    from pymongo import MongoClient  # noqa: PLC0415  # as above
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
+    try:
+        client: MongoClient[dict[str, Any]] = MongoClient(url)
+    except (PyMongoError, ValueError) as error:
+        raise ConfigurationError(f"MongoDB cannot be reached by this URI: {error}") from error
+    return client
+
+
+def _publisher(to: str, outbox: Outbox) -> Publisher:
+    found = _TARGET.fullmatch(to)
+    if found is None:
+        raise ConfigurationError(
+            f"--to {to}: give the URL of an SQS queue, or the ARN of an SNS topic or of an EventBridge bus."
+        )
+    service, region, server = found.groups()
+    if service == "sns":
+        return to_sns(_client("sns", region), to)
+    if service == "events":
+        return to_eventbridge(_client("events", region), to, source=outbox.name)
+    at_amazon = _OF_AMAZON.fullmatch(server)
+    options = (at_amazon[1], None) if at_amazon else (None, server)
+    return to_sqs(_client("sqs", *options), to)
+
+
+def _client(service: str, region: str | None, endpoint_url: str | None = None) -> Any:
+    import boto3  # noqa: PLC0415  # as above
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+    sdk: Any = boto3  # The types of its `client` function are unknown without boto3-stubs.
+    try:
+        return sdk.client(service, region_name=region, endpoint_url=endpoint_url)
+    except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
+        raise ConfigurationError(f"There is no client for {service}: {error} Check AWS_REGION and the endpoint.") from error
+
+
+def _nowhere(_: list[Outgoing]) -> None:
+    raise ConfigurationError("The relay has nowhere to publish to: give --to.")

@@ -1,0 +1,88 @@
+"""Hooks for a relay's `on_pass` that count what became of events, and measure for how long they had been pending.
+
+They have the names of those in `onewrite.metrics`, which are for `on_outcome`. Nothing of an event's content is in a metric.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onewrite.metrics import embedded, function_name, print_line
+from onewrite.outbox.relay import OnPass
+from onewrite.outbox.reports import Swept
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+# In seconds: from an event that goes out at once to one that has been pending for a day.
+_AGES = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+
+
+def emf(
+    *,
+    namespace: str = "onewrite",
+    function: str | None = None,
+    clock: Callable[[], float] = time.time,
+    write: Callable[[str], object] = print_line,
+) -> OnPass:
+    """Writes a line in CloudWatch's Embedded Metric Format for each pass, also for one that has found nothing.
+
+    So an alarm can tell a relay that has nothing to do from one that does not run. The arguments are those of
+    `onewrite.metrics.emf`.
+    """
+    put = embedded(namespace, function, clock, write)
+
+    def on_pass(swept: Swept) -> None:
+        counts = {
+            "EventsPublished": swept.published,
+            "EventsPending": swept.pending,
+            "EventsRefused": len(swept.refused),
+            "EventsFailed": len(swept.failed),
+            "EntitiesOvertaken": swept.overtaken,
+            "EntitiesBroken": len(swept.broken),
+            "PassesFailed": int(swept.error is not None),
+        }
+        metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
+        put({**metrics, "OldestEvent": (round(_oldest(swept), 3), "Seconds")})
+
+    return on_pass
+
+
+def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
+    """Counts on OpenTelemetry's `meter`.
+
+    - `onewrite.relay.events`: events by `outcome`, which is published, refused or failed.
+    - `onewrite.relay.entities`: entities by `outcome`, which is overtaken or broken.
+    - `onewrite.relay.passes`: passes; one that ended early has the `error.type`.
+    - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that it met.
+    """
+    events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")
+    left = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
+    passes = meter.create_counter("onewrite.relay.passes", unit="{pass}", description="Passes of a relay.")
+    pending = meter.create_histogram("onewrite.relay.pending", unit="{event}", description="Events that a pass left.")
+    about = "For how long the oldest event of a pass had been pending."
+    oldest = meter.create_histogram(
+        "onewrite.relay.oldest", unit="s", description=about, explicit_bucket_boundaries_advisory=_AGES
+    )
+    name = function_name(function)
+    common = {} if name is None else {"faas.name": name}
+
+    def on_pass(swept: Swept) -> None:
+        of_events = {"published": swept.published, "refused": len(swept.refused), "failed": len(swept.failed)}
+        of_entities = {"overtaken": swept.overtaken, "broken": len(swept.broken)}
+        for counter, outcomes in ((events, of_events), (left, of_entities)):
+            for outcome, count in outcomes.items():
+                counter.add(count, {**common, "outcome": outcome})
+        failure = {} if swept.error is None else {"error.type": type(swept.error).__qualname__}
+        passes.add(1, {**common, **failure})
+        pending.record(swept.pending, common)
+        oldest.record(_oldest(swept), common)
+
+    return on_pass
+
+
+def _oldest(swept: Swept) -> float:
+    """The age of the oldest event that the pass met, whether it was published or not: a relay that is too slow shows in it too."""
+    return max(swept.oldest, swept.waited)

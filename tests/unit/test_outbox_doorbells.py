@@ -1,0 +1,143 @@
+"""The relay as a Lambda function: what a stream's records and what a schedule's event make it do, with a relay of either kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, stream_handler
+from onewrite.testing import lambda_context, mongomock_collection
+from onewrite.testing.standins.async_collection import AsyncStandInCollection
+
+OUTBOX = Outbox("shop/orders")
+SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event"}
+
+
+@pytest.fixture
+def collection() -> Iterator[Any]:
+    with mongomock_collection("orders") as found:
+        yield found
+
+
+class Broker:
+    """Takes everything but poison, and knows in which event loop it was asked."""
+
+    def __init__(self, collection: Any) -> None:
+        self.collection = collection
+        self.bodies: list[str] = []
+        self.loops: set[int] = set()
+        self.made = 0
+
+    def __call__(self, events: list[Outgoing]) -> list[Outgoing]:
+        self.bodies += [event.body for event in events if event.type != "Poison"]
+        return [event for event in events if event.type == "Poison"]
+
+    async def take(self, events: list[Outgoing]) -> list[Outgoing]:
+        self.loops.add(id(asyncio.get_running_loop()))
+        return self(events)
+
+    async def make(self) -> AsyncRelay:
+        self.made += 1
+        self.loops.add(id(asyncio.get_running_loop()))
+        return self.asynchronous()
+
+    def asynchronous(self) -> AsyncRelay:
+        return AsyncRelay(
+            AsyncGuardedCollection(AsyncStandInCollection(self.collection), SeenIds(), outbox=OUTBOX), self.take
+        )
+
+    def relay_of(self, kind: str) -> Any:
+        if kind == "made":
+            return self.make
+        return Relay(store(self.collection), self) if kind == "blocking" else self.asynchronous()
+
+
+def store(collection: Any) -> GuardedCollection:
+    return GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+
+
+def emit(collection: Any, name: str, event: str = "Paid") -> None:
+    store(collection).update_one(Message(name), {"_id": name}, {"$set": {"n": 1}}, upsert=True, emit=[Event(event, name)])
+
+
+def record(name: str) -> dict[str, Any]:
+    """As a stream has it, but for the types: the stand-in of a collection has none."""
+    return {"eventName": "MODIFY", "dynamodb": {"Keys": {"_id": name}}}
+
+
+@pytest.fixture(params=["blocking", "asynchronous", "made"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_records_make_a_pass_over_their_items_and_any_other_event_makes_a_sweep(collection: Any, kind: str) -> None:
+    broker, told = Broker(collection), list[Swept]()
+    handler = stream_handler(broker.relay_of(kind), on_pass=told.append)
+    for name in ("a", "b", "c"):
+        emit(collection, name)
+
+    assert handler({"Records": [record("b")]}, lambda_context()) == {"batchItemFailures": []}
+    assert broker.bodies == ['"b"']
+    handler(SCHEDULE, lambda_context())
+    assert sorted(broker.bodies) == ['"a"', '"b"', '"c"']
+    handler({"Records": [{"eventName": "REMOVE"}]}, None)
+    assert [swept.published for swept in told] == [1, 2]  # records that tell of nothing make no pass
+    assert len(broker.loops) == (kind != "blocking")
+    assert broker.made == (kind == "made")
+
+
+def test_nothing_is_begun_in_the_last_two_seconds(collection: Any, kind: str) -> None:
+    broker = Broker(collection)
+    emit(collection, "a")
+    handler = stream_handler(broker.relay_of(kind))
+    handler(SCHEDULE, lambda_context(remaining_ms=2000))
+    assert broker.bodies == []
+    handler(SCHEDULE, lambda_context(remaining_ms=60_000))
+    assert broker.bodies == ['"a"']
+
+
+def test_what_is_refused_is_logged(collection: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    emit(collection, "a", "Poison")
+    handler = stream_handler(Broker(collection).relay_of(kind))
+    assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
+    assert "was refused: its entity stops here" in caplog.text
+
+
+def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_raised(
+    collection: Any, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("down")
+
+    emit(collection, "a")
+    handler = stream_handler(Broker(collection).relay_of(kind))
+    monkeypatch.setattr("onewrite.mongodb.outboxes.Outboxes.read", fails)
+    monkeypatch.setattr("onewrite.mongodb.outboxes.Outboxes.finder", fails)
+    assert handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
+    assert "a sweep will find" in caplog.text
+    with pytest.raises(ConnectionError):
+        handler(SCHEDULE, None)
+
+
+def test_a_pass_ends_when_its_time_is_up_and_clears_what_went_out() -> None:
+    clock = iter(range(0, 1_000_000, 30))
+    with mongomock_collection("orders") as found:
+        for name in ("a", "b", "c", "d"):
+            emit(found, name)
+        published: list[Outgoing] = []
+        relay = Relay(store(found), published.extend, batch=1, clock=lambda: 2_000_000_000.0 + next(clock))
+        swept = relay.sweep(within=timedelta(minutes=2))
+        assert 0 < swept.published == len(published) < 4
+        assert Relay(store(found), published.extend).sweep().published == 4 - swept.published
+
+
+def test_a_handler_is_made_of_a_relay_and_of_nothing_else() -> None:
+    wrong: Any = None
+    with pytest.raises(ConfigurationError, match="stream_handler"):
+        stream_handler(wrong)

@@ -1,0 +1,125 @@
+"""What a relay's metrics say of a pass, read as CloudWatch and OpenTelemetry read them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from onewrite import ConfigurationError, LedgerMismatch
+from onewrite.outbox import Broken, Outgoing, Swept
+from onewrite.outbox.metrics import emf, opentelemetry
+
+NOW = 1_790_000_000.25
+EVENT = Outgoing("id", "shop/_id=N:1/n", "Paid", 1, "2026-11-22T08:00:00.000Z", '"secret"', "m1", {"_id": 1})
+BUSY = Swept(
+    entities=5,
+    published=7,
+    overtaken=1,
+    pending=3,
+    oldest=40.25,
+    waited=2.0,
+    refused=[EVENT],
+    failed=[(EVENT, ConnectionError("secret"))] * 2,
+    broken=[Broken({"_id": 1}, LedgerMismatch("secret"))],
+    error=ConnectionError("secret"),
+)
+
+
+@pytest.fixture(autouse=True)
+def outside_lambda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_LAMBDA_FUNCTION_NAME", raising=False)
+
+
+def emitted(swept: Swept) -> dict[str, Any]:
+    lines: list[str] = []
+    emf(function="relay", clock=lambda: NOW, write=lines.append)(swept)
+    (line,) = lines
+    assert "secret" not in line
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_emf_tells_what_became_of_a_pass_and_nothing_of_an_event() -> None:
+    line = emitted(BUSY)
+    about = line.pop("_aws")
+    (directive,) = about["CloudWatchMetrics"]
+    assert (about["Timestamp"], directive["Namespace"], directive["Dimensions"]) == (
+        1_790_000_000_250,
+        "onewrite",
+        [["FunctionName"]],
+    )
+    assert {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]} == {
+        **{name: "Count" for name in line if name != "FunctionName"},
+        "OldestEvent": "Seconds",
+    }
+    assert line == {
+        "FunctionName": "relay",
+        "EventsPublished": 7,
+        "EventsPending": 3,
+        "EventsRefused": 1,
+        "EventsFailed": 2,
+        "EntitiesOvertaken": 1,
+        "EntitiesBroken": 1,
+        "PassesFailed": 1,
+        "OldestEvent": 40.25,
+    }
+
+
+def test_a_pass_that_found_nothing_has_a_line_of_zeros() -> None:
+    line = emitted(Swept())
+    assert {name: value for name, value in line.items() if name not in ("_aws", "FunctionName")} == dict.fromkeys(
+        [metric["Name"] for metric in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]], 0
+    )
+
+
+def test_an_event_that_went_out_late_counts_as_the_oldest_too() -> None:
+    assert emitted(Swept(published=1, waited=900.0, pending=1, oldest=1.0))["OldestEvent"] == 900.0
+
+
+def test_emf_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    emf()(Swept(published=1))
+    assert json.loads(capsys.readouterr().out)["EventsPublished"] == 1
+
+
+def test_a_namespace_that_cloudwatch_would_drop_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="namespace="):
+        emf(namespace="AWS/relay")
+
+
+def counted(*passes: Swept, **options: Any) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    """What an exporter would be given: of each metric its points, with their counts or sums."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    hook = opentelemetry(provider.get_meter("test"), **options)
+    for swept in passes:
+        hook(swept)
+    data: Any = reader.get_metrics_data()
+    assert "secret" not in str(data)
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    return {
+        metric.name: [
+            (dict(point.attributes), point.value if hasattr(point, "value") else point.max)
+            for point in metric.data.data_points
+        ]
+        for metric in metrics
+    }
+
+
+def test_opentelemetry_counts_events_entities_and_passes() -> None:
+    assert counted(BUSY, Swept(published=1, waited=90.0)) == {
+        "onewrite.relay.events": [({"outcome": "published"}, 8), ({"outcome": "refused"}, 1), ({"outcome": "failed"}, 2)],
+        "onewrite.relay.entities": [({"outcome": "overtaken"}, 1), ({"outcome": "broken"}, 1)],
+        "onewrite.relay.passes": [({"error.type": "ConnectionError"}, 1), ({}, 1)],
+        "onewrite.relay.pending": [({}, 3)],
+        "onewrite.relay.oldest": [({}, 90.0)],
+    }
+
+
+def test_opentelemetry_names_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "from-lambda")
+    for options, name in (({}, "from-lambda"), ({"function": "mine"}, "mine")):
+        assert counted(Swept(), **options)["onewrite.relay.passes"] == [({"faas.name": name}, 1)]

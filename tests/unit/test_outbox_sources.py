@@ -1,0 +1,121 @@
+"""An operator names an entity by the source of its events: looks at its outbox, and restarts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
+from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
+from onewrite.dynamodb.outboxes import origin as origin_of_key
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
+from onewrite.mongodb.outboxes import origin as origin_of_id
+from onewrite.outbox import AsyncRelay, OutboxState, Relay
+from onewrite.testing import mongomock_collection
+from onewrite.testing.standins.async_collection import AsyncStandInCollection
+
+OUTBOX = Outbox("shop/orders")
+ITEMS = TableOutboxes(None, "orders", OUTBOX)
+
+
+@pytest.fixture
+def collection() -> Iterator[Any]:
+    with mongomock_collection("orders") as found:
+        yield found
+
+
+def store(collection: Any) -> GuardedCollection:
+    return GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+
+
+def emit(collection: Any, number: int) -> None:
+    paid = Event("Paid", number)
+    store(collection).update_one(Message(f"m{number}"), {"_id": "a/b=c"}, {"$set": {"n": 1}}, upsert=True, emit=[paid])
+
+
+values = st.one_of(
+    st.text(min_size=1), st.binary(min_size=1), st.integers(-(10**37), 10**37), st.decimals(-1000, 1000, places=3)
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), values, min_size=1, max_size=2), st.sampled_from(["", "/0123456789abcdef"]))
+def test_a_source_leads_back_to_the_key_of_a_table(key: dict[str, Any], incarnation: str) -> None:
+    found = ITEMS.of_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
+    assert found == {name: Decimal(value) if isinstance(value, int | Decimal) else value for name, value in key.items()}
+
+
+@pytest.mark.parametrize(
+    "_id", ["1", "", "a/b=c\n", 1, -(2**63), ObjectId("0" * 24), {"a": 1, "b": "/="}, True, None, 1.5, b"\0\xff"]
+)
+@pytest.mark.parametrize("incarnation", ["", "/0123456789abcdef"])
+def test_a_source_leads_back_to_the_id_of_a_document(collection: Any, _id: Any, incarnation: str) -> None:
+    boxes = CollectionOutboxes(collection, ("_id",), OUTBOX)
+    assert boxes.of_source(f"shop/orders/{origin_of_id(_id)}{incarnation}") == {"_id": _id}
+
+
+WRONG = [
+    "",
+    "shop/orders",
+    "shop/orders/",
+    "shop/orders/0123456789abcdef",
+    "shop/other/_id=S:o/0123456789abcdef",
+    "_id=S:o",
+    "shop/orders/_id=o/0123456789abcdef",
+    "shop/orders/_id=X:o/0123456789abcdef",
+    "shop/orders/_id=N:o/0123456789abcdef",
+    "shop/orders/_id=N:/0123456789abcdef",
+]
+
+
+@pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=O:o", "shop/orders/_id=J:o", "shop/orders/_id=S:a/x=S:b"])
+def test_what_is_no_source_of_a_document_is_refused(collection: Any, source: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no document"):
+        CollectionOutboxes(collection, ("_id",), OUTBOX).of_source(source)
+
+
+@pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=B:a"])
+def test_what_is_no_source_of_an_item_is_refused(source: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no source of the outbox|names no key"):
+        ITEMS.of_source(source)
+
+
+def test_an_entity_is_restarted_once_however_often_its_old_source_is_named(collection: Any) -> None:
+    relay = Relay(store(collection), lambda _: None)
+    emit(collection, 1)
+    relay.sweep()
+    emit(collection, 2)
+    (waiting,) = relay.waiting()
+    source = waiting.event.source
+
+    looked = relay.look(source)
+    assert looked == OutboxState(source, 1, (waiting.event,))
+    restarted = relay.restart_source(source)
+    assert restarted is not None
+    assert relay.look(source) == relay.look(restarted)
+    assert [(event.source, event.sequence) for event in relay.flush({"_id": "a/b=c"}).published] == [(restarted, 1)]
+    with pytest.raises(ConfigurationError, match=f"source is now {restarted}"):
+        relay.restart_source(source)
+    assert relay.restart_source("shop/orders/_id=S:nowhere") is None
+    assert relay.look("shop/orders/_id=S:nowhere") is None
+
+
+def test_an_asynchronous_relay_does_so_too(collection: Any) -> None:
+    emit(collection, 1)
+    guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+
+    async def restart() -> tuple[str | None, OutboxState | None]:
+        relay = AsyncRelay(guarded, lambda _: None)
+        source = "shop/orders/_id=S:a%2Fb%3Dc"
+        return await relay.restart_source(source), await relay.look(source)
+
+    restarted, looked = asyncio.run(restart())
+    assert looked is not None
+    assert (looked.source, looked.sent, len(looked.pending)) == (restarted, 0, 1)
