@@ -14,7 +14,7 @@ from saga.count import Count, count
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m saga", description=__doc__)
     parser.add_argument("--seed", type=int, default=9, help="decides who acts when, and what goes wrong")
-    parser.add_argument("--orders", type=int, default=8, help="how many the shoppers want")
+    parser.add_argument("--orders", type=int, default=6, help="how many the shoppers want")
     options = parser.parse_args(argv)
     # The handlers and the relays warn of each failure. Here failures are made on purpose, and the table counts them.
     logging.getLogger("onewrite").addHandler(logging.NullHandler())

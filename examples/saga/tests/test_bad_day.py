@@ -19,15 +19,13 @@ NO_TROUBLE = Trouble(database=0, publish=0, acknowledgement=0, repeat=0)
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_every_order_ends_and_no_cent_is_lost_or_made_on_a_bad_day(seed: int) -> None:
-    counted = day_of(seed, 4)
+    counted = day_of(seed, 3)
 
     assert counted.adds_up, counted
-    assert (counted.wanted, counted.unfinished, counted.missing) == (4, 0, 0)
+    assert (counted.wanted, counted.unfinished, counted.missing) == (3, 0, 0)
     assert counted.refused + counted.shipped + counted.cancelled == counted.placed
     assert counted.shipped + counted.cancelled == counted.confirmed
-    assert (
-        min(counted.crashes + counted.lost_answers, counted.copies_published, counted.copies_dropped) > 0
-    )  # it was a bad one
+    assert min(counted.crashes, counted.copies_dropped) > 0  # it was a bad one
 
 
 def test_without_the_guard_the_same_day_does_not_add_up() -> None:
@@ -38,7 +36,7 @@ def test_without_the_guard_the_same_day_does_not_add_up() -> None:
 
 
 def test_the_control_adds_up_where_nothing_comes_twice(stores: Stores) -> None:
-    wanted = orders_of_the_day(3, Random(1))
+    wanted = orders_of_the_day(2, Random(1))
     day = BadDay(stores, 1, wanted, trouble=NO_TROUBLE, guarded=False)
     day.play()
 
@@ -50,7 +48,7 @@ def test_a_handler_that_forgets_to_give_the_money_back_shows_in_the_table(monkey
         return self.guarded.record(message, {"_id": order.customer_id}, emit=telling(CreditReleased(order)))
 
     monkeypatch.setattr(Credit, "_release", release)
-    counted = day_of(1, 4, trouble=NO_TROUBLE)
+    counted = day_of(1, 3, trouble=NO_TROUBLE)
 
     assert counted.cancelled > 0
     assert counted.missing > 0
@@ -58,7 +56,7 @@ def test_a_handler_that_forgets_to_give_the_money_back_shows_in_the_table(monkey
 
 
 def test_every_event_that_was_ever_published_may_come_again_and_changes_nothing(stores: Stores) -> None:
-    day = BadDay(stores, 4, orders_of_the_day(4, Random(4)), trouble=Trouble())
+    day = BadDay(stores, 4, orders_of_the_day(3, Random(4)), trouble=Trouble())
     day.play()
     before, published = everything_in(stores), [[*each.copies.values()] for each in day.published.values()]
     day.redeliver()
