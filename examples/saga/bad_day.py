@@ -23,14 +23,14 @@ from pymongo.errors import PyMongoError
 
 from onewrite import Deferred, Duplicate, Message, Stale
 from onewrite.aws_lambda import HandlerFunction
-from onewrite.identity import Record, cloudevent
+from onewrite.identity import Record
 from onewrite.metrics import Reported
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import Crash, Faults, mongomock_collection
 from saga.orders import PlaceOrder
 from saga.queues import Published, Queues
 from saga.table import create_table
-from saga.wires import Publish, Service, shop_on
+from saga.wires import BY_CLOUDEVENT, Publish, Service, shop_on
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
@@ -87,6 +87,7 @@ class BadDay:
         self.published = {service: Published() for service in SERVICES}
         self._random, self._trouble, self._guarded = Random(seed), trouble, guarded
         self._now, self._wanted, self._tries = _MORNING, [*wanted], itertools.count()
+        self._most_rounds = 20 * (len(wanted) + 2)  # some six for each order are usual
         self._fault_waits = False  # for a write to meet it
         self._faults = Faults({"orders": stores.orders, "accounts": stores.accounts, "parcels": stores.parcels})
         self.shop = shop_on(**self._faults.store, clock=self._clock, names=self._name)
@@ -107,10 +108,14 @@ class BadDay:
         self._until_quiet()
 
     def _until_quiet(self) -> None:
-        """Some act, in any order, while the others are slow. It ends when nobody has anything to do, and no event waits for a relay."""
+        """Some act, in any order, while the others are slow. It ends when nobody has anything to do, and no event waits for a relay.
+
+        Where something fails again and again it ends as well: what has no end then, the count shows.
+        """
         everybody = len(self._acts)
-        while self._round(everybody // 2) or self._round(everybody) or self._has_pending():
-            pass
+        for _ in range(self._most_rounds):
+            if not (self._round(everybody // 2) or self._round(everybody) or self._has_pending()):
+                return
 
     def _round(self, actors: int) -> bool:
         """Did any of them have something to do?"""
@@ -124,7 +129,7 @@ class BadDay:
     def _made_acts(self) -> list[Callable[[], bool]]:
         acts: list[Callable[[], bool]] = [self._order]
         for service in SERVICES:
-            identity = cloudevent() if self._guarded else self._as_if_new
+            identity = BY_CLOUDEVENT if self._guarded else self._as_if_new
             handler = self.shop.handler(service, identity=identity, on_outcome=self._note)
             acts.append(partial(self._deliver, service, handler))
             acts += [partial(self._sweep, service, n) for n in range(len(self._relays[service]))]
@@ -207,7 +212,7 @@ class BadDay:
         self.counts["came too early"] += isinstance(outcome, Deferred)
 
     def _as_if_new(self, record: Record) -> Message:
-        message = cloudevent()(record)
+        message = BY_CLOUDEVENT(record)
         return replace(message, id=f"{message.id}, delivery {next(self._tries)}")
 
     def _happens(self, likely: float) -> bool:

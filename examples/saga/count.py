@@ -52,8 +52,7 @@ def count(stores: Stores, day: BadDay, *, wanted: int, limits: int) -> Count:
     steps = [step for order in orders for step in order["steps"]]
     shipped = [order for order in orders if order["status"] == "SHIPPED"]
     published = day.published.values()
-    copies = sum(each.copies.total() for each in published)
-    events = sum(len(each.copies) for each in published)
+    copies = [count for each in published for count in each.copies.values()]  # of each event
     return Count(
         wanted=wanted,
         placed=len(orders),
@@ -66,9 +65,9 @@ def count(stores: Stores, day: BadDay, *, wanted: int, limits: int) -> Count:
         limits=limits,
         left=sum(account["available"] for account in stores.accounts.find()),
         spent=sum(int(order["cents"]) for order in shipped),
-        published=events,
+        published=len(copies),
         out_of_order=sum(each.out_of_order for each in published),
-        copies_published=copies - events,
+        copies_published=sum(copies) - len(copies),
         copies_dropped=day.counts["copies dropped"],
         came_too_early=day.counts["came too early"],
         crashes=day.counts["crashes"],

@@ -35,7 +35,7 @@ HEARD_BY: Mapping[Service, tuple[Service, ...]] = {
     "credit": ("orders",),
     "shipping": ("orders",),
 }
-BY_CLOUDEVENT = cloudevent()
+BY_CLOUDEVENT = cloudevent()  # who tells, and the number that the relay gave
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from saga.bad_day import CUSTOMERS, LIMIT, BadDay, Stores, Trouble, orders_of_th
 from saga.count import count
 from saga.credit import Credit
 from saga.events import CreditReleased, Order, telling
+from saga.shipping import Shipping
 
 NO_TROUBLE = Trouble(database=0, publish=0, acknowledgement=0, repeat=0)
 
@@ -52,6 +53,17 @@ def test_a_handler_that_forgets_to_give_the_money_back_shows_in_the_table(monkey
 
     assert counted.cancelled > 0
     assert counted.missing > 0
+    assert not counted.adds_up
+
+
+def test_a_handler_that_never_succeeds_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(self: Shipping, message: Message) -> Outcome:
+        raise ValueError
+
+    monkeypatch.setattr(Shipping, "handle", handle)
+    counted = day_of(1, 1, trouble=NO_TROUBLE)
+
+    assert counted.unfinished == 1
     assert not counted.adds_up
 
 
