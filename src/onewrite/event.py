@@ -150,9 +150,11 @@ def emission(outbox: Outbox | None, message: Message, events: object, now: float
         return nothing_emitted(outbox)
     nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
     at = moment(now)
+    # Two sources may give two messages the same id, and their events are two as well. The length keeps source and key apart.
+    of_source = f"of {len(message.source)}:{message.source} " if message.source else ""
     stored = [
         {
-            "id": message.child(key),
+            "id": message.child(f"{of_source}{key}"),
             "type": event.type,
             "body": _encoded(outbox, event),
             "time": at,

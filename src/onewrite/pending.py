@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from decimal import Decimal
+from typing import Any, NamedTuple, SupportsBytes, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
@@ -37,9 +39,12 @@ class Pending:
     nonce: str
     cause: str
 
-    def skipped(self) -> Pending:
-        """What takes its place. The nonce stays, because the first event's names the incarnation."""
-        return replace(self, type=SKIPPED, body=json.dumps({"type": self.type}))
+    def skipped(self, entity: Mapping[str, Any]) -> Pending:
+        """What takes its place. It has the key of its entity, by which a consumer finds the entity of its own that waits for this
+        number. The nonce stays, because the first event's names the incarnation.
+        """
+        body = json.dumps({"type": self.type, "entity": dict(entity)}, default=_key_part)
+        return replace(self, type=SKIPPED, body=body)
 
     def stored(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in _STORED}
@@ -159,6 +164,13 @@ def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: M
             "attributes. Give the Outbox an attribute of its own, or repair the entity."
         )
     return Box(entity, origin, sent, incarnation, events, due)
+
+
+def _key_part(value: object) -> object:
+    """What JSON has for a part of a key that is neither a text nor an int."""
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    return urlsafe_b64encode(bytes(value)).decode() if isinstance(value, SupportsBytes) else str(value)
 
 
 class KeyPart(NamedTuple):

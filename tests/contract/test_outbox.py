@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -144,10 +145,19 @@ def test_a_skipped_event_keeps_its_number_and_those_behind_it_go_out(shop: Shop)
     skipped = relay.skip("o", refused.id)
     assert skipped is not None
     assert (skipped.id, skipped.sequence, skipped.type) == (refused.id, 2, "onewrite.skipped")
+    assert json.loads(skipped.body) == {"type": "Poison", "entity": dict(refused.entity)}
     assert relay.skip("o", refused.id) == skipped
     assert relay.skip("o", "no such id") is None
     relay.flush("o")
     assert broker.said() == [("A", 1), ("onewrite.skipped", 2), ("C", 3)]
+
+
+def test_the_events_of_two_messages_that_have_one_id_from_two_sources_have_two_ids(shop: Shop) -> None:
+    for source in ("", "alice", "bob"):
+        shop.add(Message("key-1", source=source), "o", emit=[PAID])
+    broker = Broker()
+    shop.relay(broker).flush("o")
+    assert len({event.id for event in broker.accepted}) == 3
 
 
 def test_a_postponed_entity_waits_and_is_tried_again_when_it_is_due(swept_shop: Shop) -> None:

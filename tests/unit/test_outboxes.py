@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
+from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
+from bson import ObjectId
 from pymongo.errors import OperationFailure
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
@@ -288,3 +293,21 @@ def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> Non
         assert following.send({"documentKey": {"_id": 1}}).args[0] == {"_id": 1}
         step = following.send(None)
     assert tokens.token == {"_data": "82"}
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        ("o-é", "o-é"),
+        (7, 7),
+        (Decimal("7.0"), 7),
+        (Decimal("0.5"), "0.5"),
+        (b"\xff\x00", "_wA="),
+        (Binary(b"\xff\x00"), "_wA="),
+        (ObjectId("65f0a1b2c3d4e5f60718293a"), "65f0a1b2c3d4e5f60718293a"),
+        ({"shop": ObjectId("65f0a1b2c3d4e5f60718293a")}, {"shop": "65f0a1b2c3d4e5f60718293a"}),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    ],
+)
+def test_what_stands_in_for_a_skipped_event_names_the_key_of_its_entity(part: object, shown: object) -> None:
+    assert json.loads(FIRST.skipped({"id": part}).body) == {"type": "A", "entity": {"id": shown}}

@@ -164,7 +164,7 @@ class Passes:
             if not places:
                 return None
             (place,) = places
-            skipped = box.events[place].skipped()
+            skipped = box.events[place].skipped(box.entity)
             if box.events[place].type == SKIPPED:
                 return box.outgoing(place)
             changed = yield from self._boxes.replace(box, place, skipped)

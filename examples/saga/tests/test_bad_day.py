@@ -1,0 +1,85 @@
+"""The table adds up on any bad day, and does not where something is broken."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from onewrite import Message, Outcome
+from saga.__main__ import day_of
+from saga.bad_day import CUSTOMERS, LIMIT, BadDay, Stores, Trouble, orders_of_the_day
+from saga.count import count
+from saga.credit import Credit
+from saga.events import CreditReleased, Order, telling
+from saga.shipping import Shipping
+
+NO_TROUBLE = Trouble(database=0, publish=0, acknowledgement=0, repeat=0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_every_order_ends_and_no_cent_is_lost_or_made_on_a_bad_day(seed: int) -> None:
+    counted = day_of(seed, 3)
+
+    assert counted.adds_up, counted
+    assert (counted.wanted, counted.unfinished, counted.missing) == (3, 0, 0)
+    assert counted.refused + counted.shipped + counted.cancelled == counted.placed
+    assert counted.shipped + counted.cancelled == counted.confirmed
+    assert min(counted.crashes, counted.copies_dropped) > 0  # it was a bad one
+
+
+def test_without_the_guard_the_same_day_does_not_add_up() -> None:
+    counted = day_of(1, 3, guarded=False)
+
+    assert not counted.adds_up
+    assert counted.missing != 0
+
+
+def test_the_control_adds_up_where_nothing_comes_twice(stores: Stores) -> None:
+    wanted = orders_of_the_day(2, Random(1))
+    day = BadDay(stores, 1, wanted, trouble=NO_TROUBLE, guarded=False)
+    day.play()
+
+    assert count(stores, day, wanted=len(wanted), limits=LIMIT * len(CUSTOMERS)).adds_up
+
+
+def test_a_handler_that_forgets_to_give_the_money_back_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def release(self: Credit, message: Message, order: Order) -> Outcome:
+        return self.guarded.record(message, {"_id": order.customer_id}, emit=telling(CreditReleased(order)))
+
+    monkeypatch.setattr(Credit, "_release", release)
+    counted = day_of(1, 3, trouble=NO_TROUBLE)
+
+    assert counted.cancelled > 0
+    assert counted.missing > 0
+    assert not counted.adds_up
+
+
+def test_a_handler_that_never_succeeds_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(self: Shipping, message: Message) -> Outcome:
+        raise ValueError
+
+    monkeypatch.setattr(Shipping, "handle", handle)
+    counted = day_of(1, 1, trouble=NO_TROUBLE)
+
+    assert counted.unfinished == 1
+    assert not counted.adds_up
+
+
+def test_every_event_that_was_ever_published_may_come_again_and_changes_nothing(stores: Stores) -> None:
+    day = BadDay(stores, 4, orders_of_the_day(3, Random(4)), trouble=Trouble())
+    day.play()
+    before, published = everything_in(stores), [[*each.copies.values()] for each in day.published.values()]
+    day.redeliver()
+
+    assert everything_in(stores) == before
+    assert [[*each.copies.values()] for each in day.published.values()] == published
+
+
+def everything_in(stores: Stores) -> Any:
+    """With ledgers and outboxes."""
+    tables = [
+        sorted(table.scan()["Items"], key=lambda item: str(item["orderId"])) for table in (stores.orders, stores.parcels)
+    ]
+    return tables, sorted(stores.accounts.find(), key=lambda account: str(account["_id"]))
