@@ -21,6 +21,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.engines.stores import create_table_with_outbox, streams_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -33,27 +34,7 @@ _tables = (f"outbox-table-{n}" for n in itertools.count())
 def indexed(dynamo: DynamoDBClient) -> str:
     """The name of a table with the sparse index and a stream."""
     name = next(_tables)
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[
-            {"AttributeName": "id", "AttributeType": "S"},
-            {"AttributeName": "outbox_shard", "AttributeType": "N"},
-            {"AttributeName": "outbox_due", "AttributeType": "S"},
-        ],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": "pending",
-                "KeySchema": [
-                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
-            }
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
-    )
+    create_table_with_outbox(dynamo, name)
     return name
 
 
@@ -142,15 +123,7 @@ def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_
 
 
 def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
-    import boto3  # noqa: PLC0415  # only here
-
-    streams: Any = boto3.client(
-        "dynamodbstreams",
-        endpoint_url=dynoxide.endpoint,
-        region_name="eu-west-1",
-        aws_access_key_id="dummy",
-        aws_secret_access_key="dummy",
-    )
+    streams = streams_client(dynoxide.endpoint)
     arn = dynamo.describe_table(TableName=table)["Table"]["LatestStreamArn"]
     records: list[dict[str, Any]] = []
     for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
