@@ -53,10 +53,15 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
     choice = random.Random(f"{seed} broker")
     setup.counts.clear()
     clock = _at_the_turn()
+
+    def check() -> None:
+        attacker.check()
+        relays.check()
+
     relays = Relays(setup.target, setup.relays, random.Random(f"{seed} relays"), result.counts, clock + _skew())
     with relays, Broker(setup.target, traffic, choice, result.counts, clock) as broker:
         with Attacker(setup, random.Random(f"{seed} attacker"), pause=_PAUSE) as attacker:
-            broker.deliver(seconds, lambda: (attacker.check(), relays.check()))
+            broker.deliver(seconds, check)
         relays.calm()
         broker.drain(_PATIENCE)
         _count_lost(setup, traffic, result)

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -52,6 +54,8 @@ class Setup(ABC):
     relays: ClassVar[int] = 3
     entities: ClassVar[int] = 3  # of each ledger
 
+    folder: Path  # in which relays keep their places from one round to the next
+
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.halt = threading.Event()
@@ -60,6 +64,7 @@ class Setup(ABC):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(TemporaryDirectory(prefix="onewrite-relays-")))
             self._open(stack)
             for proxy in self._proxies:
                 proxy.lateness = _LATENESS
@@ -144,7 +149,7 @@ class _OneServer(Setup):
 
 class DynoxideSetup(_OneServer):
     name = "dynoxide"
-    faults = _HTTP_FAULTS
+    faults: ClassVar[Mapping[Fault, float]] = _HTTP_FAULTS
 
     def _open(self, stack: ExitStack) -> None:
         dynoxide_binary()
