@@ -10,13 +10,11 @@ import multiprocessing
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,13 +50,10 @@ class _Process:
 
 
 class Relays:
-    """So many relays, until the end of the block. `counts` is where they are counted."""
+    """Relays with these duties, until the end of the block. `counts` is where they are counted."""
 
-    def __init__(
-        self, target: Target, number: int, choice: random.Random, counts: Counter[str], clock_offset: float
-    ) -> None:
-        self._target, self._number, self._random, self._counts = target, number, choice, counts
-        self._clock_offset = clock_offset
+    def __init__(self, target: Target, duties: Sequence[Duty], choice: random.Random, counts: Counter[str]) -> None:
+        self._target, self._duties, self._random, self._counts = target, duties, choice, counts
         self.witness = Witness()
         self._processes: dict[Connection, _Process] = {}
         self._asleep: list[tuple[float, _Process]] = []
@@ -67,11 +62,8 @@ class Relays:
         self._thread = threading.Thread(target=self._run, name="relays", daemon=True)
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="onewrite-relays-")
-        for place in range(self._number):
-            self._hire(
-                Duty(place % 2 == 0, place % 3 == 0, self._clock_offset, str(Path(self._folder.name, f"token{place}")))
-            )
+        for duty in self._duties:
+            self._hire(duty)
         self._thread.start()
         return self
 
@@ -80,7 +72,6 @@ class Relays:
         self._thread.join()
         for process in self._processes.values():
             process.end()
-        self._folder.cleanup()
 
     def check(self) -> None:
         """Raise what went wrong."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from onewrite import SeenIds
 from onewrite.outbox import Outgoing, Relay
 from tests.chaos.broker import Broker
+from tests.chaos.relay import Duty
 from tests.chaos.relays import Relays
 from tests.chaos.setups import Attacker, ControlSetup, Setup
 from tests.chaos.traffic import Damage, Traffic
@@ -58,7 +59,7 @@ def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
         attacker.check()
         relays.check()
 
-    relays = Relays(setup.target, setup.relays, random.Random(f"{seed} relays"), result.counts, clock + _skew())
+    relays = Relays(setup.target, _duties(setup, clock), random.Random(f"{seed} relays"), result.counts)
     with relays, Broker(setup.target, traffic, choice, result.counts, clock) as broker:
         with Attacker(setup, random.Random(f"{seed} attacker"), pause=_PAUSE) as attacker:
             broker.deliver(seconds, check)
@@ -98,6 +99,11 @@ def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: R
     twice = [name for name, count in claims.items() if count > 1]
     result.counts["claimed twice"] += len(twice)
     result.examples += [f"{setup.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
+
+
+def _duties(setup: Setup, clock: float) -> list[Duty]:
+    """Some relays have a doorbell. All see what any worker says is due, whose clock may be ahead."""
+    return [Duty(n % 2 == 0, n % 3 == 0, clock + _skew(), str(setup.folder / f"place{n}")) for n in range(setup.relays)]
 
 
 def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:
