@@ -122,6 +122,22 @@ def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_
     assert Relay(orders, told.extend).flush(Key={"id": "a"}).published[0].sequence == 2
 
 
+def test_what_a_trimmed_stream_tells_no_more_goes_out_with_the_next_ring_of_its_item_or_with_a_sweep(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
+) -> None:
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    for n in range(30):  # while nobody listens, for longer than the stream keeps what it tells
+        _emit(orders, n, f"o{n % 3}")
+    trimmed = len(_stream_records(dynoxide, dynamo, indexed))
+    _emit(orders, 30, "o0")
+    told: list[Outgoing] = []
+    relay = Relay(orders, told.extend)
+    stream_handler(relay)({"Records": _stream_records(dynoxide, dynamo, indexed)[trimmed:]}, None)
+    assert [(event.entity["id"], event.sequence) for event in told] == [("o0", number) for number in range(1, 12)]
+    assert relay.sweep().published == 20
+    assert sorted(int(event.body) for event in told) == list(range(31))
+
+
 def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
     streams = streams_client(dynoxide.endpoint)
     arn = dynamo.describe_table(TableName=table)["Table"]["LatestStreamArn"]
