@@ -1,7 +1,8 @@
-"""The clock of every store that is given none, and the names of its calls."""
+"""The clock of every store and every relay that is given none, the names of their calls, and a relay's chance."""
 
 from __future__ import annotations
 
+from random import random
 from secrets import token_hex
 from time import time
 
@@ -14,3 +15,8 @@ def wall_clock() -> float:
 def random_name() -> str:
     """A name for one call, which no other call has."""
     return token_hex(8)
+
+
+def random_share() -> float:
+    """A random part of one."""
+    return random()  # it keeps relays apart, and guards nothing

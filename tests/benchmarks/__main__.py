@@ -8,7 +8,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import decorator, explorer, growth, own_python, package, speed_dynamodb, speed_mongodb, wire, worker
+from tests.benchmarks import (
+    decorator,
+    events,
+    explorer,
+    growth,
+    own_python,
+    package,
+    speed_dynamodb,
+    speed_mongodb,
+    wire,
+    worker,
+)
 from tests.benchmarks.measure import Plan, Row
 from tests.support.engines import dynoxide_binary, mongod_binary
 
@@ -21,6 +32,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "explorer": explorer.rows,
     "wire": wire.rows,
     "worker": worker.rows,
+    "events": events.rows,
     "growth": growth.rows,
 }
 

@@ -22,6 +22,16 @@ _ROWS = (
     "failovers",
     "rollbacks",
     "faults on the way",
+    "events",
+    "events left at the end",
+    "copies",
+    "copies by doorbell",
+    "copies by sweep",
+    "relays killed",
+    "relays frozen",
+    "refused events",
+    "failed publishes",
+    "places lost",
 )
 
 
@@ -46,7 +56,7 @@ def verdict(results: Sequence[Result]) -> tuple[list[str], int]:
         if result.must_lose:
             lines.append(_of_control(result))
         elif result.ok:
-            lines.append(f"{result.setup}: each message took effect once.")
+            lines.append(f"{result.setup}: each message took effect once, and each event was told once and in order.")
         else:
             wrong = ", ".join(f"{result.counts[name]} {name}" for name in WRONG if result.counts[name])
             lines += [f"{result.setup}: {wrong}.", *(f"  {example}" for example in result.examples)]

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from onewrite import SeenIds
+from onewrite.outbox import Outgoing, Relay
 from tests.chaos.broker import Broker
+from tests.chaos.relay import Duty
+from tests.chaos.relays import Relays
 from tests.chaos.setups import Attacker, ControlSetup, Setup
 from tests.chaos.traffic import Damage, Traffic
+from tests.chaos.witness import Copy, Witness
 
 ROUND_SECONDS = 20.0
 _LARGEST = 150  # messages of a source, so that an entity stays small and a round ends
 _PATIENCE = 180.0  # for a machine that is busy with something else
 _PAUSE = 1.0  # seconds between two attacks on the servers, on the average
 _SHOWN = 5  # examples of what is wrong
+_PUT_OFF = 600.0  # seconds: more than any event waits that was refused
 
 
 @dataclass(slots=True)
@@ -36,24 +41,41 @@ class Result:
         return not any(self.counts[wrong] for wrong in WRONG)
 
 
-WRONG = ("lost", "doubled", "out of order", "claimed twice", "never settled")
+WRONG = (
+    *("lost", "doubled", "out of order", "claimed twice", "never settled"),
+    *("events lost", "events invented", "events out of order"),
+)
 
 
 def play_round(setup: Setup, name: str, seconds: float, seed: str) -> Result:
     """One round on a setup that is open."""
     result = Result(setup.name, isinstance(setup, ControlSetup))
-    traffic = Traffic(name, setup.ledgers, _LARGEST)
+    traffic = Traffic(name, setup.ledgers, _LARGEST, setup.entities)
     choice = random.Random(f"{seed} broker")
     setup.counts.clear()
-    with Broker(setup.target, traffic, choice, result.counts, _at_the_turn()) as broker:
+    clock = _at_the_turn()
+
+    def check() -> None:
+        attacker.check()
+        relays.check()
+
+    relays = Relays(setup.target, _duties(setup, clock), random.Random(f"{seed} relays"), result.counts)
+    with relays, Broker(setup.target, traffic, choice, result.counts, clock) as broker:
         with Attacker(setup, random.Random(f"{seed} attacker"), pause=_PAUSE) as attacker:
-            broker.deliver(seconds, attacker.check)
+            broker.deliver(seconds, check)
+        relays.calm()
         broker.drain(_PATIENCE)
         _count_lost(setup, traffic, result)
         # A message that was lost takes effect now, and one whose mark was lost takes effect a second time.
         if not broker.deliver_everything_again(_PATIENCE):
             result.counts["never settled"] += 1
         _count_wrong(setup, traffic, broker.claims, result)
+    relays.check()
+    if setup.relays:
+        before = relays.witness.events
+        _publish_the_rest(setup, relays.witness, clock)
+        result.counts["events left at the end"] += relays.witness.events - before
+        _count_events(setup, traffic, relays.witness, result)
     setup.clear(traffic.entities())
     result.counts += setup.counts
     result.counts["messages"] += traffic.messages
@@ -79,10 +101,43 @@ def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: R
     result.examples += [f"{setup.name}: two calls said that they had applied {name}" for name in twice[:_SHOWN]]
 
 
+def _duties(setup: Setup, clock: float) -> list[Duty]:
+    """Some relays have a doorbell. All see what any worker says is due, whose clock may be ahead."""
+    return [Duty(n % 2 == 0, n % 3 == 0, clock + _skew(), str(setup.folder / f"place{n}")) for n in range(setup.relays)]
+
+
+def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:
+    """One more relay, which nothing disturbs, and whose clock is past the time to which any event was put off."""
+
+    def publish(events: list[Outgoing]) -> None:
+        witness.take(Copy(event.source, event.sequence, event.id, event.body) for event in events)
+
+    relay = Relay(setup.store, publish, clock=lambda: time.time() + clock + _skew() + _PUT_OFF)
+    relay.sweep()
+    if waiting := relay.waiting():
+        raise RuntimeError(f"{len(waiting)} entities have events that no relay publishes: {waiting[0]}")
+
+
+def _count_events(setup: Setup, traffic: Traffic, witness: Witness, result: Result) -> None:
+    for entity in traffic.entities():
+        harm = witness.harm(entity, setup.state(entity).effects)
+        for what, found in zip(("events lost", "events invented", "events out of order"), harm, strict=True):
+            result.counts[what] += len(found)
+            result.examples += [f"{setup.name}: {what} in {entity}: {each}" for each in found[:_SHOWN]]
+    result.counts["events"] += witness.events
+    result.counts["copies"] += witness.copies
+
+
 def _damages(setup: Setup, traffic: Traffic) -> Iterator[tuple[str, Damage]]:
     for entity in traffic.entities():
         state = setup.state(entity)
         yield entity, traffic.damage(entity, state.n, state.effects)
+
+
+def _skew() -> float:
+    skew = SeenIds().skew
+    assert skew is not None
+    return skew.total_seconds()
 
 
 def _at_the_turn() -> float:

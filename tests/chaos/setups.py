@@ -9,17 +9,22 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pymongo import MongoClient
 from pymongo.read_concern import ReadConcern
 
+from onewrite import SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.servers.process import Server
 from tests.chaos.traffic import LEDGERS
-from tests.chaos.worker import PLACE, Target
-from tests.engines.stores import State, create_table, dynamo_state, mongo_state
+from tests.chaos.worker import OUTBOX, PLACE, Target
+from tests.engines.stores import State, create_table_with_outbox, dynamo_state, mongo_state
 from tests.support.engines import dynoxide_binary, mongod_binary
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy, Proxy
@@ -46,6 +51,10 @@ class Setup(ABC):
     name: ClassVar[str]
     ledgers: ClassVar[Sequence[str]] = tuple(LEDGERS)
     faults: ClassVar[Mapping[Fault, float]] = _CONNECTION_FAULTS
+    relays: ClassVar[int] = 3
+    entities: ClassVar[int] = 3  # of each ledger
+
+    folder: Path  # in which relays keep their places from one round to the next
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -55,6 +64,7 @@ class Setup(ABC):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(TemporaryDirectory(prefix="onewrite-relays-")))
             self._open(stack)
             for proxy in self._proxies:
                 proxy.lateness = _LATENESS
@@ -85,6 +95,11 @@ class Setup(ABC):
     @abstractmethod
     def state(self, entity: str) -> State:
         """What the entity says, read from the servers themselves."""
+
+    @property
+    @abstractmethod
+    def store(self) -> GuardedTable | GuardedCollection:
+        """The entities with their outboxes, on the servers themselves."""
 
     @abstractmethod
     def clear(self, entities: Sequence[str]) -> None:
@@ -134,7 +149,7 @@ class _OneServer(Setup):
 
 class DynoxideSetup(_OneServer):
     name = "dynoxide"
-    faults = _HTTP_FAULTS
+    faults: ClassVar[Mapping[Fault, float]] = _HTTP_FAULTS
 
     def _open(self, stack: ExitStack) -> None:
         dynoxide_binary()
@@ -143,7 +158,7 @@ class DynoxideSetup(_OneServer):
         self._proxies = [self._proxy]
         self._client = server.client()
         stack.callback(self._client.close)
-        create_table(self._client, PLACE)
+        create_table_with_outbox(self._client, PLACE, "KEYS_ONLY")
 
     @property
     def target(self) -> Target:
@@ -151,6 +166,10 @@ class DynoxideSetup(_OneServer):
 
     def state(self, entity: str) -> State:
         return dynamo_state(self._client, PLACE, entity)
+
+    @property
+    def store(self) -> GuardedTable:
+        return GuardedTable(self._client, SeenIds(), table_name=PLACE, outbox=OUTBOX)
 
     def clear(self, entities: Sequence[str]) -> None:
         for entity in entities:
@@ -164,6 +183,10 @@ class _MongoSetup(Setup):
 
     def state(self, entity: str) -> State:
         return mongo_state(self._client.test.get_collection(PLACE, read_concern=ReadConcern("majority")), entity)
+
+    @property
+    def store(self) -> GuardedCollection:
+        return GuardedCollection(self._client.test[PLACE], SeenIds(), outbox=OUTBOX)
 
     def clear(self, entities: Sequence[str]) -> None:
         self._client.test[PLACE].delete_many({"_id": {"$in": [*entities]}})
@@ -271,6 +294,7 @@ class ControlSetup(ReplicaSetSetup):
     name = "control, w=1"
     # A source that counts would wait for ever for what was lost.
     ledgers = ("SeenIds",)
+    relays = 0  # it is about the writes alone
     faults: ClassVar[Mapping[Fault, float]] = {}
 
     @property
@@ -286,9 +310,30 @@ def _is_primary(member: Member) -> bool:
     return bool((member.ask("hello") or {}).get("isWritablePrimary"))
 
 
+class _Unharmed(_OneServer):
+    """The server and the network work. Only workers and relays die, so that there are many more messages and events."""
+
+    faults: ClassVar[Mapping[Fault, float]] = {}
+    entities = 40
+
+    @property
+    def attacks(self) -> Mapping[Attack, float]:
+        return {}
+
+
+class UnharmedDynoxideSetup(_Unharmed, DynoxideSetup):
+    name = "dynoxide, unharmed"
+
+
+class UnharmedMongodSetup(_Unharmed, MongodSetup):
+    name = "mongod, unharmed"
+
+
 SETUPS: dict[str, type[Setup]] = {
     "dynoxide": DynoxideSetup,
     "mongod": MongodSetup,
+    "dynoxide-unharmed": UnharmedDynoxideSetup,
+    "mongod-unharmed": UnharmedMongodSetup,
     "replica-set": ReplicaSetSetup,
     "control": ControlSetup,
 }
@@ -323,7 +368,7 @@ class Attacker:
     def _run(self) -> None:
         attacks = self._setup.attacks
         try:
-            while not self._setup.halt.wait(self._random.expovariate(1 / self._pause)):
+            while attacks and not self._setup.halt.wait(self._random.expovariate(1 / self._pause)):
                 (attack,) = self._random.choices([*attacks], [*attacks.values()])
                 attack(self._random)
         except BaseException as error:  # it has no other way out of this thread

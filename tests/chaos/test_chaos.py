@@ -14,7 +14,8 @@ from tests.chaos import __main__ as command
 from tests.chaos.report import table, verdict
 from tests.chaos.rounds import WRONG, Result
 from tests.chaos.setups import ControlSetup
-from tests.chaos.traffic import ENTITIES, LEDGERS, SOURCES, Delivery, Traffic
+from tests.chaos.traffic import LEDGERS, SOURCES, Delivery, Traffic
+from tests.chaos.witness import Copy, Witness, bodies_of
 
 CHOICE = random.Random(1)
 each_ledger = pytest.mark.parametrize("ledger", LEDGERS)
@@ -82,7 +83,7 @@ def test_a_message_has_no_effect_on_another_entity() -> None:
 def test_a_source_that_must_be_in_order_hands_out_its_next_message_when_the_one_before_is_settled() -> None:
     traffic = Traffic("t", ["HighWaterMark"], largest=9)
     first = fresh_deliveries(traffic)
-    assert len(first) == ENTITIES * SOURCES
+    assert len(first) == 3 * SOURCES
     assert {delivery.message.sequence for delivery in first} == {1}
     traffic.settle(first[0])
     (following,) = fresh_deliveries(traffic)
@@ -95,11 +96,64 @@ def test_no_source_has_more_messages_than_it_may(ledger: str) -> None:
     while deliveries := fresh_deliveries(traffic):
         for delivery in deliveries:
             traffic.settle(delivery)
-    assert traffic.messages == len({delivery.message.id for delivery in traffic.everything()}) == 5 * ENTITIES * SOURCES
+    assert traffic.messages == len({delivery.message.id for delivery in traffic.everything()}) == 5 * 3 * SOURCES
 
 
 def fresh_deliveries(traffic: Traffic) -> list[Delivery]:
     return list(iter(lambda: traffic.fresh(CHOICE), None))
+
+
+# ---------------------------------------------------------------- events
+
+EFFECTS = [f"m-{number}" for number in (8, 1, 16)]  # of one event, two, and one
+
+
+def told(*numbers: int, source: str = "chaos/id=S:e/life") -> Witness:
+    """A witness of the events of `EFFECTS` with these numbers, as they come."""
+    bodies = [f'"{body}"' for effect in EFFECTS for body in bodies_of(effect)]
+    witness = Witness()
+    for number in numbers:
+        witness.take([Copy(source, number, f"id{number}", bodies[number - 1])])
+    return witness
+
+
+def test_events_that_are_told_in_order_are_right_and_a_copy_is_counted() -> None:
+    witness = told(1, 2, 1, 2, 3, 4, 2)
+    assert witness.harm("e", EFFECTS) == ([], [], [])
+    assert (witness.events, witness.copies) == (4, 3)
+
+
+def test_an_event_that_is_not_told_is_lost() -> None:
+    assert told(1, 2, 3).harm("e", EFFECTS).lost == ['"m-16/0"']
+
+
+def test_a_first_copy_before_the_one_before_it_is_out_of_order() -> None:
+    harm = told(1, 3, 2, 4).harm("e", EFFECTS)
+    assert (harm.lost, harm.invented, len(harm.disordered)) == ([], [], 3)
+
+
+def test_an_event_of_a_message_without_an_effect_is_invented() -> None:
+    assert told(1, 2, 3, 4).harm("e", EFFECTS[:2]).invented == ['"m-16/0"']
+
+
+def test_an_entity_that_has_two_sources_has_an_invented_one() -> None:
+    witness = told(1, 2, 3, 4)
+    witness.take([Copy("chaos/id=S:e/other", 1, "other", '"m-8/0"')])
+    assert "source chaos/id=S:e/other" in witness.harm("e", EFFECTS).invented
+
+
+def test_two_events_of_one_number_are_out_of_order() -> None:
+    witness = told(1, 2, 3, 4)
+    witness.take([Copy("chaos/id=S:e/life", 2, "another id", '"m-1/0"')])
+    assert len(witness.harm("e", EFFECTS).disordered) == 1
+
+
+def test_events_in_another_order_than_the_effects_are_out_of_order() -> None:
+    assert len(told(1, 2, 3, 4).harm("e", ["m-1", "m-8", "m-16"]).disordered) == 1
+
+
+def test_an_entity_is_not_blamed_for_the_events_of_another() -> None:
+    assert told(1, 2, source="chaos/id=S:other/life").harm("e", []) == ([], [], [])
 
 
 # ---------------------------------------------------------------- report
@@ -121,7 +175,7 @@ def test_the_table_has_a_column_for_each_stage_and_ends_with_what_must_be_nothin
 def test_a_run_without_damage_ends_well() -> None:
     assert verdict([result(), result(must_lose=True, lost=4)]) == (
         [
-            "a setup: each message took effect once.",
+            "a setup: each message took effect once, and each event was told once and in order.",
             "a setup: lost 4 messages, as it must: a loss would have been seen.",
         ],
         0,
@@ -133,7 +187,11 @@ def test_whatever_is_wrong_makes_the_run_fail_and_is_named(wrong: str) -> None:
     counts: dict[str, Any] = {wrong.replace(" ", "_"): 2}
     lines, code = verdict([result(**counts), result()])
     assert code == 1
-    assert lines == [f"a setup: 2 {wrong}.", "  an example", "a setup: each message took effect once."]
+    assert lines == [
+        f"a setup: 2 {wrong}.",
+        "  an example",
+        "a setup: each message took effect once, and each event was told once and in order.",
+    ]
 
 
 def test_a_control_that_loses_nothing_makes_the_run_fail() -> None:

@@ -18,7 +18,7 @@ LEDGERS: dict[str, AnyLedger] = {"SeenIds": SeenIds(), "HighWaterMark": HighWate
 # How many messages of a source are under way at once, and so how far they can overtake each other. HighWaterMark drops a message
 # that a later one has overtaken, so its sources hand out a message only when the one before is settled.
 _AT_ONCE = {"SeenIds": 8, "HighWaterMark": 1, "InSequence": 4}
-ENTITIES, SOURCES = 3, 2  # for each ledger, and for each entity
+SOURCES = 2  # of an entity
 
 
 class Delivery(NamedTuple):
@@ -64,13 +64,15 @@ class Source:
 
 
 class Traffic:
-    """All messages of a round. `largest` is how many a source has at most: it bounds the size of the entities, and of this object."""
+    """All messages of a round. `largest` is how many a source has at most: it bounds the size of the entities, and of this object.
+    `entities` are those of each ledger.
+    """
 
-    def __init__(self, name: str, ledgers: Sequence[str], largest: int) -> None:
+    def __init__(self, name: str, ledgers: Sequence[str], largest: int, entities: int = 3) -> None:
         self.sources = {
             source: Source(ledger, entity, source, largest)
             for ledger in ledgers
-            for entity in (f"{name}-{ledger}-{n}" for n in range(ENTITIES))
+            for entity in (f"{name}-{ledger}-{n}" for n in range(entities))
             for source in (f"{entity}.{n}" for n in range(SOURCES))
         }
 

@@ -66,6 +66,33 @@ def create_table(client: DynamoDBClient, name: str) -> None:
     )
 
 
+def create_table_with_outbox(
+    client: DynamoDBClient, name: str, view: Literal["NEW_IMAGE", "KEYS_ONLY"] = "NEW_IMAGE"
+) -> None:
+    """A table with a stream, and with the sparse index `pending`."""
+    client.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": "id", "AttributeType": "S"},
+            {"AttributeName": "outbox_shard", "AttributeType": "N"},
+            {"AttributeName": "outbox_due", "AttributeType": "S"},
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "pending",
+                "KeySchema": [
+                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
+                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": view},
+    )
+
+
 def addition(message: Message, entity: str) -> dict[str, Any]:
     """The write in DynamoDB's words."""
     return {
@@ -152,6 +179,15 @@ def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterM
     create_table(client, place)
     client.close()
     return Store("dynoxide", server.endpoint, place, ledger)
+
+
+def streams_client(endpoint: str, **config: Any) -> Any:
+    """A boto3 client for the streams of tables. Dynoxide's shards have names that are too short for boto3's taste."""
+    import boto3  # noqa: PLC0415  # the session is slow to make, and few need it
+    from botocore.config import Config  # noqa: PLC0415
+
+    session = boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)
+    return session.client("dynamodbstreams", endpoint_url=endpoint, config=Config(parameter_validation=False, **config))
 
 
 def async_dynamo(endpoint: str, **config: Any) -> Any:

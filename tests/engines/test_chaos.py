@@ -33,15 +33,15 @@ def left_behind(home: Path) -> list[str]:
     return found
 
 
-def test_some_seconds_of_chaos_find_each_message_applied_once(tmp_path: Path) -> None:
+def test_some_seconds_of_chaos_find_each_message_applied_once_and_each_event_told_once(tmp_path: Path) -> None:
     require(dynoxide_binary)
     require(mongod_binary)
     with chaos(tmp_path, "--minutes", "0.05", "--only", "dynoxide", "mongod") as run:
         said, _ = run.communicate(timeout=300)
     assert run.returncode == 0, said
-    counts = {line[:18].strip(): line.split()[-2:] for line in said.splitlines() if line[-1:].isdigit()}
-    assert all(int(count) > 0 for count in counts["messages"] + counts["Applied"]), said
-    assert counts["lost"] == counts["doubled"] == ["0", "0"]
+    counts = {line.split("  ")[0]: line.split()[-2:] for line in said.splitlines() if line[-1:].isdigit()}
+    assert all(int(count) > 0 for count in counts["messages"] + counts["Applied"] + counts["events"]), said
+    assert counts["lost"] == counts["doubled"] == counts["events lost"] == ["0", "0"]
     assert left_behind(tmp_path) == []
 
 

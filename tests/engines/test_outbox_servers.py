@@ -21,6 +21,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.engines.stores import create_table_with_outbox, streams_client
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -33,27 +34,7 @@ _tables = (f"outbox-table-{n}" for n in itertools.count())
 def indexed(dynamo: DynamoDBClient) -> str:
     """The name of a table with the sparse index and a stream."""
     name = next(_tables)
-    dynamo.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[
-            {"AttributeName": "id", "AttributeType": "S"},
-            {"AttributeName": "outbox_shard", "AttributeType": "N"},
-            {"AttributeName": "outbox_due", "AttributeType": "S"},
-        ],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": "pending",
-                "KeySchema": [
-                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
-            }
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
-    )
+    create_table_with_outbox(dynamo, name)
     return name
 
 
@@ -141,16 +122,24 @@ def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_
     assert Relay(orders, told.extend).flush(Key={"id": "a"}).published[0].sequence == 2
 
 
-def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
-    import boto3  # noqa: PLC0415  # only here
+def test_what_a_trimmed_stream_tells_no_more_goes_out_with_the_next_ring_of_its_item_or_with_a_sweep(
+    dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
+) -> None:
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    for n in range(30):  # while nobody listens, for longer than the stream keeps what it tells
+        _emit(orders, n, f"o{n % 3}")
+    trimmed = len(_stream_records(dynoxide, dynamo, indexed))
+    _emit(orders, 30, "o0")
+    told: list[Outgoing] = []
+    relay = Relay(orders, told.extend)
+    stream_handler(relay)({"Records": _stream_records(dynoxide, dynamo, indexed)[trimmed:]}, None)
+    assert [(event.entity["id"], event.sequence) for event in told] == [("o0", number) for number in range(1, 12)]
+    assert relay.sweep().published == 20
+    assert sorted(int(event.body) for event in told) == list(range(31))
 
-    streams: Any = boto3.client(
-        "dynamodbstreams",
-        endpoint_url=dynoxide.endpoint,
-        region_name="eu-west-1",
-        aws_access_key_id="dummy",
-        aws_secret_access_key="dummy",
-    )
+
+def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> list[dict[str, Any]]:
+    streams = streams_client(dynoxide.endpoint)
     arn = dynamo.describe_table(TableName=table)["Table"]["LatestStreamArn"]
     records: list[dict[str, Any]] = []
     for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:

@@ -16,7 +16,21 @@ INDEXED_BY_CUSTOMER: dict[str, Any] = {
         }
     ]
 }
-INDEXES = {"entries": INDEXED_BY_CUSTOMER}  # of the tables of these names
+INDEXED_BY_WHAT_IS_PENDING: dict[str, Any] = {
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "pending",
+            "KeySchema": [
+                {"AttributeName": "outbox_shard", "KeyType": "HASH"},
+                {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+        }
+    ],
+    "types": {"outbox_shard": "N"},
+}
+# Of the tables of these names.
+INDEXES = {"entries": INDEXED_BY_CUSTOMER, "accounts": INDEXED_BY_WHAT_IS_PENDING}
 
 
 @pytest.fixture

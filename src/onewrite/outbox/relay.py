@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,7 +12,7 @@ from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from onewrite.clock import random_name, wall_clock
+from onewrite.clock import random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
@@ -60,7 +59,7 @@ class Relay:
         batch: int = 10,
         clock: Callable[[], float] = wall_clock,
         names: Callable[[], str] = random_name,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = random_share,
     ) -> None:
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
         self._stopped = False
@@ -171,7 +170,7 @@ class AsyncRelay:
         batch: int = 10,
         clock: Callable[[], float] = wall_clock,
         names: Callable[[], str] = random_name,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = random_share,
     ) -> None:
         self._wake = asyncio.Event()
         self._stopped = False

@@ -1,14 +1,16 @@
 """What guarded stores take from outside is determined while a call of the handler runs, so that schedules can be run again.
 
 A guarded table gives each attempt a random name and writes a token that is made from it, and a store without a clock of its own
-asks the clock on the wall, by which the ledger's sets change their places every few minutes. With these, two runs of a schedule
-would not send the same requests. So the functions that draw the names and tell the time are replaced here. They stay replaced,
-which changes nothing elsewhere: outside calls of an explored handler they do what they did before.
+asks the clock on the wall, by which the ledger's sets change their places every few minutes. A relay draws at random how long an
+event waits that could not be published. With these, two runs of a schedule would not send the same requests. So the functions that
+draw and tell the time are replaced here. They stay replaced, which changes nothing elsewhere: outside calls of an explored handler
+they do what they did before.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 import secrets
 import time
 from collections.abc import Callable
@@ -37,11 +39,16 @@ def determine(call_name: str, now: float, used: Callable[[], None]) -> None:
     module: Any = onewrite.clock
     module.time = _fixed_or_real_time
     module.token_hex = _counted_or_random
+    module.random = _fixed_or_random
 
 
 def _fixed_or_real_time() -> float:
     now = _now.get()
     return time.time() if now is None else now
+
+
+def _fixed_or_random() -> float:
+    return random.random() if _now.get() is None else 0.5  # as in `onewrite.clock`
 
 
 def _counted_or_random(size: int) -> str:

@@ -1,0 +1,206 @@
+"""What it costs to emit an event with a write, against the ways without an outbox in the entity; and what relays do and waste.
+
+Each write of a contender goes to an entity of its own, so that one event is pending at a time, as where a relay keeps up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pymongo import MongoClient
+
+from onewrite import Event, Message, Outbox, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.values import typed
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Outgoing, Relay
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.benchmarks.measure import Contender, Plan, Row, message_ids, ratio, take_turns
+from tests.benchmarks.speed_dynamodb import BUSINESS as DYNAMODB_UPDATE
+from tests.benchmarks.speed_mongodb import BUSINESS as MONGODB_UPDATE
+from tests.benchmarks.speed_mongodb import DURABLE
+from tests.engines.stores import create_table_with_outbox
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+PAID = Event("OrderPaid", {"cents": 1250, "currency": "EUR"})
+INDEXED = Outbox("shop/orders", index="pending")
+PLAIN = Outbox("shop/orders")
+TABLE = "orders-of-the-benchmarks"
+OWN_OUTBOX = "outbox"
+AGAINST_NONE, AGAINST_TRANSACTION, AGAINST_INSERTS = 1.10, 0.80, 0.60
+_ENTITIES, _EACH = 100, 10  # that have something pending when relays begin, and how much
+_TURNS = 5
+
+Emit = Callable[[str, int], object]  # to the entity of this name, by the message of this number
+
+
+def rows(plan: Plan) -> Iterator[Row]:
+    with Dynoxide() as dynoxide, _tables(dynoxide) as client:
+        yield from _on_dynamodb(plan, client)
+        table = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=INDEXED)
+        yield from _relays("dynoxide", table, lambda entity, n: _add_item(table, entity, n))
+    with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as mongo:
+        yield from _on_mongodb(plan, mongo)
+        collection = mongo.shop.relayed
+        collection.create_index("outbox_due", sparse=True)
+        documents = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
+        yield from _relays("mongod", documents, lambda entity, n: _add_document(documents, entity, n))
+
+
+# ---------------------------------------------------------------- emits
+
+
+@contextmanager
+def _tables(server: Dynoxide) -> Iterator[DynamoDBClient]:
+    client = server.client()
+    create_table_with_outbox(client, TABLE)
+    client.create_table(
+        TableName=OWN_OUTBOX,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield client
+    client.close()
+
+
+def _on_dynamodb(plan: Plan, client: DynamoDBClient) -> Iterator[Row]:
+    def guarded(name: str, outbox: Outbox, **emit: Any) -> Contender:
+        store = GuardedTable(client, SeenIds(), table_name=TABLE, outbox=outbox)
+        messages = _messages(plan)
+        return lambda turn: store.update_item(messages[turn], Key=_item(name, turn), **DYNAMODB_UPDATE, **emit)
+
+    def in_a_transaction(name: str) -> Contender:
+        requests = _transactions(plan, GuardedTable(client, SeenIds(), table_name=TABLE), name)
+        return lambda turn: client.transact_write_items(TransactItems=requests[turn])
+
+    def against(what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
+        for turn in range(plan.warmup + plan.rounds):
+            for name in ("ours", "theirs"):
+                client.put_item(TableName=TABLE, Item=typed(_item(f"{what} {other} {name}", turn)))
+        return _fought(plan, what, ours, other, theirs, target)
+
+    for what, other, outbox, target in (
+        ("emit, dynoxide", "the same guarded write without", PLAIN, AGAINST_NONE),
+        ("emit with the sparse index, dynoxide", "the same guarded write without", INDEXED, None),
+    ):
+        ours = guarded(f"{what} {other} ours", outbox, emit=[PAID])
+        yield against(what, ours, other, guarded(f"{what} {other} theirs", outbox), target)
+    for what, outbox, target in (
+        ("emit, dynoxide", PLAIN, AGAINST_TRANSACTION),
+        ("emit with the sparse index, dynoxide", INDEXED, None),
+    ):
+        other = "TransactWriteItems of entity and outbox item"
+        ours = guarded(f"{what} {other} ours", outbox, emit=[PAID])
+        yield against(what, ours, other, in_a_transaction(f"{what} {other} theirs"), target)
+
+
+def _transactions(plan: Plan, store: GuardedTable, name: str) -> list[list[Any]]:
+    """The same guarded write, by hand, with an item in an outbox table. It is composed before the clock runs."""
+    found: list[list[Any]] = []
+    for turn, message in enumerate(_messages(plan)):
+        update = store.explain(message, Key=_item(name, turn), **DYNAMODB_UPDATE)
+        event = {
+            "id": {"S": message.child("event")},
+            "type": {"S": PAID.type},
+            "body": {"S": '{"cents":1250,"currency":"EUR"}'},
+        }
+        found.append([{"Update": update}, {"Put": {"TableName": OWN_OUTBOX, "Item": event}}])
+    return found
+
+
+def _item(name: str, turn: int) -> dict[str, Any]:
+    return {"id": f"{name} {turn:06d}"}
+
+
+def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
+    collection = mongo.shop.orders
+    store = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
+    orders, outbox = (mongo.shop.get_collection(name, write_concern=DURABLE) for name in ("classic", OWN_OUTBOX))
+    messages = _messages(plan)
+    collection.insert_many([{"_id": f"{name} {turn:06d}"} for name in ("ours", "theirs") for turn in range(len(messages))])
+    orders.insert_one({"_id": "first"})
+    outbox.insert_one({"_id": "first"})
+
+    def updated(name: str, **emit: Any) -> Contender:
+        return lambda turn: store.update_one(messages[turn], {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit)
+
+    def inserted(turn: int) -> object:
+        return store.insert_one(messages[turn], {"_id": f"new {turn:06d}", "status": "PAID"}, emit=[PAID])
+
+    def in_a_transaction(turn: int) -> object:
+        event = {"_id": messages[turn].child("event"), "type": PAID.type, "body": '{"cents":1250,"currency":"EUR"}'}
+        with mongo.start_session() as session, session.start_transaction(write_concern=DURABLE):
+            orders.insert_one({"_id": f"new {turn:06d}", "status": "PAID"}, session=session)
+            return outbox.insert_one(event, session=session)
+
+    other = "the same guarded write without"
+    yield _fought(plan, "emit, mongod", updated("ours", emit=[PAID]), other, updated("theirs"), AGAINST_NONE)
+    other = "a transaction of two inserts"
+    yield _fought(plan, "insert and emit, mongod", inserted, other, in_a_transaction, AGAINST_INSERTS)
+
+
+def _fought(plan: Plan, what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
+    took = take_turns({"ours": ours, "theirs": theirs}, plan.rounds, warmup=plan.warmup, seed=plan.seed)
+    return ratio(what, other, took["ours"], took["theirs"], target=target)
+
+
+def _messages(plan: Plan) -> list[Message]:
+    return [Message(each) for each in message_ids(plan.warmup + plan.rounds, plan.seed)]
+
+
+# ---------------------------------------------------------------- relays
+
+
+def _add_item(table: GuardedTable, entity: str, n: int) -> object:
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+    return table.update_item(Message(f"m{n}"), Key={"id": entity}, emit=[PAID] * _EACH, **update)
+
+
+def _add_document(documents: GuardedCollection, entity: str, n: int) -> object:
+    return documents.update_one(Message(f"m{n}"), {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, emit=[PAID] * _EACH)
+
+
+def _relays(engine: str, store: Any, emit: Emit) -> Iterator[Row]:
+    for relays in (1, 2, 3):
+        found = sorted([_relayed(f"{relays}-{turn}", store, relays, emit) for turn in range(_TURNS)])
+        middle, events = found[_TURNS // 2], _ENTITIES * _EACH
+        what = f"{relays} relays at once, {engine}" if relays > 1 else f"a relay, {engine}"
+        if relays == 1:
+            microseconds = [took * 1e6 / events for took, _, _ in found]
+            yield Row(what, "an event", microseconds[_TURNS // 2], microseconds[0], microseconds[-1], "us")
+            continue
+        for place, name in ((1, "copies beside each event"), (2, "lost clears for each event")):
+            each = [one[place] / events for one in found]
+            yield Row(what, name, middle[place] / events, min(each), max(each), "x")
+
+
+def _relayed(name: str, store: Any, relays: int, emit: Emit) -> tuple[float, int, int]:
+    """Seconds, copies and lost clears of so many relays that begin at once, where nobody has published for a while."""
+    for entity in range(_ENTITIES):
+        emit(f"{name}-{entity}", entity)
+    published: list[int] = []
+    begin = threading.Barrier(relays + 1)
+
+    def publish(events: list[Outgoing]) -> None:
+        published.append(len(events))
+
+    def sweep(_: int) -> int:
+        relay = Relay(store, publish)
+        begin.wait()
+        return relay.sweep().overtaken
+
+    with ThreadPoolExecutor(relays) as pool:
+        swept = [pool.submit(sweep, each) for each in range(relays)]
+        begin.wait()
+        start = time.perf_counter()
+        overtaken = sum(each.result() for each in swept)
+        took = time.perf_counter() - start
+    return took, sum(published) - _ENTITIES * _EACH, overtaken

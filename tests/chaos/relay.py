@@ -1,0 +1,115 @@
+"""A relay: a process that publishes to the one that has started it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pymongo import MongoClient
+
+from onewrite import SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Outgoing, Relay, TokenFile, stream_handler
+from onewrite.testing.servers.engines import dynamo_client
+from tests.chaos.witness import Copy
+from tests.chaos.worker import OUTBOX, PLACE, SECONDS, Target, alone
+from tests.engines.stores import streams_client
+
+FAILS = "the broker fails"
+_POLL = 0.1
+_SWEEP_SECONDS = 2.0  # between two sweeps of a relay that has a doorbell
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """How a relay works. `token` is the file in which one that follows a change stream keeps its place."""
+
+    has_doorbell: bool
+    driver_retries: bool
+    clock_offset: float
+    token: str
+
+
+def relay_events(target: Target, duty: Duty, pipe: Connection) -> None:
+    """Until the process is killed."""
+    alone()
+
+    def publish(events: list[Outgoing]) -> list[Outgoing]:
+        pipe.send([Copy(event.source, event.sequence, event.id, event.body) for event in events])
+        refused = pipe.recv()
+        if refused == FAILS:
+            raise ConnectionError(FAILS)
+        return [events[place] for place in refused]
+
+    opened = _on_table if target.engine == "dynamodb" else _on_collection
+    with opened(target, duty, publish) as work, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        work()
+
+
+@contextmanager
+def _on_table(target: Target, duty: Duty, publish: Any) -> Iterator[Callable[[], None]]:
+    config: dict[str, Any] = {
+        "connect_timeout": 1,
+        "read_timeout": SECONDS,
+        "retries": {"total_max_attempts": 3 if duty.driver_retries else 1, "mode": "standard"},
+    }
+    client = dynamo_client(target.address, **config)
+    relay = Relay(
+        GuardedTable(client, SeenIds(), table_name=PLACE, outbox=OUTBOX),
+        publish,
+        clock=lambda: time.time() + duty.clock_offset,
+    )
+    if duty.has_doorbell:
+        streams = streams_client(target.address, **config)
+        yield lambda: _listen(relay, client, streams)
+        streams.close()
+    else:
+        yield lambda: relay.run(poll=_POLL)
+    client.close()
+
+
+def _listen(relay: Relay, client: Any, streams: Any) -> None:
+    """Hand what a table's stream tells to the relay's function, as Lambda does."""
+    handler, swept = stream_handler(relay), 0.0
+    while True:
+        with suppress(BotoCoreError, ClientError):
+            arn = client.describe_table(TableName=PLACE)["Table"]["LatestStreamArn"]
+            shards = streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
+            last = streams.get_shard_iterator(StreamArn=arn, ShardId=shards[-1]["ShardId"], ShardIteratorType="LATEST")
+            iterator = last["ShardIterator"]
+            while iterator is not None:
+                found = streams.get_records(ShardIterator=iterator)
+                handler({"Records": found["Records"]}, None)
+                iterator = found.get("NextShardIterator")
+                if time.monotonic() - swept >= _SWEEP_SECONDS:
+                    relay.sweep()
+                    swept = time.monotonic()
+                if not found["Records"]:
+                    time.sleep(_POLL)
+        time.sleep(_POLL)
+
+
+@contextmanager
+def _on_collection(target: Target, duty: Duty, publish: Any) -> Iterator[Callable[[], None]]:
+    milliseconds = int(SECONDS * 1000)
+    with MongoClient[dict[str, Any]](
+        target.address,
+        socketTimeoutMS=2 * milliseconds,  # a change stream's answer may come after a second
+        serverSelectionTimeoutMS=milliseconds,
+        connectTimeoutMS=1000,
+        heartbeatFrequencyMS=500,
+        retryWrites=duty.driver_retries,
+        retryReads=duty.driver_retries,
+    ) as client:
+        documents = GuardedCollection(client.test[PLACE], SeenIds(), outbox=OUTBOX)
+        relay = Relay(documents, publish, clock=lambda: time.time() + duty.clock_offset)
+        if duty.has_doorbell:
+            yield lambda: relay.follow(TokenFile(duty.token), sweep_every=_SWEEP_SECONDS)
+        else:
+            yield lambda: relay.run(poll=_POLL)

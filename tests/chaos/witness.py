@@ -1,0 +1,78 @@
+"""What consumers are told of each entity, and what is wrong with that. Pure.
+
+A message emits as many events as its number says, in the write in which it takes effect. So the list of an entity's effects says
+which events there must be, in which order, and the numbers of a source begin at 1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from onewrite import Event, Message
+
+_MOST = 8  # events of a message
+
+
+class Copy(NamedTuple):
+    """An event as a relay publishes it."""
+
+    source: str
+    sequence: int
+    id: str
+    body: str
+
+
+class Harm(NamedTuple):
+    """The events of an entity that are wrong."""
+
+    lost: list[str]
+    invented: list[str]
+    disordered: list[str]
+
+
+def emitted_by(message: Message) -> list[Event]:
+    """The events that the message emits."""
+    return [Event("Added", body) for body in bodies_of(message.id)]
+
+
+def bodies_of(message_id: str) -> list[str]:
+    count = int(message_id.rpartition("-")[2]) % _MOST + 1
+    return [f"{message_id}/{place}" for place in range(count)]
+
+
+class Witness:
+    """Keeps the first copy of each event, and what came out of order."""
+
+    def __init__(self) -> None:
+        self.copies = 0
+        self._told: defaultdict[str, dict[int, Copy]] = defaultdict(dict)  # by source and number, as they came
+        self._wrong: defaultdict[str, list[str]] = defaultdict(list)  # by source
+
+    def take(self, copies: Iterable[Copy]) -> None:
+        for copy in copies:
+            told = self._told[copy.source]
+            first = told.setdefault(copy.sequence, copy)
+            if first is not copy:
+                self.copies += 1
+                if first != copy:
+                    self._wrong[copy.source].append(f"{copy.sequence} is {first.body}, and {copy.body} too")
+            elif copy.sequence != len(told):
+                self._wrong[copy.source].append(f"{copy.sequence} is the {len(told)}th to come: {copy.body}")
+
+    @property
+    def events(self) -> int:
+        return sum(map(len, self._told.values()))
+
+    def harm(self, entity: str, effects: Sequence[str]) -> Harm:
+        """What is wrong with the events of an entity that holds these effects."""
+        sources = [source for source in self._told if source.rpartition("/")[0].endswith(f"=S:{entity}")]
+        told = [copy.body for source in sources for copy in self._told[source].values()]
+        emitted = [f'"{body}"' for effect in effects for body in bodies_of(effect)]
+        lost = [body for body in emitted if body not in set(told)]
+        invented = [body for body in told if body not in set(emitted)] + [f"source {source}" for source in sources[1:]]
+        disordered = [wrong for source in sources for wrong in self._wrong[source]]
+        if not lost and not invented and told != emitted:
+            disordered.append("the events are told in another order than that of the effects")
+        return Harm(lost, invented, disordered)
