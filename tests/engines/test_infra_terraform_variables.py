@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.deployment import ROOT, TERRAFORM
+from tests.support.deployment import TERRAFORM
+from tests.support.packages import ROOT
 from tests.support.terraform import Terraform
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,8 @@ from moto.dynamodb.models import dynamodb_backends
 from onewrite import Event, Message
 from onewrite.testing import lambda_context
 from tests.support import deployment as deployed
-from tests.support.deployment import REGION, RELAY, ROOT, Deployment, sdk
+from tests.support.deployment import REGION, RELAY, Deployment, sdk
+from tests.support.packages import ROOT
 
 # moto's CloudFormation knows neither of these, and passes over them.
 pytestmark = [
