@@ -61,8 +61,7 @@ class Subject:
         self.bounds = bounds
         self.start = _start(self.deliverables, bounds)
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
-        # The last call from which something was learned, if it has not ended, by the answers that it has been given.
-        self.waiting: dict[History | None, HandlerCall] = {}
+        self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
         self._build = build
