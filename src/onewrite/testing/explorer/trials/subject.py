@@ -49,12 +49,7 @@ class Subject:
     _asked = False  # has a request been sent that is no step?
 
     def __init__(
-        self,
-        build: Callable[[Stores], Handler],
-        messages: Sequence[Any],
-        world: World,
-        bounds: Bounds,
-        timeout: float,
+        self, build: Callable[[Stores], Handler], messages: Sequence[Any], world: World, bounds: Bounds, timeout: float
     ) -> None:
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
