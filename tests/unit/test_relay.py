@@ -264,18 +264,27 @@ def test_a_relay_that_follows_goes_on_after_a_failure(
         await asynchronous.follow(TokenFile(tmp_path / "token"), on_pass=lambda swept: stop(swept, asynchronous))
 
     asyncio.run(follow())
+    assert [type(swept.error).__name__ for swept in told] == ["ConnectionError", "ConnectionError"]
 
-    async def misused(*_: Any, **__: Any) -> Any:
+
+def test_a_misuse_of_the_store_ends_a_relay_that_follows(
+    collection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def misused(*_: Any, **__: Any) -> Any:
         raise ConfigurationError("wrong")
 
-    async def follow_misused() -> None:
+    async def follow() -> None:
+        guarded = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
         asynchronous = AsyncRelay(guarded, lambda _: None)
         monkeypatch.setattr(asynchronous._boxes, "target", SimpleNamespace(watch=misused))
         await asynchronous.follow(TokenFile(tmp_path / "token"))
 
+    relay = Relay(store(collection), lambda _: None)
+    monkeypatch.setattr(relay._boxes, "target", SimpleNamespace(watch=misused))
     with pytest.raises(ConfigurationError):
-        asyncio.run(follow_misused())
-    assert [type(swept.error).__name__ for swept in told] == ["ConnectionError", "ConnectionError"]
+        relay.follow(TokenFile(tmp_path / "token"))
+    with pytest.raises(ConfigurationError):
+        asyncio.run(follow())
 
 
 def test_an_operator_skips_what_was_listed_with_either_class(collection: Any) -> None:
