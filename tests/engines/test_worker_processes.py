@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.http_sqs import HttpSqs
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE = 120.0  # seconds, on a machine that has other things to do
 _HANDLERS = """
 import os, time

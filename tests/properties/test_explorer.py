@@ -214,6 +214,7 @@ ONE_AT_A_TIME: Program = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(cases())
 @example((ONE_AT_A_TIME, Bounds(deliveries=1, crashes=0, concurrency=1)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, TypeAlias
 
+import pytest
 from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ acts = st.lists(st.tuples(st.sampled_from(["", "t", "u"]), st.sampled_from("ab")
 LAST_READ: Program = {"x": [("t", "a"), ("", "b")], "y": [("", "b"), ("t", "a")]}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.fixed_dictionaries({"x": acts}, optional={"y": acts}), st.sampled_from(BOUNDS))
 @example(LAST_READ, Bounds(crashes=0))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, TypeAlias
 
+import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from pymongo.errors import DuplicateKeyError, PyMongoError
@@ -155,6 +156,7 @@ CIRCLE: Program = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(cases())
 @example((SNAPSHOTS, Bounds(deliveries=1, crashes=0)))

@@ -18,6 +18,7 @@ def test_the_readmes_code_runs_as_it_stands() -> None:
     assert blocks
 
 
+@pytest.mark.slow
 def test_the_table_that_main_counts_is_the_one_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
 
