@@ -65,8 +65,12 @@ def without_times(lines: list[str]) -> str:
     return "".join(f"{SECONDS.sub('0', line.rstrip())}\n" for line in lines)
 
 
-def test_the_readme_shows_code() -> None:
-    assert len(BLOCK.findall((ROOT / "README.md").read_text())) > 0
+READMES = [page for page in PAGES if page.parent in (ROOT, *ROOT.glob("examples/*"))]
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_readme_shows_code(page: Path) -> None:
+    assert BLOCK.findall(page.read_text())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
