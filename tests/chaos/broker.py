@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import multiprocessing
-import os
 import random
 import signal
 import time
@@ -20,12 +18,9 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self
 
+from tests.chaos.child import Child
 from tests.chaos.traffic import LEDGERS, Delivery, Traffic
 from tests.chaos.worker import READY, Answer, Habits, Target, work
-
-# A server of processes that has imported everything: a new worker is there in milliseconds.
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tests.chaos.worker"])
 
 OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred")
 WORKERS = 10
@@ -39,28 +34,14 @@ _TWICE_AT_ONCE, _AGAIN = (
 )  # how often a message goes to two workers at once, and how often a settled one comes again
 
 
-class Worker:
+class Worker(Child):
     """A process, and what it has in hand."""
 
     def __init__(self, target: Target, habits: Habits) -> None:
-        self.pipe, theirs = _PROCESSES.Pipe()
-        self._process = _PROCESSES.Process(target=work, args=(target, habits, theirs), daemon=True)
-        self._process.start()
-        theirs.close()  # else the end of the process is no end of the pipe
+        super().__init__(work, target, habits)
         self.idle = False
         self.holds: tuple[int, Delivery] | None = None
         self.dies_before_it_answers = False
-        self.killed = False
-
-    def signal(self, number: int) -> None:
-        self.killed = self.killed or number == signal.SIGKILL
-        if self._process.pid is not None and self._process.is_alive():
-            os.kill(self._process.pid, number)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
 
 
 class Broker:

@@ -6,8 +6,6 @@ fails, having taken the events or not. A relay that is frozen wakes when others 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import signal
 import threading
@@ -19,34 +17,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from onewrite.outbox import TokenFile
+from tests.chaos.child import Child
 from tests.chaos.relay import FAILS, Duty, relay_events
 from tests.chaos.witness import Copy, Witness
 from tests.chaos.worker import Target
 
-_PROCESSES = multiprocessing.get_context("forkserver")
 _REFUSES, _FAILS, _KILLS, _FREEZES = 0.005, 0.005, 0.003, 0.003  # of a call
 _KILLED_IDLE = 0.2  # of a second, at any moment
 _TURN = 0.05
 
 
-class _Process:
+class _Process(Child):
     def __init__(self, target: Target, duty: Duty) -> None:
+        super().__init__(relay_events, target, duty)
         self.duty = duty
-        self.pipe, theirs = _PROCESSES.Pipe()
-        self._process = _PROCESSES.Process(target=relay_events, args=(target, duty, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-        self.killed = False
-
-    def signal(self, number: int) -> None:
-        self.killed = self.killed or number == signal.SIGKILL
-        if self._process.pid is not None and self._process.is_alive():
-            os.kill(self._process.pid, number)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
 
 
 class Relays:
