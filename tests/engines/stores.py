@@ -67,23 +67,28 @@ def create_table(client: DynamoDBClient, name: str) -> None:
 
 
 def create_table_with_outbox(
-    client: DynamoDBClient, name: str, view: Literal["NEW_IMAGE", "KEYS_ONLY"] = "NEW_IMAGE"
+    client: DynamoDBClient,
+    name: str,
+    view: Literal["NEW_IMAGE", "KEYS_ONLY"] = "NEW_IMAGE",
+    *,
+    key: str = "id",
+    attribute: str = "outbox",
 ) -> None:
     """A table with a stream, and with the sparse index `pending`."""
     client.create_table(
         TableName=name,
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
         AttributeDefinitions=[
-            {"AttributeName": "id", "AttributeType": "S"},
-            {"AttributeName": "outbox_shard", "AttributeType": "N"},
-            {"AttributeName": "outbox_due", "AttributeType": "S"},
+            {"AttributeName": key, "AttributeType": "S"},
+            {"AttributeName": f"{attribute}_shard", "AttributeType": "N"},
+            {"AttributeName": f"{attribute}_due", "AttributeType": "S"},
         ],
         GlobalSecondaryIndexes=[
             {
                 "IndexName": "pending",
                 "KeySchema": [
-                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                    {"AttributeName": f"{attribute}_shard", "KeyType": "HASH"},
+                    {"AttributeName": f"{attribute}_due", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }

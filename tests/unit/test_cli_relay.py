@@ -25,6 +25,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.outbox import Swept
 from onewrite.testing.servers.engines import REGION
+from tests.engines.stores import create_table_with_outbox
 
 MODULE = """
 from onewrite import Outbox, SeenIds
@@ -260,26 +261,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def table() -> GuardedTable:
     """A table with an outbox that has another attribute and an index, and one event in it."""
     client = boto3.client("dynamodb")
-    client.create_table(
-        TableName="orders",
-        BillingMode="PAY_PER_REQUEST",
-        KeySchema=[{"AttributeName": "orderId", "KeyType": "HASH"}],
-        AttributeDefinitions=[
-            {"AttributeName": "orderId", "AttributeType": "S"},
-            {"AttributeName": "out_shard", "AttributeType": "N"},
-            {"AttributeName": "out_due", "AttributeType": "S"},
-        ],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": "pending",
-                "KeySchema": [
-                    {"AttributeName": "out_shard", "KeyType": "HASH"},
-                    {"AttributeName": "out_due", "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
-            }
-        ],
-    )
+    create_table_with_outbox(client, "orders", key="orderId", attribute="out")
     outbox = Outbox("shop/orders", attribute="out", index="pending", shards=3)
     return GuardedTable(client, SeenIds(), table_name="orders", outbox=outbox)
 
