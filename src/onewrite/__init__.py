@@ -11,15 +11,32 @@ from onewrite.errors import (
 from onewrite.event import Event, Outbox
 from onewrite.ledger import HighWaterMark, InSequence, SeenIds
 from onewrite.message import Message, sortable
-from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
+from onewrite.outcome import (
+    Answer,
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    Gone,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 
 __all__ = [
+    "Answer",
     "Applied",
+    "Begun",
+    "Busy",
     "ConfigurationError",
     "Deferred",
     "Duplicate",
     "EntityTooLarge",
     "Event",
+    "Gone",
     "HighWaterMark",
     "InSequence",
     "InvalidMessage",
@@ -32,5 +49,7 @@ __all__ = [
     "Rejected",
     "SeenIds",
     "Stale",
+    "Superseded",
+    "Uncertain",
     "sortable",
 ]

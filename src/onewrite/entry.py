@@ -9,11 +9,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.label import Label, Slot, mismatch, other_kind
 from onewrite.message import Message, is_sortable
-from onewrite.outcome import Deferred, Duplicate, Entity, Stale
+from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Mark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "absent", "next"]
-Refusal: TypeAlias = Duplicate | Stale | Deferred
+Refusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
 ABSENT: Final = object()
 
@@ -183,10 +183,14 @@ class Entry(NamedTuple):
         """Must a mark be there already? Then this message creates no entity."""
         return isinstance(self.own, Advance) and self.own.rule == "next"
 
-    def judge(self, message: Message, held: Lookup, *, entity: Entity | None = None) -> Refusal | None:
-        """What the ledger says about the message, given what is stored; None if it lets it in."""
+    def judge(self, message: Message, held: Lookup, *, entity: Entity | None = None, gone: bool = False) -> Refusal | None:
+        """What the ledger says about the message, given what is stored; None if it lets it in.
+
+        `gone`: the entity was deleted, and its ledger is part of what is left of it.
+        """
         self.check(held)
         refusals = [change.judge(message, held, entity) for change in self.changes]
+        refusals.append(Gone(message) if gone else None)
         return next((found for kind in _WEIGHTS for found in refusals if isinstance(found, kind)), None)
 
     def check(self, held: Lookup) -> None:
@@ -206,7 +210,7 @@ class Entry(NamedTuple):
             )
 
 
-_WEIGHTS = (Duplicate, Stale, Deferred)
+_WEIGHTS = (Duplicate, Gone, Stale, Deferred)
 
 
 def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:

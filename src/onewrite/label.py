@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,6 +11,16 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 FORMAT = "ow1"  # the version of what is stored
 OUTBOX = f"{FORMAT} outbox"  # the label of an outbox
 _SUFFIX = "_ledger"
+# These three are the same in every store, whatever its ledger: a store must see what another one has left there.
+TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
+STEPS = "ow_steps"  # which messages have begun a step and not finished it
+STEP = "ow_step_"  # on DynamoDB begins the name of each such step
+_SHARED = re.compile(rf"{TOMBSTONE}|{STEPS}|{STEP}[0-9a-f]{{20}}")
+
+
+def is_shared(name: str) -> bool:
+    """Is this one of the names that all stores keep for themselves?"""
+    return name.startswith("ow_") and _SHARED.fullmatch(name) is not None
 
 
 class Slot(NamedTuple):

@@ -1,7 +1,8 @@
-"""The five answers of a guarded write, as a closed union for `match`."""
+"""The answers of a guarded write and of the start of a step, as closed unions for `match`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
@@ -11,13 +12,13 @@ Entity: TypeAlias = dict[str, Any]
 
 
 class _Answer:
-    """What all five have in common: no truth value. `settled` says whether the broker may be told that the message is done."""
+    """What all have in common: no truth value. `settled` says whether the broker may be told that the message is done."""
 
     __slots__ = ()
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} has no truth value: five answers do not fit in a yes or no. "
+            f"{type(self).__name__} has no truth value: so many answers do not fit in a yes or no. "
             "Use `match outcome: case Applied(): ...`, isinstance(), or outcome.settled."
         )
 
@@ -46,6 +47,7 @@ class Duplicate(_Answer):
 
     message: Message
     entity: Entity | None = None
+    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Stale(_Answer):
     message: Message
     mark: int | str
     entity: Entity | None = None
+    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Deferred(_Answer):
     message: Message
     expected: int
     entity: Entity | None = None
+    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,83 @@ class Rejected(_Answer):
     message: Message
     entity: Entity | None = None
     settled: bool = True
+    participant: int | None = None
 
 
-Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected
+@dataclass(frozen=True, slots=True)
+class Gone(_Answer):
+    """The entity was deleted, and what is left of it refuses every message."""
+
+    settled: ClassVar[bool] = True
+
+    message: Message
+    entity: Entity | None = None
+    participant: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Busy(_Answer):
+    """Another worker has begun a step of this message, or, for a delete, of any message: wait until `until`, in epoch seconds."""
+
+    settled: ClassVar[bool] = False
+
+    message: Message
+    until: float
+    entity: Entity | None = None
+    participant: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain(_Answer):
+    """A step was begun at `since` and never finished, and nobody may repeat its effect: whether it happened is not known.
+
+    Look it up where the effect was sent, by `key`. Then `finishes=` of a write records what was found, and `after=` of `begin`
+    permits the effect once more.
+    """
+
+    settled: ClassVar[bool] = False
+
+    message: Message
+    since: float
+    fence: str
+    key: str = ""
+    entity: Entity | None = None
+    participant: int | None = None
+    entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded(_Answer):
+    """The step that this write was to finish is no longer this worker's: another has taken it over, or it was released."""
+
+    settled: ClassVar[bool] = False
+
+    message: Message
+    entity: Entity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(_Answer):
+    """This worker alone may have the effect of the step, until its lease ends at `until`, in epoch seconds.
+
+    `key` is for the one who performs the effect, as an idempotency key. It is the same for every worker that takes the step over.
+    """
+
+    settled: ClassVar[bool] = False
+
+    message: Message
+    key: str
+    fence: str
+    since: float
+    until: float
+    first: bool = True  # nobody had begun it before
+    entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
+    clock: Callable[[], float] = field(default=float, hash=False, compare=False, repr=False)
+
+    def left(self) -> float:
+        """The seconds for which the effect may still be under way: a timeout for it. 0.0: do not send it any more."""
+        return max(0.0, self.until - self.clock())
+
+
+Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Gone | Busy | Uncertain | Superseded
+Answer: TypeAlias = Outcome | Begun  # of `begin`; a function that returns Begun has not finished what it began

@@ -13,8 +13,10 @@ from types_aiobotocore_dynamodb import DynamoDBClient as AsyncClient
 
 from onewrite import (
     Applied,
+    Busy,
     Deferred,
     Duplicate,
+    Gone,
     HighWaterMark,
     InSequence,
     Message,
@@ -22,6 +24,8 @@ from onewrite import (
     Rejected,
     SeenIds,
     Stale,
+    Superseded,
+    Uncertain,
     sortable,
 )
 from onewrite.aws_lambda import Report, sqs_handler
@@ -33,7 +37,7 @@ from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 
 
-def an_outcome_is_one_of_five(outcome: Outcome) -> str:
+def an_outcome_is_one_of_nine(outcome: Outcome) -> str:
     match outcome:
         case Applied():
             assert_type(outcome.retried, bool)
@@ -48,6 +52,14 @@ def an_outcome_is_one_of_five(outcome: Outcome) -> str:
             return "deferred"
         case Rejected():
             return "rejected"
+        case Gone() | Superseded():
+            return "gone or superseded"
+        case Busy():
+            assert_type(outcome.until, float)
+            return "busy"
+        case Uncertain():
+            assert_type(outcome.fence, str)
+            return "uncertain"
     assert_never(outcome)
 
 

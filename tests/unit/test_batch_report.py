@@ -83,6 +83,9 @@ def details(line: logging.LogRecord) -> dict[str, Any]:
 # ---------------------------------------------------------------- the line
 
 
+NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0}
+
+
 def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
     clock = Clock(10.0)
     handler = sqs_handler(by_name, clock=lambda: SENT + 90.5, monotonic=clock)(outcomes)
@@ -94,7 +97,16 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
         "handler": "outcomes",
         "source": "SQS",
         "records": 5,
-        "outcomes": {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "skipped": 0, "none": 1},
+        "outcomes": {
+            "applied": 2,
+            "duplicate": 1,
+            "stale": 1,
+            "deferred": 0,
+            "rejected": 1,
+            **NO_STEPS,
+            "skipped": 0,
+            "none": 1,
+        },
         "failed": 0,
         "returned": 0,
         "oldest_seconds": 90.5,

@@ -38,12 +38,13 @@ def no_set_in(name: str) -> str:
     return " AND ".join([f"NOT attribute_type({name},{kind})" for kind in COLLECTIONS])
 
 
+NOT_SHARED = "attribute_not_exists(ow_tombstone) AND attribute_not_exists(ow_steps)"
 SET_CONDITION = (
-    f"{LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_14d_r4,:ow_m0) "
+    f"{NOT_SHARED} AND {LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_14d_r4,:ow_m0) "
     "AND NOT contains(messageIDs_14d_r0,:ow_m0) AND NOT contains(messageIDs_14d_r1,:ow_m0)"
 )
 SET_VALUES = {":ow_l0": "ow1 14d", **COLLECTIONS, ":ow_m0": HASH}
-MARK_LABELLED = "(attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
+MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
             "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 "
             "ADD messageIDs_all :ow_s,messageIDs_try_r4 :ow_a"
         ),
-        "ConditionExpression": f"{LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_all,:ow_m0)",
+        "ConditionExpression": f"{NOT_SHARED} AND {LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_all,:ow_m0)",
         "ExpressionAttributeNames": {"#ow_0": "messageIDs"},
         "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -157,7 +158,7 @@ def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
     assert spelt_out(request, "UpdateExpression") == (
         "SET messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 ADD messageIDs :ow_s,messageIDs_try_r4 :ow_a"
     )
-    assert spelt_out(request, "ConditionExpression") == f"{LABELLED} AND NOT contains(messageIDs,:ow_m0)"
+    assert spelt_out(request, "ConditionExpression") == f"{NOT_SHARED} AND {LABELLED} AND NOT contains(messageIDs,:ow_m0)"
     assert request["ExpressionAttributeValues"] == {
         ":ow_l0": "ow1 all text",
         ":ow_m0": "m5",
@@ -216,7 +217,7 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
         "ADD messageIDs_30d_r2 :ow_s,messageIDs_try_r4 :ow_a"
     )
     assert request["ConditionExpression"] == (
-        "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
+        f"{NOT_SHARED} AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
         f"AND attribute_not_exists(events_ledger) AND {no_set_in('#ow_0')} "
         "AND NOT contains(messageIDs_30d_r5,:ow_m0) AND NOT contains(messageIDs_30d_r0,:ow_m0) "
         "AND NOT contains(messageIDs_30d_r2,:ow_m0) "
@@ -238,7 +239,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
     by_hand = SeenIds(retention=None, readable=True)
     request = listed(update(SeenIds(attribute="ids", also=by_hand)))
     assert spelt_out(request, "ConditionExpression") == (
-        "(attribute_not_exists(ids_ledger) OR ids_ledger=:ow_l0 OR ids_ledger=:ow_l0_1) "
+        f"{NOT_SHARED} AND (attribute_not_exists(ids_ledger) OR ids_ledger=:ow_l0 OR ids_ledger=:ow_l0_1) "
         "AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l1 OR messageIDs_ledger=:ow_l1_1) "
         f"AND {no_set_in('ids')} AND NOT contains(ids_14d_r4,:ow_m0) AND NOT contains(ids_14d_r0,:ow_m0) "
         "AND NOT contains(ids_14d_r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"

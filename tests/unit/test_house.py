@@ -33,6 +33,7 @@ FLOORS = [
     {"label", "ring"},
     {"entry"},
     {"event", "ledger"},
+    {"step"},
     {""},
     {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"identity"},
@@ -109,12 +110,16 @@ def test_an_engine_does_without_the_others_driver(engine: str, other: str) -> No
 
 def test_the_exported_names_are_these() -> None:
     assert onewrite.__all__ == [
+        "Answer",
         "Applied",
+        "Begun",
+        "Busy",
         "ConfigurationError",
         "Deferred",
         "Duplicate",
         "EntityTooLarge",
         "Event",
+        "Gone",
         "HighWaterMark",
         "InSequence",
         "InvalidMessage",
@@ -127,6 +132,8 @@ def test_the_exported_names_are_these() -> None:
         "Rejected",
         "SeenIds",
         "Stale",
+        "Superseded",
+        "Uncertain",
         "sortable",
     ]
     assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable"]

@@ -29,16 +29,20 @@ HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
 IDLE: Any = SimpleNamespace(in_transaction=False)
+STEP = "ow_steps.e2"
 BY_HAND = SeenIds(retention=None, readable=True)
 
 
 def guard(
     ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
 ) -> Guarded:
-    return guard_update(ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native)
+    return guard_update(
+        ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native, step=STEP
+    )
 
 
-IDS_LABEL = {"messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": {"$exists": False}}
+SHARED = {"ow_tombstone": {"$exists": False}, STEP: {"$exists": False}}
+IDS_LABEL = {**SHARED, "messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": {"$exists": False}}
 NO_ARRAY = {"messageIDs": {"$not": {"$type": "array"}}}
 LACKS = {
     **IDS_LABEL,
@@ -55,7 +59,7 @@ LACKS_ALL = {
 }
 LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
 DROPS = {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""}
-MARKS_LABEL = {"events_ledger": {"$in": [None, "ow1 marks"]}, "messageIDs_ledger": {"$exists": False}}
+MARKS_LABEL = {**SHARED, "events_ledger": {"$in": [None, "ow1 marks"]}, "messageIDs_ledger": {"$exists": False}}
 ALONE = {"events@.s.0": {"$exists": False}}
 BELOW = {"$or": [{"events@.s": {"$exists": False}}, {"events@.s": {"$lt": 5}, **ALONE}]}
 MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
@@ -85,7 +89,7 @@ MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
 )
 def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
     entry = ledger.entry(M5, NOW)
-    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {})
+    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {}, step=STEP)
     assert guarded == Guarded(
         entry,
         filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
@@ -94,6 +98,7 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
         entity={"_id": "o-1"},
         conditional=True,
         native={},
+        step=STEP,
     )
 
 
@@ -227,6 +232,7 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     guarded = guard(SeenIds(timedelta(days=30), also=SeenIds()))
     assert guarded.filter == {
         **QUERY,
+        **SHARED,
         "messageIDs_ledger": {"$in": [None, "ow1 30d", "ow1 14d"]},
         "events_ledger": {"$exists": False},
         **NO_ARRAY,
@@ -249,6 +255,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
     guarded = guard(HighWaterMark(also=BY_HAND))
     assert guarded.filter == {
         **QUERY,
+        **SHARED,
         "events_ledger": {"$in": [None, "ow1 marks", "ow1 > messageIDs"]},
         "messageIDs_ledger": {"$in": [None, "ow1 > events", "ow1 all text"]},
         "messageIDs": {"$nin": ["@s/m5", "m5"]},
@@ -295,7 +302,7 @@ def test_what_a_filter_says_beside_the_entity_is_a_condition(
 
 def test_a_record_is_the_ledgers_own_part() -> None:
     entry = HighWaterMark().entry(M5, NOW)
-    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True})
+    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True}, step=STEP)
     assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, **MARKS_LABEL, "$and": [BELOW]}
     assert guarded.update == MOVES
     assert guarded.upsert is True
@@ -303,7 +310,7 @@ def test_a_record_is_the_ledgers_own_part() -> None:
 
 def test_a_record_that_reads_the_ledger_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {})
+        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {}, step=STEP)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +374,7 @@ def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
         with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
             guard(SeenIds(), query, upsert=upsert)
     with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
-        guard_record(SeenIds().entry(M5, NOW), (), query, {})
+        guard_record(SeenIds().entry(M5, NOW), (), query, {}, step=STEP)
 
 
 def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
@@ -399,7 +406,7 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
     assert guarded.update["$set"]["events@.s"] == longest
     too_long = ledger.entry(Message("m", source="s", sequence=longest + sign), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, step=STEP)
     with pytest.raises(InvalidMessage, match="64 bits"):
         guard_insert(too_long, {"_id": 1}, {})
 
@@ -408,7 +415,7 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
 def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) -> None:
     too_long = SeenIds(also=HighWaterMark()).entry(Message("m", source="s", sequence=sign * 2**63), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, step=STEP)
 
 
 TEXTS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,9 +34,11 @@ from onewrite.entry import ABSENT
 from onewrite.label import Slot
 from onewrite.ledger import Ledger
 from onewrite.mongodb.layout import belongs, lookup, path_of, without_ledger
-from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done, unmatched
+from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
+from onewrite.mongodb.verdict import unmatched as unmatched_at
 
 NOW = 1_790_000_000.0
+unmatched = partial(unmatched_at, now=NOW, entity_key={"_id": "o-1"})
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 ENTITY = {"_id": "o-1", "n": 1}

@@ -1,4 +1,4 @@
-"""The five answers."""
+"""The answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from typing import Any, get_args
 
 import pytest
 
-from onewrite import Applied, Deferred, Duplicate, Message, Outcome, Rejected, Stale
+from onewrite import (
+    Answer,
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    Gone,
+    Message,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 
 MESSAGE = Message("m1")
 ANSWERS: list[Any] = [
@@ -16,11 +30,25 @@ ANSWERS: list[Any] = [
     Stale(MESSAGE, 3),
     Deferred(MESSAGE, 2),
     Rejected(MESSAGE),
+    Gone(MESSAGE),
+    Busy(MESSAGE, 7.0),
+    Uncertain(MESSAGE, 7.0, "f"),
+    Superseded(MESSAGE),
 ]
+UNSETTLED = (Deferred, Busy, Uncertain, Superseded)
 
 
-def test_an_outcome_is_one_of_five() -> None:
-    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected)
+def test_an_outcome_is_one_of_nine_and_a_step_may_have_begun() -> None:
+    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected, Gone, Busy, Uncertain, Superseded)
+    assert get_args(Answer) == (*get_args(Outcome), Begun)
+
+
+def test_a_step_that_has_begun_is_not_settled_and_says_how_long_it_may_last() -> None:
+    times = iter([100.0, 112.5])
+    step = Begun(MESSAGE, "key", "f", since=90.0, until=110.0, clock=lambda: next(times))
+    assert (step.settled, step.left(), step.left()) == (False, 10.0, 0.0)
+    with pytest.raises(TypeError, match="Begun has no truth value"):
+        bool(step)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -30,8 +58,8 @@ def test_an_outcome_has_no_truth_value(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_only_a_deferred_message_must_come_again(answer: Any) -> None:
-    assert answer.settled is not isinstance(answer, Deferred)
+def test_a_message_must_come_again_after_these_answers_only(answer: Any) -> None:
+    assert answer.settled is not isinstance(answer, UNSETTLED)
 
 
 def test_a_refusal_that_nobody_remembers_must_come_again() -> None:

@@ -7,15 +7,18 @@ serves all ledgers and any number of writers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
 from onewrite.event import Emission
 from onewrite.message import Message
 from onewrite.ring import Ring, ring_at, window
+from onewrite.step import step_mark
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.
 _ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
@@ -32,9 +35,17 @@ class Attempt(NamedTuple):
     now: float
     ring: Ring  # where the tokens of attempts are
     emission: Emission | None = None  # what it adds to the outbox, in a store that has one
+    exact: bool = False  # asks for a step of this very message, and not whether any message has one
+    entity_key: Mapping[str, Any] = MappingProxyType({})  # as the caller wrote it
+
+    @property
+    def step_mark(self) -> bytes:
+        return step_mark(self.entry.terms.attribute, self.message)
 
 
-def new_attempt(message: Message, entry: Entry, name: str, now: float, emission: Emission | None = None) -> Attempt:
+def new_attempt(
+    message: Message, entry: Entry, name: str, now: float, emission: Emission | None = None, **more: Any
+) -> Attempt:
     """`name` is any text that no other call has."""
     token = blake2b(name.encode(), digest_size=_TOKEN_BYTES).digest()
-    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS), emission)
+    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS), emission, **more)

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, cast
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.attempt import Attempt, new_attempt
-from onewrite.dynamodb.layout import belongs, lookup, without_ledger
+from onewrite.dynamodb.layout import belongs, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_record, guard_update
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.values import Convert, plain, sendable, typed, typed_value
-from onewrite.dynamodb.verdict import check_tokens, refused
+from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
@@ -52,6 +52,7 @@ class Flows:
         self._nothing = None if outbox is None else nothing_emitted(outbox)
         self._outbox_names = () if outbox is None else outbox.names
         self._watch = Watch(ledger.skew)
+        self._exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
         self._table = {} if table_name is None else {"TableName": table_name}
         self._convert = sendable if table_name is None else typed_value
@@ -67,6 +68,9 @@ class Flows:
                 response = yield from insist(error, call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
+            if outcome is None:
+                self._exact = True  # where one message has a step open, more will
+                return (yield from self.write(message, native, guard, emit))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 return (yield from self._record_refusal(outcome, native))
             return outcome
@@ -84,11 +88,12 @@ class Flows:
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"seen needs the whole entity to find the ledger in it: leave out {name}.")
-        entry = self._ledger.entry(message, self._clock())
+        now = self._clock()
+        attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         entity = None if item is None else self._without_ledger(item)
-        refusal = entry.judge(message, lookup(item or {}), entity=entity)
-        return Applied(message, entity) if refusal is None else refusal
+        outcome = judged(attempt, item or {}, entity)
+        return Applied(message, entity) if outcome is None or isinstance(outcome, Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         item = yield from self._read(self._named(native))
@@ -106,10 +111,11 @@ class Flows:
         now = self._clock()
         entry, name = self._ledger.entry(message, now), self._attempts()
         emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
-        attempt = new_attempt(message, entry, name, now, emitted)
+        key: Mapping[str, Any] = native.get("Key", {})
+        attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
         return attempt, guard(attempt, {**self._table, **native}, self._convert)
 
-    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome]:
+    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
@@ -121,7 +127,7 @@ class Flows:
             raise error
         held = yield from self._held(call)
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        outcome = refused(attempt, held, shows=shows)
+        outcome = refused(attempt._replace(exact=True), held, shows=shows)
         if not isinstance(outcome, Rejected):
             return outcome
         if _is_too_large(error):
@@ -152,6 +158,9 @@ class Flows:
                 yield from insist(error, call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
+            if found is None:
+                self._exact = True
+                return (yield from self._record_refusal(outcome, native))
             if isinstance(found, Rejected):  # the entity was deleted meanwhile
                 return Rejected(outcome.message, found.entity, settled=False)
             return outcome if isinstance(found, Applied) else found

@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.values import raw
 from onewrite.entry import ABSENT, Lookup, Terms
-from onewrite.label import Slot, labelled
+from onewrite.label import Slot, is_shared, labelled
 from onewrite.ledger import SLOTS
 from onewrite.outcome import Entity
 
@@ -54,7 +54,10 @@ def without_ledger(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...]
     return {
         name: value
         for name, value in item.items()
-        if name not in plain and not belongs(terms, name) and not any(_is_made_by(other, name) for other in others)
+        if name not in plain
+        and not belongs(terms, name)
+        and not is_shared(name)
+        and not any(_is_made_by(other, name) for other in others)
     }
 
 

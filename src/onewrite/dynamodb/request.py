@@ -24,7 +24,7 @@ from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.event import EmissionShape
 from onewrite.flow import Call
-from onewrite.label import Label
+from onewrite.label import STEPS, TOMBSTONE, Label, is_shared
 from onewrite.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
@@ -130,9 +130,13 @@ class _Words:
         return placeholder
 
 
-def _conditions(shape: Shape, words: _Words) -> list[str]:
+def _conditions(shape: Shape, words: _Words, *, exact: bool) -> list[str]:
     """What the ledger asks of the entity, each part to be joined by AND."""
-    parts: list[str] = []
+    # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
+    parts = [
+        f"attribute_not_exists({TOMBSTONE})",
+        f"NOT contains({STEPS},:ow_o)" if exact else f"attribute_not_exists({STEPS})",
+    ]
     for n, label in enumerate(shape.terms.labels):
         name = words(name_of(label.slot))
         equal = [f"{name}={value}" for value in _label_values(n, label)]
@@ -203,6 +207,8 @@ def _values(attempt: Attempt) -> dict[str, Any]:
     """The values of this message."""
     entry = attempt.entry
     values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
+    if attempt.exact:
+        values[":ow_o"] = attempt.step_mark
     if attempt.emission is not None and attempt.emission.events:
         values.update(outbox_values(attempt.emission))
     if isinstance(entry.own, Remember):
@@ -249,11 +255,21 @@ def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Rea
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
     emits = None if attempt.emission is None else attempt.emission.shape
+    wanted = _Wanted(attempt.entry.shape, attempt.ring, emits, attempt.exact)
     try:
-        form = _form(attempt.entry.shape, attempt.ring, emits, convert, written)
+        form = _form(wanted, convert, written)
     except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
-        form = _form.__wrapped__(attempt.entry.shape, attempt.ring, emits, convert, written)
+        form = _form.__wrapped__(wanted, convert, written)
     return native, names, _converted(values, convert), form
+
+
+class _Wanted(NamedTuple):
+    """What decides the text of our part."""
+
+    shape: Shape
+    ring: Ring
+    emits: EmissionShape | None
+    exact: bool
 
 
 class _Written(NamedTuple):
@@ -278,8 +294,9 @@ class _Form:
 
 
 @lru_cache(maxsize=1024)
-def _form(shape: Shape, ring: Ring, emits: EmissionShape | None, convert: Convert, written: _Written) -> _Form:
+def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
+    shape, ring, emits, exact = wanted
     words, names, outbox = _Words(), dict(written.names), () if emits is None else emits.names
     _check_arguments(written.arguments)
     _check_types(written, names)
@@ -287,7 +304,7 @@ def _form(shape: Shape, ring: Ring, emits: EmissionShape | None, convert: Conver
     theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
         _check_roots(shape.terms, outbox, names, theirs.roots)
-    parts, clauses = _conditions(shape, words), _clauses(shape, ring, words)
+    parts, clauses = _conditions(shape, words, exact=exact), _clauses(shape, ring, words)
     constants = _constants(shape.terms)
     if emits is not None and emits.emits:
         parts.append(outbox_condition(emits, words))
@@ -364,7 +381,7 @@ def _check_roots(terms: Terms, outbox: tuple[str, ...], names: Mapping[str, str]
     _check_placeholders(roots)
     for root in roots:
         name = names.get(root, root)
-        if belongs(terms, name) or name in outbox:
+        if belongs(terms, name) or name in outbox or is_shared(name):
             owner = "outbox" if name in outbox else "ledger"
             raise InvalidUpdate(
                 f"This call touches {name!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."

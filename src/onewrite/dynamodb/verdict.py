@@ -10,25 +10,43 @@ from boto3.dynamodb.types import Binary
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.layout import attempts_name, lookup, without_ledger
 from onewrite.errors import LedgerMismatch
-from onewrite.label import check_outbox
+from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.step import Step, answer_to, read_step
 
 
-def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome:
+def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | None:
     """Why the condition failed, given the item as it was then. The ledger comes before the caller's own condition.
 
-    `shows`: does the caller ask for the entity as it is after the write?
+    `shows`: does the caller ask for the entity as it is after the write? None: because another message has a step open, which is
+    no reason, so that the write is to be sent again as an exact one.
     """
-    held, emission = item or {}, attempt.emission
+    emission = attempt.emission
     names = () if emission is None else emission.shape.names
     entity = None if item is None else without_ledger(attempt.entry.terms, item, names)
-    if _landed(attempt, held):
+    if _landed(attempt, item or {}):
         return Applied(attempt.message, entity if shows else None, retried=True)
-    refusal = attempt.entry.judge(attempt.message, lookup(held), entity=entity)
+    return judged(attempt, item or {}, entity)
+
+
+def judged(attempt: Attempt, held: Entity, entity: Entity | None) -> Outcome | None:
+    """What stands in the way of the message in what the item holds. `entity`: as the caller sees the item. None: see `refused`."""
+    emission = attempt.emission
+    if STEPS in held and (step := open_step(attempt, held)) is not None:
+        return answer_to(step, attempt.message, attempt.now, entity, attempt.entity_key)
+    refusal = attempt.entry.judge(attempt.message, lookup(held), entity=entity, gone=TOMBSTONE in held)
     if refusal is None and emission is not None and emission.events:
         outbox = emission.shape.names
         check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
+    if refusal is None and STEPS in held and not attempt.exact:
+        return None
     return Rejected(attempt.message, entity) if refusal is None else refusal
+
+
+def open_step(attempt: Attempt, item: Entity) -> Step | None:
+    """The step that the message has begun and not finished."""
+    held = item.get(f"{STEP}{attempt.step_mark.hex()}")
+    return None if held is None else read_step(held)
 
 
 def _landed(attempt: Attempt, item: Entity) -> bool:

@@ -11,6 +11,7 @@ from bson.regex import Regex
 
 from onewrite.entry import Terms
 from onewrite.errors import InvalidUpdate
+from onewrite.label import is_shared
 from onewrite.mongodb.layout import Document, belongs
 
 Update: TypeAlias = Document | Sequence[Document]
@@ -174,7 +175,7 @@ def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...
 
 def _check_path(terms: Terms, outbox: tuple[str, ...], path: str) -> None:
     name = path.partition(".")[0]
-    if belongs(terms, name) or name in outbox:
+    if belongs(terms, name) or name in outbox or is_shared(name):
         owner = "outbox" if name in outbox else "ledger"
         raise InvalidUpdate(
             f"This call touches {path!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."

@@ -20,6 +20,7 @@ from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
+from onewrite.label import STEPS
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, check_filter, identity
@@ -44,6 +45,7 @@ from onewrite.mongodb.verdict import (
     unmatched,
 )
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.step import step_mark
 from onewrite.watch import Watch
 
 Writer = Literal["update_one", "find_one_and_update"]
@@ -95,7 +97,7 @@ class Flows:
     ) -> Flow[Outcome]:
         now = self._clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, emission=emitted)
+        guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
         return self._write(message, now, guarded, writer)
 
     def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
@@ -103,7 +105,8 @@ class Flows:
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         check_filter(entry.terms, query, self._outbox_names)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
-        guarded = guard_record(entry, self._fields, query, {"upsert": creates, **native}, emission=emitted)
+        options, step = {"upsert": creates, **native}, self._step(message)
+        guarded = guard_record(entry, self._fields, query, options, step=step, emission=emitted)
         return self._write(message, now, guarded, "update_one")
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
@@ -114,7 +117,7 @@ class Flows:
         entity = {"_id": document["_id"]}
         if entry.follows_gap:  # such a message creates nothing
             there = yield from self._look(entity, native)
-            return (yield from self._settled(self._unmatched(entry, message, there), entry, entity, native))
+            return (yield from self._settled(self._unmatched(entry, message, entity, there), entry, entity, native))
         raced: DuplicateKeyError | None = None
         for _ in range(_ROUNDS):
             created = yield from self._create(message, guarded, entity, native)
@@ -129,10 +132,10 @@ class Flows:
     def _met(self, message: Message, entry: Entry, found: Document, native: Document) -> Flow[Outcome]:
         """What an insert means that met the entity."""
         entity = {"_id": found["_id"]}
-        outcome = self._unmatched(entry, message, found)
+        outcome = self._unmatched(entry, message, entity, found)
         if isinstance(outcome, Rejected):
             yield from self._wait(entry, entity, native)
-            outcome = self._unmatched(entry, message, (yield from self._look(entity, native)))
+            outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
         return (yield from self._settled(outcome, entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
@@ -144,8 +147,9 @@ class Flows:
                     f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
                 )
         yield from self._check_collection(entry)
-        found = yield from self._look(identity(query, self._fields), native)
-        outcome = self._unmatched(entry, message, found)
+        entity = identity(query, self._fields)
+        found = yield from self._look(entity, native)
+        outcome = self._unmatched(entry, message, entity, found)
         return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
@@ -157,7 +161,7 @@ class Flows:
     ) -> dict[str, Any]:
         now = self._clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, emission=emitted)
+        guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
         return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
 
     def without_ledger(self, document: Document) -> Entity:
@@ -166,8 +170,12 @@ class Flows:
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
         return self._nothing if emit is None else emission(self._outbox, message, emit, now, self._attempts())
 
-    def _unmatched(self, entry: Entry, message: Message, document: Document | None) -> Outcome:
-        return unmatched(entry, message, document, self._nothing)
+    def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
+        return unmatched(entry, message, document, self._nothing, now=self._clock(), entity_key=entity)
+
+    def _step(self, message: Message) -> str:
+        """The path at which a step of the message would be."""
+        return f"{STEPS}.{step_mark(self._ledger.attribute, message).hex()}"
 
     def _entry(self, message: Message) -> Entry:
         return self._ledger.entry(message, self._clock())
@@ -206,7 +214,7 @@ class Flows:
     def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
         """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
         found = yield from self._look_after(failure, guarded)
-        outcome = unmatched(guarded.entry, message, found, guarded.emission)
+        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=self._clock(), entity_key=guarded.entity)
         if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
             return outcome
         return (yield from self._raise(failure, guarded))
@@ -226,11 +234,11 @@ class Flows:
         if outcome.entity is None:  # a new entity would change what conditions say of it
             return Rejected(message, settled=False)
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        guarded = guard_record(entry, self._fields, entity, options)
+        guarded = guard_record(entry, self._fields, entity, options, step=self._step(message))
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
         if _landed("update_one", reply, upsert=False):
             return outcome
-        found = self._unmatched(entry, message, (yield from self._look(entity, native)))
+        found = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
 
     def _create(

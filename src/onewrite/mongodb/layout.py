@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.errors import LedgerMismatch
-from onewrite.label import Slot, labelled
+from onewrite.label import Slot, is_shared, labelled
 from onewrite.outcome import Entity
 
 Document: TypeAlias = Mapping[str, Any]
@@ -47,7 +47,11 @@ def labelled_fields(document: Document) -> frozenset[str]:
 def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()) -> Entity:
     """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
     others = labelled_fields(document).union(names)
-    return {name: value for name, value in document.items() if name not in others and not belongs(terms, name)}
+    return {
+        name: value
+        for name, value in document.items()
+        if name not in others and not belongs(terms, name) and not is_shared(name)
+    }
 
 
 def lookup(document: Document) -> Lookup:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
-from onewrite.label import Slot
+from onewrite.label import TOMBSTONE, Slot
 from onewrite.mongodb.emit import outbox_condition, outbox_operators, outbox_stage, stored_outbox
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.layout import Document, path_of
@@ -22,7 +22,7 @@ _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 
 
 class Guarded(NamedTuple):
-    """A write that is ready to be sent, and where to look if it did not match."""
+    """A write that is ready to be sent, and where to look if it did not match. `step`: the path of a step of its message."""
 
     entry: Entry
     filter: dict[str, Any]
@@ -32,6 +32,7 @@ class Guarded(NamedTuple):
     conditional: bool  # does the caller's filter say more than which entity?
     native: dict[str, Any]
     emission: Emission | None = None
+    step: str = ""
 
 
 def guard_update(
@@ -41,13 +42,14 @@ def guard_update(
     update: Update,
     native: Mapping[str, Any],
     *,
+    step: str,
     emission: Emission | None = None,
 ) -> Guarded:
-    """`fields`: those that name an entity, beside `_id`."""
+    """`fields`: those that name an entity, beside `_id`. `step`: the path at which a step of the message would be."""
     outbox = names_of(emission)
     check_filter(entry.terms, query, outbox)
     check_update(entry.terms, fields, update, outbox)
-    return _guard(entry, fields, query, update, native, emission=emission)
+    return _guard(entry, fields, query, update, native, step=step, emission=emission)
 
 
 def guard_record(
@@ -56,11 +58,12 @@ def guard_record(
     query: Document,
     native: Mapping[str, Any],
     *,
+    step: str,
     emission: Emission | None = None,
 ) -> Guarded:
     """Compile an update that changes nothing but the ledger."""
     check_filter(entry.terms, query, names_of(emission))
-    return _guard(entry, fields, query, {}, native, emission=emission)
+    return _guard(entry, fields, query, {}, native, step=step, emission=emission)
 
 
 def names_of(emission: Emission | None) -> tuple[str, ...]:
@@ -69,18 +72,24 @@ def names_of(emission: Emission | None) -> tuple[str, ...]:
 
 
 def _guard(
-    entry: Entry, fields: tuple[str, ...], query: Document, update: Update, native: Document, *, emission: Emission | None
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    update: Update,
+    native: Document,
+    *,
+    step: str,
+    emission: Emission | None,
 ) -> Guarded:
     _check_range(entry)
     _check_collation(entry, fields, native.get("collation"))
-    entity = identity(query, fields)
-    upsert = bool(native.get("upsert", False))
+    entity, upsert = identity(query, fields), bool(native.get("upsert", False))
     if upsert:
         _check_not_in_transaction(native, "upsert=True", "Create the entity before it, or leave out upsert.")
     emitted = emission if emission is not None and emission.events else None
     return Guarded(
         entry,
-        filter=_guarded(entry, query, emitted, piped=not isinstance(update, Mapping)),
+        filter=_guarded(entry, query, step, emitted, piped=not isinstance(update, Mapping)),
         update=_fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, _stage(entry, emitted)],
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=upsert and not entry.follows_gap,
@@ -88,6 +97,7 @@ def _guard(
         conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
         emission=emission,
+        step=step,
     )
 
 
@@ -114,9 +124,9 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
 # --- our part of the filter --------------------------------------------------------------------------------------------
 
 
-def _guarded(entry: Entry, query: Document, emitted: Emission | None = None, *, piped: bool) -> dict[str, Any]:
+def _guarded(entry: Entry, query: Document, step: str, emitted: Emission | None = None, *, piped: bool) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
-    fields = {**_labelled(entry.terms)}
+    fields = {**_labelled(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
     parts: list[dict[str, Any]] = []
     for change in entry.changes:
         if isinstance(change, Remember):

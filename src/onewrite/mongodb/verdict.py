@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
 from onewrite.entry import Entry
 from onewrite.event import Emission
-from onewrite.label import check_outbox
+from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.outcome import Outcome, Rejected
+from onewrite.step import Step, answer_to, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
@@ -23,16 +24,36 @@ _UNWILLING = frozenset({13, 18, 462, 16500})
 _CONTENT = frozenset({2, 14, 28, 28664})
 
 
-def unmatched(entry: Entry, message: Message, document: Document | None, emission: Emission | None = None) -> Outcome:
+def unmatched(
+    entry: Entry,
+    message: Message,
+    document: Document | None,
+    emission: Emission | None = None,
+    *,
+    now: float,
+    entity_key: Document,
+) -> Outcome:
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
     held = document or {}
     names = () if emission is None else emission.shape.names
     entity = None if document is None else without_ledger(entry.terms, document, names)
-    refusal = entry.judge(message, lookup(held), entity=entity)
+    step = open_step(entry, message, held)
+    if step is not None:
+        return answer_to(step, message, now, entity, entity_key)
+    refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)
     if refusal is None and emission is not None and emission.events:
         outbox = emission.shape.names
         check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
     return Rejected(message, entity) if refusal is None else refusal
+
+
+def open_step(entry: Entry, message: Message, document: Document) -> Step | None:
+    """The step that the message has begun and not finished."""
+    steps = document.get(STEPS)
+    held = (
+        cast("Document", steps).get(step_mark(entry.terms.attribute, message).hex()) if isinstance(steps, Mapping) else None
+    )
+    return None if held is None else read_step(held)
 
 
 def says_nothing_was_done(error: Exception) -> bool:

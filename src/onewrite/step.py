@@ -1,0 +1,93 @@
+"""A step of a message: an effect outside of the entity, begun before it is sent and finished by the guarded write after it. Pure.
+
+What is stored is fixed by docs/format.md. An entity holds a step from its begin to its finish, under a mark of its message. The
+rules, each of which keeps somebody from being charged twice, or a charge from being forgotten:
+
+- One step a message. Its name only makes the key for whoever performs the effect, and the key of the first begin is kept.
+- The fence is new with every begin. A write finishes the step only under the fence that it was begun with.
+- A step is taken over only while the key of the first begin is known for certain to whoever performs the effect.
+- Whoever may have sent the effect leaves the step where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
+
+from onewrite.errors import LedgerMismatch
+from onewrite.event import moment, seconds
+from onewrite.message import Message
+from onewrite.outcome import Busy, Entity, Uncertain
+
+STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off, as for the tokens of attempts
+_MARK_BYTES = 10  # as a mark of SeenIds
+_FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
+
+
+class Step(NamedTuple):
+    """A step as an entity holds it. `ledger` is the attribute of the ledger that the finish writes; `first`: never taken over."""
+
+    ledger: str
+    message: Message
+    key: str
+    fence: str
+    since: float
+    until: float
+    first: bool
+
+    def stored(self) -> dict[str, Any]:
+        message = self.message
+        held: dict[str, Any] = {"ledger": self.ledger, "id": message.id, "key": self.key, "fence": self.fence}
+        held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
+        optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
+        return held | {name: value for name, value in optional.items() if value not in ("", None, [])}
+
+
+def step_mark(ledger: str, message: Message) -> bytes:
+    """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
+    # The lengths keep ("ab", "c") and ("a", "bc") apart.
+    named = "".join([f"{len(part)}:{part}" for part in (ledger, message.source, *message.parts, message.id)])
+    return blake2b(named.encode(), digest_size=_MARK_BYTES).digest()
+
+
+def fence_of(call: str) -> str:
+    """`call` is a name that no other call has."""
+    return blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
+
+
+def read_step(held: object) -> Step:
+    """A step as it is stored, whose sequence is an int or a text."""
+    try:
+        fields = cast("Mapping[str, Any]", held)
+        sequence = fields.get("sequence")
+        message = Message(
+            fields["id"],
+            source=fields.get("source", ""),
+            sequence=int(sequence) if sequence is not None and not isinstance(sequence, str) else sequence,
+            parts=tuple(fields.get("parts", ())),
+        )
+        since, until = seconds(fields["since"]), seconds(fields["until"])
+        ledger, key, fence = str(fields["ledger"]), str(fields["key"]), str(fields["fence"])
+        return Step(ledger, message, key, fence, since, until, bool(fields["first"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LedgerMismatch(
+            "The entity holds something else where a step of a message should be: another writer uses names that begin with "
+            "ow_step. Repair the entity."
+        ) from error
+
+
+def answer_to(
+    step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
+) -> Busy | Uncertain:
+    """What anyone else hears who wants to write the message while its step is open."""
+    if now < step.until:
+        return Busy(message, step.until, entity)
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=entity_key)
+
+
+def may_be_taken_over(step: Step, now: float, lease: timedelta, safe_for: timedelta) -> bool:
+    """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
+    ends = now + lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
+    return now >= step.until and ends <= step.since + safe_for.total_seconds()
