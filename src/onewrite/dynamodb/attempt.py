@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
@@ -44,6 +44,11 @@ class Attempt(NamedTuple):
     part: Part = "write"
     step: Step | None = None  # that it begins
     fence: str = ""  # of the step that it finishes
+
+    @property
+    def fresh(self) -> Step:
+        """The step that it begins. Asked only where it begins one."""
+        return cast("Step", self.step)
 
     @property
     def step_mark(self) -> bytes:

@@ -15,7 +15,16 @@ from onewrite.dynamodb.attempt import Attempt, Part
 from onewrite.dynamodb.emit import outbox_condition, outbox_constants, outbox_sets, stored_outbox
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
 from onewrite.dynamodb.layout import belongs
-from onewrite.dynamodb.own_part import Words, clauses, conditions, constants, names_of_marks, stored_ledger, values_of
+from onewrite.dynamodb.own_part import (
+    Words,
+    clauses,
+    conditions,
+    constants,
+    names_of_marks,
+    step_names,
+    stored_ledger,
+    values_of,
+)
 from onewrite.dynamodb.values import Convert, sendable
 from onewrite.entry import Shape, Terms
 from onewrite.errors import InvalidUpdate
@@ -34,12 +43,20 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attempt, native, convert)
     names = {**names, **form.names, **names_of_marks(attempt)}
+    ours = {**form.values, **_converted(values_of(attempt), convert)}
+    if attempt.part != "write":
+        # A step asks less of the ledger than a write, and DynamoDB refuses what an expression does not use.
+        used = frozenset(_OURS.findall(f"{form.update} {form.condition}"))
+        names, ours = {**names, **step_names(attempt)}, _only(used, ours)
+        names = {
+            placeholder: name for placeholder, name in names.items() if placeholder[:4] != "#ow_" or placeholder in used
+        }
     kwargs = {
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
         "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {**values, **form.values, **_converted(values_of(attempt), convert)},
+        "ExpressionAttributeValues": {**values, **ours},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if not names:  # DynamoDB refuses an empty map
@@ -84,6 +101,21 @@ def guard_record(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     named = {name: native[name] for name in ("TableName", "Key") if name in native}
     there = " AND ".join([f"attribute_exists({key})" for key in keys])
     return guard_update(attempt, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, convert)
+
+
+def guard_begin(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Compile the begin of a step, in an item that is there."""
+    for name in ("UpdateExpression", "ReturnValues", "Item"):
+        if name in native:
+            raise InvalidUpdate(
+                f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
+            )
+    keys = {f"#ow_k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
+    call = guard_update(attempt, native, convert)
+    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    call.kwargs["ConditionExpression"] = f"{there} AND {call.kwargs['ConditionExpression']}"
+    call.kwargs["ExpressionAttributeNames"].update(keys)
+    return call
 
 
 def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
