@@ -35,6 +35,7 @@ Method: TypeAlias = Literal[
     "update_one",
     "insert_one",
     "find_one_and_update",
+    "find",
     "find_one",
     "index_information",
     "database.list_collection_names",
