@@ -17,6 +17,7 @@ from tests.benchmarks import (
     package,
     speed_dynamodb,
     speed_mongodb,
+    steps,
     wire,
     worker,
 )
@@ -34,6 +35,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "worker": worker.rows,
     "events": events.rows,
     "growth": growth.rows,
+    "steps": steps.rows,
 }
 
 
