@@ -26,6 +26,7 @@ Method: TypeAlias = Literal[
     "get_item",
     "query",
     "scan",
+    "transact_write_items",
     "describe_table",
     "watch",
     "send_message_batch",
@@ -57,7 +58,17 @@ class Wait:
     seconds: float
 
 
-Flow: TypeAlias = Generator[Call | Wait, Any, T]
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Call a function, and wait for what it returns if that is awaitable. `sends`: does it make a request?"""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    sends: bool = False
+
+
+Flow: TypeAlias = Generator[Call | Wait | Do, Any, T]
 
 
 @dataclass(slots=True)
@@ -75,6 +86,25 @@ def inner_meter() -> Meter:
     """A meter that counts for itself, and whose results the current meter has as well. Both may be in different threads."""
     outer = meter.get()
     return Meter() if outer is None else Meter(results=outer.results)
+
+
+def at(target: object, flow: Flow[T]) -> Flow[T]:
+    """The flow with each of its calls made at this target: a flow that serves several clients takes in those of each."""
+    try:
+        step = next(flow)
+        while True:
+            if isinstance(step, Call):
+                step = Do(attrgetter(step.method)(target), step.args, step.kwargs, sends=True)
+            try:
+                answer = yield step
+            except Exception as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        flow.close()
 
 
 async def _sleep(seconds: float) -> None:
@@ -103,15 +133,17 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
 def performer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
-) -> Callable[[Call | Wait], Any]:
+) -> Callable[[Call | Wait | Do], Any]:
     """A function that performs the steps of a flow with a blocking client."""
 
-    def perform(step: Call | Wait) -> Any:
+    def perform(step: Call | Wait | Do) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        reply = _send(step, target, counting)
+        reply = _done(step, counting) if isinstance(step, Do) else _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
+            if isinstance(step, Do):
+                raise ConfigurationError(f"{_name(step.function)} is asynchronous: use the asynchronous form of this call.")
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
@@ -120,12 +152,14 @@ def performer(
 
 def aperformer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
-) -> Callable[[Call | Wait], Awaitable[Any]]:
+) -> Callable[[Call | Wait | Do], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
 
-    def perform(step: Call | Wait) -> Awaitable[Any]:
+    def perform(step: Call | Wait | Do) -> Awaitable[Any]:
         if isinstance(step, Wait):
             return sleep(step.seconds)
+        if isinstance(step, Do):
+            return _awaited(_done(step, counting))
         reply = _send(step, target, counting)
         if not isawaitable(reply):
             raise ConfigurationError(
@@ -134,6 +168,20 @@ def aperformer(
         return reply
 
     return perform
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
+
+
+def _done(step: Do, counting: Meter | None) -> Any:
+    if counting is not None and step.sends:
+        counting.requests += 1
+    return step.function(*step.args, **step.kwargs)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", function))
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")

@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
-from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.native import (
     Client,
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
+    PuttingArguments,
     RecordArguments,
+    RecordingArguments,
     SeenArguments,
     Table,
     UpdateItemArguments,
+    UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.participants import JointFlows, Prepared
 from onewrite.dynamodb.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
@@ -30,14 +33,15 @@ class GuardedTable:
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
-    plain Python values. Every call is the native one with the message in front, and is one request.
+    plain Python values. Every call is the native one with the message in front, and is one request. A table without a ledger
+    (None) takes part in a `transact` with `inbox=`, and can be read.
     """
 
     @overload
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
@@ -47,7 +51,7 @@ class GuardedTable:
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
@@ -57,14 +61,14 @@ class GuardedTable:
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
+        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -96,6 +100,18 @@ class GuardedTable:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
 
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
+
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this table."""
@@ -109,7 +125,7 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
@@ -119,7 +135,7 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
@@ -129,14 +145,14 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
+        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -167,6 +183,18 @@ class AsyncGuardedTable:
     def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
+
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
