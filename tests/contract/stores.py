@@ -93,7 +93,8 @@ class DynamoShop:
     name = "dynamodb"
 
     def __init__(self, guarded: Any, table: Any, done: Done, place: Place, target: Any = None) -> None:
-        self.clock, self._place, self._target = place.clock, place.name, target or table
+        self.clock, self._place = place.clock, place.name
+        self._target = table if target is None else target
         self._guarded, self._table, self._done = guarded, table, done
 
     def add(
@@ -197,7 +198,8 @@ class DynamoShop:
 
 class MongoShop:
     def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place, target: Any = None) -> None:
-        self.name, self.clock, self._place, self._target = name, place.clock, place.name, target or collection
+        self.name, self.clock, self._place = name, place.clock, place.name
+        self._target = collection if target is None else target
         self._guarded, self._collection, self._done = guarded, collection, done
 
     def add(

@@ -12,16 +12,20 @@ from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update
-from onewrite.mongodb.flows import Durability, Flows
+from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     FindOneAndUpdateArguments,
     FindOneArguments,
+    InsertingArguments,
     InsertOneArguments,
+    RecordingArguments,
     SeenArguments,
     UpdateOneArguments,
+    UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
+from onewrite.mongodb.participants import JointFlows, Prepared
 from onewrite.outcome import Entity, Outcome
 
 
@@ -34,13 +38,14 @@ class GuardedCollection:
     Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
     primary had acknowledged and not yet replicated when it failed: their effect and their mark vanish together, but the
-    broker has been told that they are done.
+    broker has been told that they are done. A collection without a ledger (None) takes part in a `transact` with `inbox=`, and
+    can be read.
     """
 
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
@@ -49,7 +54,9 @@ class GuardedCollection:
         outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False)
+        self._flows = JointFlows(
+            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False
+        )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
@@ -113,6 +120,20 @@ class GuardedCollection:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
 
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
+
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this collection."""
@@ -125,7 +146,7 @@ class AsyncGuardedCollection:
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
@@ -134,7 +155,9 @@ class AsyncGuardedCollection:
         outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True)
+        self._flows = JointFlows(
+            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True
+        )
         self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
@@ -199,6 +222,20 @@ class AsyncGuardedCollection:
     async def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
+
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
