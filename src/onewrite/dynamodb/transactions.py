@@ -186,7 +186,7 @@ class _Transaction:
                 if outcome is not None:
                     return outcome
                 done |= verdicts.holding
-                yield from _paused(verdicts, backoff, error)
+                yield from _paused(verdicts, backoff, error, first=turn == 0)
             else:
                 return Applied(self._message, response=response)
             turn += 1
@@ -230,9 +230,9 @@ def _sent(request: dict[str, Any], backoff: Backoff) -> Flow[Mapping[str, Any]]:
         yield Wait(wait)
 
 
-def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError) -> Flow[None]:
+def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first: bool) -> Flow[None]:
     """Wait for what is in the way, if anything is; raise the error where there is no more time."""
-    if verdicts.passes:
+    if verdicts.passes or (verdicts.inexact and not first):
         wait = backoff.pause()
         if wait is None:
             raise error
@@ -243,6 +243,8 @@ def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
     found: list[tuple[Part, Outcome | None]] = []
     failures: list[Exception] = []
     reasons = _reasons(error, parts)
+    if not reasons:
+        raise error
     for reason in reasons:
         if reason.code in _PASSING:
             continue
