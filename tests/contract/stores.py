@@ -26,6 +26,7 @@ from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
@@ -409,6 +410,20 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
             else:
                 guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
             return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
+
+        yield make
+
+
+@contextmanager
+def explored_mongomock(engines: Engines) -> Iterator[MakeIn]:
+    """mongomock has no transactions, and brings them where a handler is explored: as here, one request after the other."""
+    with mongomock_collection() as made:
+        machine = Machine(lambda: made)
+        collection = machine.stores(machine.perform)
+
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
+            guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+            return MongoShop("mongomock", guarded, collection, _same, place)
 
         yield make
 

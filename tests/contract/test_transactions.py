@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,20 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from tests.contract.stores import MakeShop, Shop
+from tests.contract.stores import Engines, MakeIn, MakeShop, Shop, explored_mongomock
 
 M1, M2, M3 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def opened(store: str, engines: Engines, opened: MakeIn) -> Iterator[MakeIn]:
+    if not store.startswith("mongomock"):
+        yield opened
+    elif store == "mongomock":
+        with explored_mongomock(engines) as make:
+            yield make
+    else:
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
 
 
 @pytest.fixture

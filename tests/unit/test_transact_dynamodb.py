@@ -479,3 +479,13 @@ def test_a_put_without_a_ledger_needs_its_item_and_has_no_outbox() -> None:
         sent(client, [plain.putting(Item={})], inbox=inbox)
     with pytest.raises(ConfigurationError, match="no outbox"):
         sent(client, [plain.putting(Item={"id": "a"}, emit=[])], inbox=inbox)
+
+
+def test_a_mark_whose_item_nobody_shows_is_read() -> None:
+    client = Client()
+    inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
+    error = failure("TransactionCanceledException", "[None, ConditionalCheckFailed]")
+    client.answers = [error, {"Item": typed({"id": "1:c1:s2:m5"})}]
+    write = GuardedTable(client, None, table_name="plain").putting(Item={"id": "a"})
+    assert sent(client, [write], inbox=inbox) == Duplicate(M5)
+    assert client.sent[1][1] == {"TableName": "inbox", "Key": {"id": {"S": "1:c1:s2:m5"}}, "ConsistentRead": True}

@@ -46,14 +46,11 @@ class Mark(NamedTuple):
         found: Document | None = yield Do(self.target.find_one, (self.entity,), sends=True)
         return found
 
-    def verdict(self, found: Document | None) -> Outcome:
-        """`may_be_done_now` is asked first: the document is there."""
-        if found is not None and found.get(TOKEN) == self.document[TOKEN]:
-            return Applied(self.message, retried=True)
-        return Duplicate(self.message)
-
-    def may_be_done_now(self, found: Document | None, *, first: bool) -> bool:  # noqa: ARG002  # as a write has it
-        return found is None
+    def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:  # noqa: ARG002  # as a write has it
+        """What the document says that was met. None: it has expired by now."""
+        if found is None:
+            return None
+        return Applied(self.message, retried=True) if found.get(TOKEN) == self.document[TOKEN] else Duplicate(self.message)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         yield from ()

@@ -113,8 +113,16 @@ class Operation(NamedTuple):
         found: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
         return found
 
-    def verdict(self, found: Document | None) -> Outcome:
-        """Why it was refused, given the entity."""
+    def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:
+        """Why it was refused, given the entity. None: what stood in its way may be gone.
+
+        That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
+        """
+        outcome = self._verdict(found)
+        is_gone = (self.inserts and found is None) or (self.follows_gap and first)
+        return None if is_gone and isinstance(outcome, Rejected) else outcome
+
+    def _verdict(self, found: Document | None) -> Outcome:
         if self.entry is None:
             entity = None if found is None else without_ledger(NO_LEDGER.terms, found)
             kind = Gone if TOMBSTONE in (found or {}) else Rejected
@@ -122,10 +130,6 @@ class Operation(NamedTuple):
         now = self.flows.clock()
         outcome = unmatched(self.entry, self.message, found, self.emission, now=now, entity_key=self.entity)
         return numbered(outcome, self.place)
-
-    def may_be_done_now(self, found: Document | None, *, first: bool) -> bool:
-        """May what stood in its way be gone? An entity was deleted meanwhile, or a gap was filled before the look."""
-        return (self.inserts and found is None) or (self.follows_gap and first)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""

@@ -261,12 +261,8 @@ def _judged(parts: Sequence[Part], refusal: _Refusal, *, first: bool, completes:
 def _looked_at(left: Sequence[Part], refusal: _Refusal, *, first: bool, completes: bool) -> Flow[dict[int, Outcome]]:
     judged: dict[int, Outcome] = {}
     for part in left:
-        found = yield from part.look()
-        is_refused = part is refusal.part
-        if is_refused and part.may_be_done_now(found, first=first):
-            continue
-        outcome = part.verdict(found)
-        if is_refused or not isinstance(outcome, Rejected):
+        outcome = part.verdict((yield from part.look()), first=first)
+        if outcome is not None and (part is refusal.part or not isinstance(outcome, Rejected)):
             judged[part.place] = outcome
         if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not completes):
             break
