@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import cast
 
 from onewrite.errors import ConfigurationError
 
@@ -14,7 +15,7 @@ class Backoff:
     """Waits that double, each of them partly left to chance, so that two who met once do not meet again."""
 
     def __init__(self, deadline: timedelta, chance: Callable[[], float], clock: Callable[[], float]) -> None:
-        if not isinstance(deadline, timedelta):
+        if not isinstance(cast("object", deadline), timedelta):
             raise ConfigurationError(f"deadline={deadline!r}: give a timedelta, as in timedelta(seconds=30).")
         self._clock = clock
         self._chance = chance

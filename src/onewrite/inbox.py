@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message
@@ -39,11 +39,11 @@ class Inbox:
     clock: Callable[[], float] = field(default=time, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.consumer, str) or not self.consumer:
+        if not isinstance(cast("object", self.consumer), str) or not self.consumer:
             raise ConfigurationError(
                 f"Inbox(consumer={self.consumer!r}): give a name that no other consumer of the table has."
             )
-        if not isinstance(self.retention, timedelta) or self.retention <= timedelta(0):
+        if not isinstance(cast("object", self.retention), timedelta) or self.retention <= timedelta(0):
             raise ConfigurationError(
                 f"Inbox(retention={self.retention!r}): give a timedelta that outlives every redelivery, as in timedelta(days=14)."
             )

@@ -44,8 +44,8 @@ class Prepared:
     @property
     def size(self) -> int:
         """The bytes of the values in it."""
-        values = [*(self.native.get("Item") or {}).values(), *(self.native.get("ExpressionAttributeValues") or {}).values()]
-        return sum(map(value_size, values))
+        parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
+        return sum([value_size(value) for part in parts for value in part.values()])
 
     def keys(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
         """Which item it means, in a form that compares; None where the whole item lacks one of these `names` of a key."""

@@ -34,9 +34,9 @@ def plain_put(native: Native, convert: Convert) -> Call:
         raise InvalidUpdate("put_item needs the Item to create.")
     keys = possible_keys(item)
     condition = _joined([f"attribute_not_exists({key})" for key in keys], native)
+    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
     kwargs = {**_sent(native, convert), "Item": _converted(item, convert), "ConditionExpression": condition}
-    kwargs["ExpressionAttributeNames"] = {**kwargs.get("ExpressionAttributeNames", {}), **keys}
-    return Call("put_item", (), kwargs)
+    return Call("put_item", (), {**kwargs, "ExpressionAttributeNames": {**names, **keys}})
 
 
 def _checked(native: Native) -> Native:
@@ -49,7 +49,8 @@ def _checked(native: Native) -> Native:
             raise InvalidUpdate(
                 f"This call touches {names.get(root, root)!r}, which onewrite keeps for itself: leave it out."
             )
-    for placeholder in (*names, *(native.get("ExpressionAttributeValues") or {})):
+    values: Mapping[str, Any] = native.get("ExpressionAttributeValues") or {}
+    for placeholder in (*names, *values):
         if placeholder.startswith(RESERVED):
             raise InvalidUpdate(f"The placeholder {placeholder} begins as our own do: give it another name.")
     return native

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import bson
 from pymongo.errors import DuplicateKeyError
@@ -187,7 +187,7 @@ class JointFlows(Flows):
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
-        if not isinstance(document, Mapping) or "_id" not in document:
+        if not isinstance(cast("object", document), Mapping) or "_id" not in document:
             raise InvalidUpdate(
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )
