@@ -8,7 +8,7 @@ from typing import cast
 
 from onewrite.errors import ConfigurationError
 
-_FIRST, _LONGEST = 0.025, 1.0  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
+_FIRST, _LONGEST = 0.005, 0.5  # seconds: a transaction holds an entity for milliseconds, throttling lasts longer
 
 
 class Backoff:
