@@ -36,6 +36,7 @@ FLOORS = [
     {"step"},
     {""},
     {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
+    {"perform"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},
