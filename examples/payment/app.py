@@ -6,7 +6,6 @@ The gateway in front of it knows the merchant, and names it in the header X-Merc
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from flask import Flask, Response, request
 
@@ -23,7 +22,8 @@ def make_app(payments: Payments) -> Flask:
 
     @app.post("/payments")
     def take() -> Response:
-        payment = payment_of(request.headers, request.get_data())
+        merchant, key = (request.headers.get(name, "") for name in ("X-Merchant", "Idempotency-Key"))
+        payment = payment_of(merchant, key, request.get_data())
         reply = payment if isinstance(payment, Reply) else payments.take(payment)
         headers = {} if reply.retry_after is None else {"Retry-After": str(reply.retry_after)}
         return Response(reply.body, reply.status, headers, mimetype="application/json")
@@ -31,9 +31,8 @@ def make_app(payments: Payments) -> Flask:
     return app
 
 
-def payment_of(headers: Mapping[str, str], body: bytes) -> Payment | Reply:
+def payment_of(merchant: str, key: str, body: bytes) -> Payment | Reply:
     """What is asked for, or why it is refused."""
-    key, merchant = headers.get("Idempotency-Key", ""), headers.get("X-Merchant", "")
     if not 1 <= len(key) <= _LONGEST_KEY:
         return problem(400, f"Send an Idempotency-Key of at most {_LONGEST_KEY} characters, and a new one for each payment.")
     if not merchant:

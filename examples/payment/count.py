@@ -11,6 +11,7 @@ import boto3
 from moto import mock_aws
 
 from payment.moments import Verdict, World, die
+from payment.provider import Trouble
 from payment.table import create_table
 from payment.ways import Way
 
@@ -35,15 +36,18 @@ class Counting:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._keys = itertools.count()
+        self._moments: dict[Way, list[str]] = {}
 
-    def world(self, way: Way, **options: object) -> World:
-        return World(self._table, way, f"key-{next(self._keys)}", **options)  # type: ignore[arg-type]  # those of World
+    def world(self, way: Way, *troubles: Trouble, card: str = "card-1") -> World:
+        return World(self._table, way, f"key-{next(self._keys)}", troubles=troubles, card=card)
 
     def moments(self, way: Way) -> list[str]:
-        """Those of a worker whom nothing happens to."""
-        with self.world(way).watched() as world:
-            world.ask()
-        return world.moments.names
+        """Those of a worker to whom nothing happens."""
+        if way not in self._moments:
+            with self.world(way).watched() as world:
+                world.ask()
+            self._moments[way] = world.moments.names
+        return self._moments[way]
 
     def dies(self, way: Way, number: int, comes_again: float | None) -> Verdict:
         """The worker dies at that moment; the client comes again after so many seconds, or never."""
@@ -55,19 +59,22 @@ class Counting:
 
     def loses_the_answer(self, way: Way, comes_again: float | None) -> Verdict:
         """The card is charged, and the provider's answer reaches nobody."""
-        world = self.world(way, troubles=("answer lost",))
+        world = self.world(way, "answer lost")
         world.work()
         _come_again(world, comes_again)
         return world.count().verdict
 
     def stands_still(self, way: Way, seconds: float) -> Verdict:
-        """The worker stands still before the charge, for so long, and then goes on; another worker comes meanwhile."""
+        """Another worker comes just before the charge; then the first stands still for so long, and goes on."""
         number = self.moments(way).index("before the charge")
         with self.world(way).watched() as world:
 
             def meanwhile() -> None:
+                if seconds:
+                    world.ask()  # until there is an answer
+                else:
+                    world.work()
                 world.wait(seconds)
-                world.work()
 
             world.moments.plan[number] = meanwhile
             world.ask()
@@ -93,5 +100,9 @@ def rows(counting: Counting) -> Iterator[tuple[str, list[str]]]:
     yield "dies after the charge", dying(lambda names: names.index("after the charge"))
     yield "dies after the record", dying(lambda names: len(names) - 1)
     yield "the provider's answer is lost", each(counting.loses_the_answer)
-    for name, seconds in ("two workers at the same time", 0.0), ("stands still for an hour", _HOUR):
+    for name, seconds in (
+        ("two workers at the same time", 0.0),
+        ("stands still for an hour", _HOUR),
+        ("stands still for two days", _TWO_DAYS),
+    ):
         yield name, [verdict for way in WAYS for verdict in (counting.stands_still(way, seconds), "", "")]

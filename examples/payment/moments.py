@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onewrite.outbox import Outgoing, Relay
 from payment.payments import Payment, Payments, Reply, digest_of
-from payment.provider import Charge, NoAnswer, Provider, ProviderDown
+from payment.provider import Charge, NoAnswer, Provider, ProviderDown, Trouble
 from payment.ways import Way, Ways
 
 if TYPE_CHECKING:
@@ -85,14 +85,18 @@ class Watched(Provider):
 class World:
     """One request to pay, the workers that take it in the given way, and a client that sends it again."""
 
-    def __init__(self, table: Table, way: Way, key: str, *, troubles: tuple[Any, ...] = (), card: str = "card-1") -> None:
+    def __init__(
+        self, table: Table, way: Way, key: str, *, troubles: tuple[Trouble, ...] = (), card: str = "card-1"
+    ) -> None:
         self.now = MORNING
         self.moments = Moments()
         self.provider = Watched(self.moments, clock=self._clock, sleep=self.wait, troubles=troubles)
         names = itertools.count()
-        self.payments = Payments(table, self.provider, clock=self._clock, names=lambda: f"{key}-{next(names)}")
+        self.names: Callable[[], str] = lambda: f"{key}-{next(names)}"
+        self.payments = Payments(table, self.provider, clock=self._clock, names=self.names)
         self.payment = Payment("acme", key, 1250, card, digest_of({"cents": 1250, "card": card}))
         self._table, self._way = table, way
+        self._told: set[str] = set()
         self._ways = Ways(table, self.provider, self.payments)
 
     def wait(self, seconds: float) -> None:
@@ -117,15 +121,14 @@ class World:
     def count(self) -> Count:
         key = {"paymentId": self.payment.id}
         item: Mapping[str, Any] = self._table.get_item(Key=key, ConsistentRead=True).get("Item", {})
-        told: set[str] = set()
 
         def publish(events: list[Outgoing]) -> list[Outgoing]:
-            told.update(event.id for event in events if event.type == "PaymentTaken")
+            self._told.update(event.id for event in events if event.type == "PaymentTaken")
             return []
 
-        Relay(self.payments.guarded, publish, clock=self._clock, names=self.payment.message.child).flush(Key=key)
+        Relay(self.payments.guarded, publish, clock=self._clock, names=self.names).flush(Key=key)
         steps = self.payments.guarded.open_steps(Key=key)
-        return Count(len(self.provider.charges), int("answer" in item), len(told), len(steps))
+        return Count(len(self.provider.charges), int("answer" in item), len(self._told), len(steps))
 
     @contextmanager
     def watched(self) -> Iterator[World]:

@@ -3,8 +3,8 @@
     {"paymentId": "4f9c...", "request": "9b1d...", "merchant": "acme", "cents": 1250, "card": "card-1",
      "statusCode": 201, "answer": "{...}", "chargeId": "ch-1"}
 
-A request is a message: its id is the Idempotency-Key, and its source the merchant, because two merchants may choose the same key.
-The ledger never forgets, and stays small: it holds two marks, of the message that opens the item and of the one that answers.
+A request is a message, the same whenever it is sent again. The ledger never forgets, and stays small: it holds two marks, that of
+the message that opens the item and that of the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from onewrite import (
     Message,
     Outbox,
     Outcome,
-    Rejected,
     SeenIds,
     Superseded,
     Uncertain,
@@ -57,12 +56,13 @@ class Payment:
     digest: str
 
     @property
-    def message(self) -> Message:
-        return Message(self.key, source=self.merchant)
+    def id(self) -> str:
+        """Of the item, and of the message. It is made of both, because two merchants may choose the same key."""
+        return Message(self.key).child(f"payment of {self.merchant}")
 
     @property
-    def id(self) -> str:
-        return self.message.child("payment")
+    def message(self) -> Message:
+        return Message(self.id, source=self.merchant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,10 @@ class Payments:
             self._record(step.message, key, charge, finishes=begun)
 
     def _record(self, message: Message, key: Mapping[str, str], charge: Charge, *, finishes: Begun | Uncertain) -> None:
-        self.guarded.update_item(
-            message, Key=key, finishes=finishes, **recording(key["paymentId"], message.source, charge)
-        )
+        self.guarded.update_item(message, Key=key, finishes=finishes, **recording(key["paymentId"], message.source, charge))
 
     def _charge(self, payment: Payment, step: Begun) -> Charge:
-        return self._provider.charge(
-            cents=payment.cents, card=payment.card, idempotency_key=step.key, timeout=step.left()
-        )
+        return self._provider.charge(cents=payment.cents, card=payment.card, idempotency_key=step.key, timeout=step.left())
 
     def _reply(self, outcome: Outcome) -> Reply:
         match outcome:

@@ -74,7 +74,9 @@ class Provider:
 
     def _known(self, key: str | None) -> Charge | None:
         since = self._clock() - KNOWS_KEYS_FOR.total_seconds()
-        return next((charge for charge in self.requests if key is not None and charge.key == key and charge.at > since), None)
+        return next(
+            (charge for charge in self.requests if key is not None and charge.key == key and charge.at > since), None
+        )
 
     def _new(self, cents: int, card: str, key: str | None) -> Charge:
         declined = card == DECLINED_CARD
