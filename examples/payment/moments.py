@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 MORNING = 1_772_438_400.0  # 2 March 2026, 8:00 UTC
-_MOST_TRIES = 20
+_MOST_TRIES = 5
 
 Verdict: TypeAlias = Literal["once", "TWICE", "LOST", "uncertain", "nothing"]
 

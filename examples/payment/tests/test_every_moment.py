@@ -105,6 +105,19 @@ def test_the_provider_loses_an_answer_and_then_the_worker_dies(counting: Countin
         ends_well(world)
 
 
+def test_an_answer_that_was_lost_for_longer_than_the_provider_knows_the_key_is_looked_up_and_not_asked_for_again(
+    counting: Counting,
+) -> None:
+    world = counting.world("eager", "answer lost")
+    world.work()
+    world.wait(TWO_DAYS)
+    world.ask()
+    assert world.count().verdict == "uncertain"
+    assert len(world.provider.requests) == 1
+    world.payments.look_up(world.payment.id)
+    ends_well(world)
+
+
 def test_look_up_leaves_alone_what_is_under_way(counting: Counting) -> None:
     with counting.world("eager").watched() as world:
         world.moments.plan[4] = lambda: world.payments.look_up(world.payment.id)
