@@ -56,13 +56,18 @@ class Count:
 
 @dataclass(slots=True)
 class Moments:
-    """The moments of all workers, in the order in which they came. `plan` says what happens at some of them, by number."""
+    """The moments of all workers, in the order in which they came.
+
+    `plan` says what happens at some of them, by number; `each` is called with the name of each.
+    """
 
     plan: dict[int, Callable[[], object]] = field(default_factory=dict)
+    each: Callable[[str], object] = field(default=str)
     names: list[str] = field(default_factory=list)
 
     def come(self, name: str) -> None:
         self.names.append(name)
+        self.each(name)
         act = self.plan.pop(len(self.names) - 1, None)
         if act is not None:
             act()

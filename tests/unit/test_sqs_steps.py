@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from math import inf, nan
 from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, Superseded, Uncertain
+from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.report import Result
+from onewrite.mongodb import GuardedCollection
 from onewrite.sqs import Worker
 from onewrite.sqs.deciding.terms import ending_of
+from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 
 EPOCH = 1_790_000_000.0  # what the clock on the wall shows when the worker's own shows 0
@@ -220,6 +223,34 @@ def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
     assert script.moments == [0, 40]
     [line] = [record.getMessage() for record in caplog.records]
     assert "message m, attempt 1: Begun (the function returned it, and did not finish the step that it began)" in line
+
+
+@pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
+def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
+    sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first delivery fails in the middle of its step. Those after it wait for its lease, and not for the queue."""
+    moments: list[float] = []
+    with mongomock_collection("orders") as collection:
+        orders = GuardedCollection(collection, SeenIds(), clock=lambda: EPOCH + time.now)
+        collection.insert_one({"_id": "o"})
+
+        def pay(message: Message) -> Answer:
+            moments.append(time.now)
+            step = orders.begin(message, "charge", {"_id": "o"}, lease=timedelta(seconds=200), safe_for=safe_for)
+            if len(moments) == 1:
+                raise ValueError
+            if isinstance(step, Begun) or (isinstance(step, Uncertain) and len(moments) == 4):  # looked up by then
+                return orders.update_one(message, {"_id": "o"}, {"$inc": {"n": 1}}, finishes=step)
+            return step
+
+        stored = sqs.send("m")
+        with caplog.at_level(logging.WARNING, "onewrite"):
+            work(sqs, pay, backoff=lambda _: 10.0)
+        assert moments == ([0, 30, 201] if safe_for else [0, 30, 201, 211])
+        assert stored.receives == (2 if safe_for else 3)
+        assert orders.find_one({"_id": "o"}) == {"_id": "o", "n": 1}
+        assert any("Uncertain (look up" in record.getMessage() for record in caplog.records) == (not safe_for)
 
 
 def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
