@@ -301,8 +301,9 @@ def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, mak
     assert n_of(shop) == 2
 
 
-def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(), Outbox("shop/orders"))
+@pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])
+def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbox: Outbox) -> None:
+    shop = make_shop(SeenIds(), outbox)
     shop.put_raw("o", n=0)
     assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
     assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Paid"]
