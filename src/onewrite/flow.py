@@ -60,7 +60,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call a function, and wait for what it returns if that is awaitable. `sends`: does it make a request?"""
+    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous.
+
+    `sends`: does it make a request?
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -68,7 +71,8 @@ class Do:
     sends: bool = False
 
 
-Flow: TypeAlias = Generator[Call | Wait | Do, Any, T]
+Yielded: TypeAlias = Call | Wait | Do
+Flow: TypeAlias = Generator[Yielded, Any, T]
 
 
 @dataclass(slots=True)
@@ -133,17 +137,17 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
 def performer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
-) -> Callable[[Call | Wait | Do], Any]:
+) -> Callable[[Yielded], Any]:
     """A function that performs the steps of a flow with a blocking client."""
 
-    def perform(step: Call | Wait | Do) -> Any:
+    def perform(step: Yielded) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        reply = _done(step, counting) if isinstance(step, Do) else _send(step, target, counting)
+        if isinstance(step, Do):
+            return _finished(_done(step, counting))
+        reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
-            if isinstance(step, Do):
-                raise ConfigurationError(f"{_name(step.function)} is asynchronous: use the asynchronous form of this call.")
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
@@ -152,10 +156,10 @@ def performer(
 
 def aperformer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
-) -> Callable[[Call | Wait | Do], Awaitable[Any]]:
+) -> Callable[[Yielded], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
 
-    def perform(step: Call | Wait | Do) -> Awaitable[Any]:
+    def perform(step: Yielded) -> Awaitable[Any]:
         if isinstance(step, Wait):
             return sleep(step.seconds)
         if isinstance(step, Do):
@@ -170,18 +174,10 @@ def aperformer(
     return perform
 
 
-async def _awaited(result: Any) -> Any:
-    return await result if isawaitable(result) else result
-
-
 def _done(step: Do, counting: Meter | None) -> Any:
     if counting is not None and step.sends:
         counting.requests += 1
     return step.function(*step.args, **step.kwargs)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", function))
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
@@ -202,6 +198,19 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
+    return result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:

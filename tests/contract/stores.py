@@ -20,17 +20,20 @@ from aiobotocore.session import get_session
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Event, Inbox, Message, Outbox, Outcome
+from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Uncertain
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
+from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
 NOW = 1_790_000_000.0
+# A step that takes a minute at most, at a provider that recognises a key for a day.
+STEP = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 
 
 class Clock:
@@ -56,12 +59,19 @@ class Shop(Protocol):
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome: ...
+    def begin(
+        self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
+    ) -> Answer: ...
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer: ...
+    def release(self, step: Begun, *, sent: bool = True) -> None: ...
+    def open_steps(self, order: str) -> list[Busy | Uncertain]: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
-    def record(self, message: Message, order: str) -> Outcome: ...
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
     def seen_in_part(self, message: Message, order: str) -> Outcome: ...
     def explain(self, message: Message, order: str) -> dict[str, Any]: ...
@@ -107,10 +117,31 @@ class DynamoShop:
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome:
         conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
         native: dict[str, Any] = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
-        return self._update(message, order, amount, **native, **({} if emit is None else {"emit": emit}))
+        return self._update(message, order, amount, **native, emit=emit, finishes=finishes)
+
+    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
+        native = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        return self._done(self._guarded.begin(message, name, Key=self._key(order), **native, **{**STEP, **asked}))
+
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
+        def arguments(amount: Any) -> Any:
+            made = then(amount)
+            if not isinstance(made, int):
+                return made
+            return {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": made}, "ReturnValues": "ALL_NEW"}
+
+        native = {"Key": self._key(order), **STEP, **asked}
+        return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
+
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        self._done(self._guarded.release(step, sent=sent))
+
+    def open_steps(self, order: str) -> list[Busy | Uncertain]:
+        return self._done(self._guarded.open_steps(Key=self._key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         return self._update(message, order, amount, ReturnValues="ALL_NEW")
@@ -126,8 +157,8 @@ class DynamoShop:
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
         return self._done(self._guarded.update_item(message, Key=self._key(order), UpdateExpression="SET #f = :v", **native))
 
-    def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, Key=self._key(order)))
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
+        return self._done(self._guarded.record(message, Key=self._key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
         return self._done(self._guarded.seen(message, Key=self._key(order)))
@@ -212,10 +243,29 @@ class MongoShop:
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome:
         query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        options = {} if emit is None else {"emit": emit}
-        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create, **options))
+        options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes}
+        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, **options))
+
+    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
+        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        return self._done(self._guarded.begin(message, name, query, **{**STEP, **asked}))
+
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
+        def arguments(amount: Any) -> Any:
+            made = then(amount)
+            return {"update": {"$inc": {"n": made}}} if isinstance(made, int) else made
+
+        native = {**STEP, **asked}
+        return self._done(self._guarded.perform(message, "charge", effect, self._key(order), then=arguments, **native))
+
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        self._done(self._guarded.release(step, sent=sent))
+
+    def open_steps(self, order: str) -> list[Busy | Uncertain]:
+        return self._done(self._guarded.open_steps(self._key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
@@ -230,8 +280,8 @@ class MongoShop:
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         return self._done(self._guarded.update_one(message, self._key(order), {"$set": {field: 1}}))
 
-    def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, self._key(order)))
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
+        return self._done(self._guarded.record(message, self._key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
         return self._done(self._guarded.seen(message, self._key(order)))

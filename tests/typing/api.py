@@ -12,7 +12,9 @@ from pymongo import ReturnDocument
 from types_aiobotocore_dynamodb import DynamoDBClient as AsyncClient
 
 from onewrite import (
+    Answer,
     Applied,
+    Begun,
     Busy,
     Deferred,
     Duplicate,
@@ -212,6 +214,13 @@ def a_handler(stock: GuardedCollection) -> None:
     assert_type(ship.each(Message("m1")), Outcome)
     assert_type(ship({"Records": []}), dict[str, list[dict[str, Any]]])
     assert_type(ship.run({"Records": []}), Report)
+
+    @sqs_handler(json_body(id="id"))
+    def any_answer(message: Message) -> Answer:
+        return Begun(message, "key", "fence", 0.0, 60.0)
+
+    assert_type(any_answer.run({}), Report)
+
     sqs_handler(json_body(id="id"), max_worker=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
     @sqs_handler(json_body(id="id"))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]

@@ -36,6 +36,7 @@ FLOORS = [
     {"step"},
     {""},
     {"backoff", "clock", "extras", "flow", "pending", "sqs_message", "watch"},
+    {"step_flows"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},

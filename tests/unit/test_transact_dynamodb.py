@@ -375,12 +375,12 @@ def test_the_servers_word_that_an_item_is_there_twice_is_said_as_ours() -> None:
 
 def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared() -> None:
     table: Any = guarded(Client())
-    for prepare in (
-        lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"),
-        lambda: table.putting(Item={"id": "a"}, finishes=object()),
-        lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"),
+    for prepare, why in (
+        (lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"), "returns no items"),
+        (lambda: table.putting(Item={"id": "a"}, finishes=object()), "would leave the step open"),
+        (lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"), "it takes ConditionExpression"),
     ):
-        with pytest.raises(InvalidUpdate, match="takes no"):
+        with pytest.raises(InvalidUpdate, match=f"takes no .*{why}"):
             prepare()
 
 

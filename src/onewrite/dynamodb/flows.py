@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
@@ -62,10 +62,7 @@ class Flows:
     ) -> Flow[Outcome]:
         attempt, call = self._compiled(message, native, guard, emit)
         try:
-            try:
-                response = yield call
-            except ClientError as error:
-                response = yield from insist(error, call)
+            response = yield from send(call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
             if outcome is None:
@@ -76,6 +73,9 @@ class Flows:
             return outcome
         if self._watch.wants_clock(attempt.now):
             self._look_at_clock(attempt.now, response)
+        return self._applied(message, response)
+
+    def _applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes), response=response)
 
@@ -117,19 +117,26 @@ class Flows:
 
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
+        held, unexplained = yield from self._refusal(error, call)
+        if unexplained is None:
+            return refused(attempt, held, shows=shows)
+        outcome = refused(attempt._replace(exact=True), held, shows=shows)
+        return outcome if not isinstance(outcome, Rejected) else self._raise(unexplained, attempt, call, held)
+
+    def _refusal(self, error: ClientError, call: Call) -> Flow[tuple[Entity | None, ClientError | None]]:
+        """The item that refused, and the error to raise where nothing in the item is the reason."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
             self._look_at_ledger(held or {})
-            return refused(attempt, held, shows=shows)
+            return held, None
         if not (_is_too_large(error) or _is_mistyped(error)):
             raise error
-        held = yield from self._held(call)
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        outcome = refused(attempt._replace(exact=True), held, shows=shows)
-        if not isinstance(outcome, Rejected):
-            return outcome
+        return (yield from self._held(call)), error
+
+    def _raise(self, error: ClientError, attempt: Attempt, call: Call, held: Entity | None) -> NoReturn:
         if _is_too_large(error):
             raise self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held) from error
         check_tokens(attempt, held or {})
@@ -152,10 +159,7 @@ class Flows:
             return Rejected(outcome.message, outcome.entity, settled=False)
         attempt, call = self._compiled(outcome.message, native, guard_record)
         try:
-            try:
-                yield call
-            except ClientError as error:
-                yield from insist(error, call)
+            yield from send(call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
             if found is None:
@@ -225,6 +229,14 @@ def _roughly(name: str, value: Any) -> int:
         members = cast("AbstractSet[Any]", value)
         return len(name) + len(members) * value_size(next(iter(members)))
     return len(name) + value_size(value)
+
+
+def send(call: Call) -> Flow[Mapping[str, Any]]:
+    """Send the request, again after a conflict with a transaction."""
+    try:
+        return cast("Mapping[str, Any]", (yield call))
+    except ClientError as error:
+        return (yield from insist(error, call))
 
 
 def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:

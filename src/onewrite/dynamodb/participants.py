@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
 from onewrite.dynamodb.attempt import Attempt
-from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.layout import without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
+from onewrite.dynamodb.steps import StepFlows
 from onewrite.dynamodb.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -28,6 +28,11 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
     "updating": {"Key", "UpdateExpression", *_EVERY_WRITE},
     "putting": {"Item", *_EVERY_WRITE},
     "recording": {"Key", *_EVERY_WRITE},
+}
+_WHY = {
+    "ReturnValues": "a transaction returns no items. Read them after it.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
 }
 
 
@@ -109,7 +114,7 @@ def numbered(outcome: Outcome | None, place: int) -> Outcome | None:
     return replace(outcome, participant=place)
 
 
-class JointFlows(Flows):
+class JointFlows(StepFlows):
     """The flows of a guarded table that may also take part in a transaction, with a ledger or without one."""
 
     def __init__(
@@ -147,10 +152,8 @@ class JointFlows(Flows):
     def prepared(self, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
         for name in native:
             if name not in _ARGUMENTS[method]:
-                raise InvalidUpdate(
-                    f"{method} takes no {name}: a write in a transaction returns nothing, and its transaction alone says how it is "
-                    f"sent. It takes {', '.join(sorted(_ARGUMENTS[method]))} and emit."
-                )
+                why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+                raise InvalidUpdate(f"{method} takes no {name}: {why}")
         return Prepared(self, method, {**native}, emit)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.native import (
+    BeginArguments,
     Client,
     ExplainArguments,
     GetItemArguments,
@@ -26,7 +28,9 @@ from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
-from onewrite.outcome import Entity, Outcome
+from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.step import Asked, Claim
+from onewrite.step_flows import Effect, Then
 
 
 class GuardedTable:
@@ -72,17 +76,63 @@ class GuardedTable:
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return run(self._flows.write(message, native, emit=emit), self._target)
+    def update_item(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
+    ) -> Outcome:
+        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        return run(self._flows.update(message, native, emit, finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put, emit), self._target)
 
-    def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
+    def record(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.record(message, native, emit), self._target)
+        return run(self._flows.remember(message, native, emit, finishes), self._target)
+
+    def begin(
+        self,
+        message: Message,
+        name: str,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        return run(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+
+    def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return run(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
+
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
+        """
+        run(self._flows.release(step, sent=sent), self._target)
+
+    def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return run(self._flows.open_steps(native), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -156,17 +206,63 @@ class AsyncGuardedTable:
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    async def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return await arun(self._flows.write(message, native, emit=emit), self._target)
+    async def update_item(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
+    ) -> Outcome:
+        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        return await arun(self._flows.update(message, native, emit, finishes), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put, emit), self._target)
 
-    async def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
+    async def record(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.record(message, native, emit), self._target)
+        return await arun(self._flows.remember(message, native, emit, finishes), self._target)
+
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        return await arun(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return await arun(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
+
+    async def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
+        """
+        await arun(self._flows.release(step, sent=sent), self._target)
+
+    async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return await arun(self._flows.open_steps(native), self._target)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

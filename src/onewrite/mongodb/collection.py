@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, NoReturn, Unpack
 
 from onewrite.clock import random_name, wall_clock
@@ -15,6 +16,7 @@ from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
+    BeginArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
     InsertingArguments,
@@ -26,7 +28,9 @@ from onewrite.mongodb.native import (
 )
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.mongodb.participants import JointFlows, Prepared
-from onewrite.outcome import Entity, Outcome
+from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.step import Asked, Claim
+from onewrite.step_flows import Effect, Then
 
 
 class GuardedCollection:
@@ -61,10 +65,18 @@ class GuardedCollection:
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     def update_one(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline."""
-        return run(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
+        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        return run(flow, self._target)
 
     def find_one_and_update(
         self,
@@ -73,10 +85,12 @@ class GuardedCollection:
         update: Update,
         *,
         emit: Emit = None,
+        finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return run(self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target)
+        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        return run(flow, self._target)
 
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
@@ -85,10 +99,61 @@ class GuardedCollection:
         return run(self._flows.insert(message, document, native, emit), self._target)
 
     def record(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.record(message, filter, native, emit), self._target)
+        return run(self._flows.remember(message, filter, native, emit, finishes), self._target)
+
+    def begin(
+        self,
+        message: Message,
+        name: str,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        asked = Asked(name, lease, safe_for, after)
+        return run(self._flows.begin(message, filter, native, asked), self._target)
+
+    def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return run(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
+        """
+        run(self._flows.release(step, sent=sent), self._target)
+
+    def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return run(self._flows.open_steps(filter, native), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -162,10 +227,18 @@ class AsyncGuardedCollection:
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     async def update_one(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline."""
-        return await arun(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
+        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        return await arun(flow, self._target)
 
     async def find_one_and_update(
         self,
@@ -174,12 +247,12 @@ class AsyncGuardedCollection:
         update: Update,
         *,
         emit: Emit = None,
+        finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return await arun(
-            self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target
-        )
+        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        return await arun(flow, self._target)
 
     async def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
@@ -188,10 +261,61 @@ class AsyncGuardedCollection:
         return await arun(self._flows.insert(message, document, native, emit), self._target)
 
     async def record(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.record(message, filter, native, emit), self._target)
+        return await arun(self._flows.remember(message, filter, native, emit, finishes), self._target)
+
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        asked = Asked(name, lease, safe_for, after)
+        return await arun(self._flows.begin(message, filter, native, asked), self._target)
+
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return await arun(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+
+    async def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
+        """
+        await arun(self._flows.release(step, sent=sent), self._target)
+
+    async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return await arun(self._flows.open_steps(filter, native), self._target)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

@@ -209,7 +209,7 @@ class Flows:
             if not upsert or not says_nothing_was_done(error):
                 yield from self._raise(error, guarded)
             return error
-        return self._applied(message, now, writer, reply) if _landed(writer, reply, upsert=upsert) else None
+        return self._applied(message, now, writer, reply) if landed(writer, reply, upsert=upsert) else None
 
     def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
         """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
@@ -236,7 +236,7 @@ class Flows:
         options = {name: native[name] for name in ("session", "comment") if name in native}
         guarded = guard_record(entry, self._fields, entity, options, step=self._step(message))
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
-        if _landed("update_one", reply, upsert=False):
+        if landed("update_one", reply, upsert=False):
             return outcome
         found = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
@@ -387,7 +387,7 @@ def _durable(collection: Any, durability: Durability) -> Any:
     )
 
 
-def _landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
+def landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
     """Did the write match a document, or create one?"""
     if writer == "find_one_and_update":
         return reply is not None or upsert  # with upsert, None is a new document's state before

@@ -51,6 +51,10 @@ class SeenArguments(_EveryCall, total=False):
     collation: Collation | Mapping[str, Any] | None
 
 
+class BeginArguments(_EveryCall, total=False):
+    """The arguments of `begin` and `perform` beside the filter and those of the step."""
+
+
 class InsertOneArguments(_EveryCall, total=False):
     """The arguments of `insert_one` beside the document."""
 

@@ -18,9 +18,10 @@ from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
-from onewrite.mongodb.flows import Durability, Flows
+from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document, without_ledger
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
+from onewrite.mongodb.steps import StepFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
 
@@ -151,7 +152,7 @@ def numbered(outcome: Outcome, place: int) -> Outcome:
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
-class JointFlows(Flows):
+class JointFlows(StepFlows):
     """The flows of a guarded collection that may also take part in a transaction, with a ledger or without one."""
 
     def __init__(

@@ -12,7 +12,7 @@ from onewrite.event import Emission
 from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document, lookup, without_ledger
-from onewrite.outcome import Outcome, Rejected
+from onewrite.outcome import Deferred, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
@@ -41,10 +41,33 @@ def unmatched(
     if step is not None:
         return answer_to(step, message, now, entity, entity_key)
     refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)
-    if refusal is None and emission is not None and emission.events:
+    if refusal is None:
+        _check_outbox(emission, held)
+    return Rejected(message, entity) if refusal is None else refusal
+
+
+def finish_unmatched(
+    entry: Entry, message: Message, document: Document | None, emission: Emission | None, *, fence: str
+) -> Outcome | None:
+    """Why a write could not finish the step, given the document. None: the step is this worker's to finish."""
+    held = document or {}
+    names = () if emission is None else emission.shape.names
+    entity = None if document is None else without_ledger(entry.terms, document, names)
+    step = open_step(entry, message, held)
+    if step is None:
+        refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)
+        return Superseded(message, entity) if refusal is None or isinstance(refusal, Deferred) else refusal
+    if step.fence != fence:
+        return Superseded(message, entity)
+    entry.check(lookup(held))
+    _check_outbox(emission, held)
+    return None
+
+
+def _check_outbox(emission: Emission | None, held: Document) -> None:
+    if emission is not None and emission.events:
         outbox = emission.shape.names
         check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
-    return Rejected(message, entity) if refusal is None else refusal
 
 
 def open_step(entry: Entry, message: Message, document: Document) -> Step | None:
