@@ -171,7 +171,11 @@ class _Transaction:
     def _parts(self, name: str) -> list[Part]:
         message = self._message
         writes: list[Part] = [each.store.action(place, message, each, name) for place, each in enumerate(self._participants)]
-        return writes if self._inbox is None else [*writes, mark_of(self._inbox, message, name)]
+        return (
+            writes
+            if self._inbox is None
+            else [*writes, mark_of(self._inbox, message, name, self._participants[0].store.clock)]
+        )
 
     def _together(self, backoff: Backoff) -> Flow[Outcome]:
         # One name for all tries of this call: whichever has landed is known by its token.
