@@ -20,6 +20,7 @@ from onewrite import (
     Duplicate,
     Gone,
     HighWaterMark,
+    Inbox,
     InSequence,
     Message,
     Outcome,
@@ -28,6 +29,8 @@ from onewrite import (
     Stale,
     Superseded,
     Uncertain,
+    dynamodb,
+    mongodb,
     sortable,
 )
 from onewrite.aws_lambda import Report, sqs_handler
@@ -153,6 +156,35 @@ def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message:
     orders.update_item(message, Key={"id": 1}, ConditionExpression=Attr("a").exists(), ReturnConsumedCapacity="TOTAL")
     of_any_type: dict[str, Any] = {"Key": {"id": 1}, "UpdateExpression": "REMOVE a"}
     orders.update_item(message, **of_any_type)
+
+
+def several_items_are_one_write(orders: GuardedTable, message: Message, table: Any, inbox: Inbox) -> None:
+    paid = orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", emit=[])
+    assert_type(paid, dynamodb.Prepared)
+    writes = [
+        paid,
+        orders.putting(Item={"id": 2}),
+        orders.recording(Key={"id": 3}),
+        GuardedTable(table, None).putting(Item={}),
+    ]
+    assert_type(dynamodb.transact(message, writes, completes=True, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
+    assert_type(dynamodb.explain_transaction(message, writes), dict[str, Any])
+    orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def several_documents_are_one_write(orders: AsyncGuardedCollection, message: Message, collection: Any) -> None:
+    paid = orders.updating({"_id": 1}, {"$unset": {"a": ""}}, comment="c")
+    assert_type(paid, mongodb.Prepared)
+    writes = [
+        paid,
+        orders.inserting({"_id": 2}),
+        orders.recording({"_id": 3}),
+        AsyncGuardedCollection(collection, None).inserting({}),
+    ]
+    assert_type(await mongodb.atransact(message, writes), Outcome)
+    orders.updating({"_id": 1}, {"$unset": {"a": ""}}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Inbox(collection, "billing")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
