@@ -9,6 +9,7 @@ from onewrite.errors import (
     OnewriteError,
 )
 from onewrite.event import Event, Outbox
+from onewrite.inbox import Inbox
 from onewrite.ledger import HighWaterMark, InSequence, SeenIds
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
@@ -39,6 +40,7 @@ __all__ = [
     "Gone",
     "HighWaterMark",
     "InSequence",
+    "Inbox",
     "InvalidMessage",
     "InvalidUpdate",
     "LedgerMismatch",

@@ -18,13 +18,16 @@ import boto3
 import pymongo
 from aiobotocore.session import get_session
 
-from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Uncertain
+import onewrite.dynamodb
+import onewrite.mongodb
+from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Uncertain
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
@@ -78,6 +81,12 @@ class Shop(Protocol):
     def put_raw(self, order: str, **fields: Any) -> None: ...
     def delete_raw(self, order: str) -> None: ...
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any: ...
+    def creating(self, order: str, n: int = 0) -> Any: ...
+    def recording(self, order: str) -> Any: ...
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]: ...
+    def inbox(self, consumer: str) -> Inbox: ...
 
 
 Done = Callable[[Any], Any]
@@ -94,8 +103,9 @@ class Place:
 class DynamoShop:
     name = "dynamodb"
 
-    def __init__(self, guarded: Any, table: Any, done: Done, place: Place) -> None:
+    def __init__(self, guarded: Any, table: Any, done: Done, place: Place, target: Any = None) -> None:
         self.clock, self._place = place.clock, place.name
+        self._target = table if target is None else target
         self._guarded, self._table, self._done = guarded, table, done
 
     def add(
@@ -177,6 +187,31 @@ class DynamoShop:
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
         return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self._key(order)}, options)
 
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
+        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": amount}}
+        return self._guarded.updating(Key=self._key(order), emit=emit, **update, **native)
+
+    def creating(self, order: str, n: int = 0) -> Any:
+        return self._guarded.putting(Item={**self._key(order), "n": n})
+
+    def recording(self, order: str) -> Any:
+        return self._guarded.recording(Key=self._key(order))
+
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
+        is_async = type(self._guarded).__name__.startswith("Async")
+        call: Any = onewrite.dynamodb.atransact if is_async else onewrite.dynamodb.transact
+        return self._done(call(message, participants, **options))
+
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+        return onewrite.dynamodb.explain_transaction(message, participants, **options)
+
+    def inbox(self, consumer: str) -> Inbox:
+        """Among the orders, whose key is a text as an inbox needs it."""
+        named = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
+        table_name = None if hasattr(self._target, "name") else self._table.name
+        return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
+
     def _key(self, order: str) -> dict[str, str]:
         return {"orderId": f"{self._place}-{order}"}
 
@@ -194,8 +229,9 @@ class DynamoShop:
 
 
 class MongoShop:
-    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place) -> None:
+    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place, target: Any = None) -> None:
         self.name, self.clock, self._place = name, place.clock, place.name
+        self._target = collection if target is None else target
         self._guarded, self._collection, self._done = guarded, collection, done
 
     def add(
@@ -274,6 +310,33 @@ class MongoShop:
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
         return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self._key(order)}, options)
 
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
+        """A transaction creates nothing by an update: what it changes has to be there."""
+        if self.raw(order) is None:
+            self.put_raw(order)
+        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        return self._guarded.updating(query, {"$inc": {"n": amount}}, emit=emit)
+
+    def creating(self, order: str, n: int = 0) -> Any:
+        return self._guarded.inserting({**self._key(order), "n": n})
+
+    def recording(self, order: str) -> Any:
+        if self.raw(order) is None:
+            self.put_raw(order)
+        return self._guarded.recording(self._key(order))
+
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
+        is_async = type(self._guarded).__name__.startswith("Async")
+        call: Any = onewrite.mongodb.atransact if is_async else onewrite.mongodb.transact
+        return self._done(call(message, participants, **options))
+
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+        return onewrite.mongodb.explain_transaction(message, participants, **options)
+
+    def inbox(self, consumer: str) -> Inbox:
+        named = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
+        return Inbox(self._target, retention=timedelta(days=14), **named)
+
     def _key(self, order: str) -> dict[str, str]:
         return {"_id": f"{self._place}-{order}"}
 
@@ -305,11 +368,11 @@ class ShopRelay:
 
 
 class MakeShop(Protocol):
-    def __call__(self, ledger: Ledger, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(self, ledger: Ledger | None, outbox: Outbox | None = None) -> Shop: ...
 
 
 class MakeIn(Protocol):
-    def __call__(self, ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(self, ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop: ...
 
 
 Opener = Callable[["Engines"], AbstractContextManager[MakeIn]]
@@ -337,13 +400,13 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **DUMMIES)
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
             guarded = (
                 GuardedTable(client, ledger, table_name="orders", clock=place.clock, outbox=outbox)
                 if plain_client
                 else GuardedTable(table, ledger, clock=place.clock, outbox=outbox)
             )
-            return DynamoShop(guarded, table, _same, place)
+            return DynamoShop(guarded, table, _same, place, client if plain_client else table)
 
         yield make
         client.close()
@@ -362,9 +425,9 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
         done = _awaited(runner) if kind.startswith("async") else _same
         table_name = server.table if kind.endswith("client") else None
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
             guarded = guard(target, ledger, table_name=table_name, clock=place.clock, outbox=outbox)
-            return DynamoShop(guarded, table, done, place)
+            return DynamoShop(guarded, table, done, place, target)
 
         yield make
 
@@ -389,7 +452,7 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
             if asynchronous:
                 guarded: Any = AsyncGuardedCollection(
                     AsyncStandInCollection(collection), ledger, clock=place.clock, outbox=outbox
@@ -402,19 +465,31 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
 
 
 @contextmanager
+def explored_mongomock(engines: Engines) -> Iterator[MakeIn]:
+    """mongomock has no transactions, and brings them where a handler is explored: as here, one request after the other."""
+    with mongomock_collection() as made:
+        machine = Machine(lambda: made)
+        collection = machine.stores(machine.perform)
+
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
+            guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+            return MongoShop("mongomock", guarded, collection, _same, place)
+
+        yield make
+
+
+@contextmanager
 def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[MakeIn]:
     server: CollectionPlace = engines.get(name, COLLECTIONS[name])
     with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
         collection = client[server.database][server.collection]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
+        target = collection if opened is None else opened[server.database][server.collection]
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
-            if opened is not None:
-                documents = opened[server.database][server.collection]
-                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=place.clock, outbox=outbox)
-            else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
-            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
+        def make(ledger: Ledger | None, place: Place, outbox: Outbox | None = None) -> Shop:
+            guard: Any = GuardedCollection if opened is None else AsyncGuardedCollection
+            guarded = guard(target, ledger, clock=place.clock, outbox=outbox)
+            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place, target)
 
         yield make
         if opened is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onewrite import Message, Outcome, Rejected
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 
 C1 = {"_id": "c1"}
 
@@ -37,6 +37,17 @@ def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome
     def handle(message: Message) -> list[Outcome]:
         amount = message.body["amount"]
         return [add(message, "alice", -amount), add(message, "bob", amount)]
+
+    return handle
+
+
+def transacted(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
+    """Both accounts are opened in one transaction, so that nobody ever sees one half."""
+
+    def handle(message: Message) -> Outcome:
+        amount = message.body["amount"]
+        opened = {"alice": -amount, "bob": amount}
+        return transact(message, [accounts.inserting({"_id": name, "balance": n}) for name, n in opened.items()])
 
     return handle
 

@@ -39,6 +39,8 @@ WORKS = {
     "mark in any order": Work("replaced", HighWaterMark()),
     "several entities": Work("transferred", SeenIds(), ONE),
     "several entities, two messages": Work("transferred", SeenIds(), only="table"),
+    "a transaction": Work("transacted", SeenIds(), ONE),
+    "transactions of two messages": Work("transacted", SeenIds(), only="table"),
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
     "creation": Work("opened", SeenIds()),
     "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table"),

@@ -106,10 +106,10 @@ class Flows:
         return without_ledger(self._ledger.terms, item, self._outbox_names)
 
     def _compiled(
-        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None
+        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None, name: str | None = None
     ) -> tuple[Attempt, Call]:
         now = self._clock()
-        entry, name = self._ledger.entry(message, now), self._attempts()
+        entry, name = self._ledger.entry(message, now), name or self._attempts()
         emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
         key: Mapping[str, Any] = native.get("Key", {})
         attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
@@ -256,12 +256,23 @@ def code(error: ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
+def text_of(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Message", "")
+
+
 def _is_too_large(error: ClientError) -> bool:
     # The code is that of any invalid request: only the text says what is wrong.
-    text = error.response.get("Error", {}).get("Message", "")
-    return code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
+    return code(error) == "ValidationException" and says_too_large(text_of(error))
+
+
+def says_too_large(text: str) -> bool:
+    return "size" in text and "exceeded the maximum allowed size" in text
 
 
 def _is_mistyped(error: ClientError) -> bool:
+    return code(error) == "ValidationException" and says_mistyped(text_of(error))
+
+
+def says_mistyped(text: str) -> bool:
     """Did an attribute have another type than the request needs? It may be one of the ledger's."""
-    return code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")
+    return "data type" in text

@@ -13,14 +13,17 @@ from onewrite.dynamodb.native import (
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
+    PuttingArguments,
     RecordArguments,
+    RecordingArguments,
     SeenArguments,
     Table,
     UpdateItemArguments,
+    UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.participants import JointFlows, Prepared
 from onewrite.dynamodb.request import guard_put
-from onewrite.dynamodb.steps import StepFlows
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
@@ -34,14 +37,15 @@ class GuardedTable:
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
-    plain Python values. Every call is the native one with the message in front, and is one request.
+    plain Python values. Every call is the native one with the message in front, and is one request. A table without a ledger
+    (None) takes part in a `transact` with `inbox=`, and can be read.
     """
 
     @overload
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
@@ -51,7 +55,7 @@ class GuardedTable:
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
@@ -61,14 +65,14 @@ class GuardedTable:
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
     ) -> None:
-        self._flows = StepFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
+        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -146,6 +150,18 @@ class GuardedTable:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
 
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
+
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this table."""
@@ -159,7 +175,7 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
@@ -169,7 +185,7 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
@@ -179,14 +195,14 @@ class AsyncGuardedTable:
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
     ) -> None:
-        self._flows = StepFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
+        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -263,6 +279,18 @@ class AsyncGuardedTable:
     def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
+
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:

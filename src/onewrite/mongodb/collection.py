@@ -19,12 +19,15 @@ from onewrite.mongodb.native import (
     BeginArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
+    InsertingArguments,
     InsertOneArguments,
+    RecordingArguments,
     SeenArguments,
     UpdateOneArguments,
+    UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.steps import StepFlows
+from onewrite.mongodb.participants import JointFlows, Prepared
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
@@ -39,13 +42,14 @@ class GuardedCollection:
     Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
     primary had acknowledged and not yet replicated when it failed: their effect and their mark vanish together, but the
-    broker has been told that they are done.
+    broker has been told that they are done. A collection without a ledger (None) takes part in a `transact` with `inbox=`, and
+    can be read.
     """
 
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
@@ -54,7 +58,7 @@ class GuardedCollection:
         outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = StepFlows(
+        self._flows = JointFlows(
             collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False
         )
         self._target = self._flows.target
@@ -181,6 +185,20 @@ class GuardedCollection:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
 
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
+
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this collection."""
@@ -193,7 +211,7 @@ class AsyncGuardedCollection:
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
@@ -202,7 +220,7 @@ class AsyncGuardedCollection:
         outbox: Outbox | None = None,
     ) -> None:
         self._collection = collection
-        self._flows = StepFlows(
+        self._flows = JointFlows(
             collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True
         )
         self._target = self._flows.target
@@ -328,6 +346,20 @@ class AsyncGuardedCollection:
     async def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
+
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
