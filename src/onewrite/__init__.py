@@ -25,6 +25,7 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
+from onewrite.tombstone import Tombstones
 
 __all__ = [
     "Answer",
@@ -50,6 +51,7 @@ __all__ = [
     "SeenIds",
     "Stale",
     "Superseded",
+    "Tombstones",
     "Uncertain",
     "sortable",
 ]

@@ -33,7 +33,7 @@ FLOORS = [
     {"label", "ring"},
     {"entry"},
     {"event", "ledger"},
-    {"step"},
+    {"step", "tombstone"},
     {""},
     {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"identity"},
@@ -95,7 +95,7 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    modules = ("entry", "errors", "event", "label", "ledger", "message", "outcome", "ring")
+    modules = ("entry", "errors", "event", "label", "ledger", "message", "outcome", "ring", "tombstone")
     assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
@@ -133,6 +133,7 @@ def test_the_exported_names_are_these() -> None:
         "SeenIds",
         "Stale",
         "Superseded",
+        "Tombstones",
         "Uncertain",
         "sortable",
     ]

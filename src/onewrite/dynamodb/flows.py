@@ -18,6 +18,7 @@ from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
+from onewrite.label import TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
@@ -27,6 +28,7 @@ from onewrite.watch import Watch
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 
 Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Convert], Call]
+Judge: TypeAlias = Callable[..., Outcome | None]  # as `refused`
 
 
 class Flows:
@@ -58,7 +60,12 @@ class Flows:
         self._convert = sendable if table_name is None else typed_value
 
     def write(
-        self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
+        self,
+        message: Message,
+        native: Mapping[str, Any],
+        guard: Guard = guard_update,
+        emit: object = None,
+        judge: Judge = refused,
     ) -> Flow[Outcome]:
         attempt, call = self._compiled(message, native, guard, emit)
         try:
@@ -67,10 +74,10 @@ class Flows:
             except ClientError as error:
                 response = yield from insist(error, call)
         except ClientError as error:
-            outcome = yield from self._explain(error, attempt, call)
+            outcome = yield from self._explain(error, attempt, call, judge)
             if outcome is None:
                 self._exact = True  # where one message has a step open, more will
-                return (yield from self.write(message, native, guard, emit))
+                return (yield from self.write(message, native, guard, emit, judge))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 return (yield from self._record_refusal(outcome, native))
             return outcome
@@ -91,13 +98,15 @@ class Flows:
         now = self._clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
-        entity = None if item is None else self._without_ledger(item)
+        entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
         outcome = judged(attempt, item or {}, entity)
         return Applied(message, entity) if outcome is None or isinstance(outcome, Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+        if "ProjectionExpression" in native:  # which would hide that the item was deleted
+            native = {**native, "ProjectionExpression": f"{native['ProjectionExpression']},{TOMBSTONE}"}
         item = yield from self._read(self._named(native))
-        return None if item is None else self._without_ledger(item)
+        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
         return self._compiled(message, native, guard_put if "Item" in native else guard_update, emit)[1].kwargs
@@ -115,19 +124,19 @@ class Flows:
         attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
         return attempt, guard(attempt, {**self._table, **native}, self._convert)
 
-    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
+    def _explain(self, error: ClientError, attempt: Attempt, call: Call, judge: Judge = refused) -> Flow[Outcome | None]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
             self._look_at_ledger(held or {})
-            return refused(attempt, held, shows=shows)
+            return judge(attempt, held, shows=shows)
         if not (_is_too_large(error) or _is_mistyped(error)):
             raise error
         held = yield from self._held(call)
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        outcome = refused(attempt._replace(exact=True), held, shows=shows)
+        outcome = judge(attempt._replace(exact=True), held, shows=shows)
         if not isinstance(outcome, Rejected):
             return outcome
         if _is_too_large(error):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
-from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.deletes import Deletes
 from onewrite.dynamodb.native import (
     Client,
+    DeleteItemArguments,
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
@@ -24,6 +25,7 @@ from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Entity, Outcome
+from onewrite.tombstone import Tombstones
 
 
 class GuardedTable:
@@ -42,6 +44,7 @@ class GuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -53,6 +56,7 @@ class GuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -63,8 +67,11 @@ class GuardedTable:
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
+        self._flows = Deletes(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -75,6 +82,13 @@ class GuardedTable:
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put, emit), self._target)
+
+    def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return run(self._flows.delete(message, native, emit), self._target)
 
     def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
@@ -114,6 +128,7 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -125,6 +140,7 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -135,8 +151,9 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = Flows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
+        self._flows = Deletes(table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True)
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -147,6 +164,13 @@ class AsyncGuardedTable:
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put, emit), self._target)
+
+    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return await arun(self._flows.delete(message, native, emit), self._target)
 
     async def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""

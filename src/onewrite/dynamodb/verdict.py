@@ -23,7 +23,7 @@ def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | 
     """
     emission = attempt.emission
     names = () if emission is None else emission.shape.names
-    entity = None if item is None else without_ledger(attempt.entry.terms, item, names)
+    entity = None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
     if _landed(attempt, item or {}):
         return Applied(attempt.message, entity if shows else None, retried=True)
     return judged(attempt, item or {}, entity)

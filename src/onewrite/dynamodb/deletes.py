@@ -1,0 +1,181 @@
+"""Deletes from a table: first a guarded write that makes a tombstone of the item, then one that removes the rest of it.
+
+One request could not do both. A put of a bare item would take the pending events along, and an expression that removes attributes has
+to name them: those that the first request returns are exactly the ones that were there. A worker that dies between the two has
+deleted the item, and whoever deletes it again removes the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from onewrite.dynamodb.attempt import Attempt
+from onewrite.dynamodb.emit import stored_outbox
+from onewrite.dynamodb.expression import check_limits, merge_update, read_update
+from onewrite.dynamodb.flows import Flows, code, insist
+from onewrite.dynamodb.layout import business
+from onewrite.dynamodb.request import guard_update
+from onewrite.dynamodb.values import Convert
+from onewrite.dynamodb.verdict import refused
+from onewrite.errors import InvalidUpdate
+from onewrite.event import Outbox
+from onewrite.flow import Call, Flow
+from onewrite.label import STEP, STEPS, TOMBSTONE, is_shared, pending_lists
+from onewrite.ledger import Ledger
+from onewrite.message import Message
+from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain
+from onewrite.step import fence_of, read_step
+from onewrite.tombstone import (
+    Tombstone,
+    Tombstones,
+    check_store_tombstones,
+    made_with_tombstones,
+    new_tombstone,
+    read_tombstone,
+)
+
+# An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
+_MOST_NAMES = 500
+
+
+class Deletes(Flows):
+    """The flows of a guarded table, with those that delete."""
+
+    def __init__(
+        self,
+        table: object,
+        ledger: Ledger,
+        table_name: str | None,
+        clock: Callable[[], float],
+        attempts: Callable[[], str],
+        *,
+        outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
+        awaited: bool,
+    ) -> None:
+        super().__init__(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=awaited)
+        check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
+        self._tombstones = tombstones
+
+    def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
+        tombstones = made_with_tombstones(self._tombstones)
+        _check(native)
+        deletion = _Deletion(tombstones, fence_of(self._attempts()))
+        request = {**native, "ReturnValues": "ALL_OLD"}
+        outcome = yield from self.write(message, request, deletion.guard, emit, deletion.judge)
+        left = deletion.found
+        if isinstance(outcome, Applied):
+            entity = self._deleted(left) if outcome.retried else outcome.entity
+            if not outcome.retried:
+                left = deletion.left_of(self._plain(dict(outcome.response.get("Attributes", {}))))
+            outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
+        if TOMBSTONE in left:
+            yield from self._clean_up(native["Key"], left)
+        return outcome
+
+    def _deleted(self, item: Entity) -> Entity | None:
+        """What was deleted, where it is still there."""
+        own = business(self._ledger.terms, item, self._outbox_names)
+        return own if own.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
+
+    def _clean_up(self, key: Mapping[str, Any], left: Entity) -> Flow[None]:
+        """Remove the caller's attributes, and let the database remove the tombstone later, unless events are pending.
+
+        A relay that publishes the last of them sets the time then. Nobody can emit any more.
+        """
+        tombstone = read_tombstone(left[TOMBSTONE])
+        kept = {*key, tombstone.ttl}
+        names = [name for name in business(self._ledger.terms, left, self._outbox_names) if name not in kept]
+        expires = tombstone.ttl not in left and not pending_lists(left)
+        chunks = [names[n : n + _MOST_NAMES] for n in range(0, len(names), _MOST_NAMES)]
+        for chunk in chunks[:-1]:
+            yield from self._change(key, tombstone, chunk, expires=False)
+        if names or expires:
+            yield from self._change(key, tombstone, chunks[-1] if chunks else [], expires=expires)
+
+    def _change(self, key: Mapping[str, Any], tombstone: Tombstone, names: list[str], *, expires: bool) -> Flow[None]:
+        removes = {f"#a{n}": name for n, name in enumerate(names)}
+        clauses = {"REMOVE": ",".join(removes), "SET": "#ttl=:at" if expires else ""}
+        values: dict[str, Any] = {":by": tombstone.by}
+        if expires:
+            values[":at"] = tombstone.expiry(self._clock())
+        request = {
+            **self._named({"Key": key}),
+            "UpdateExpression": merge_update(None, clauses),
+            # The database may have removed the tombstone by now, and another item have come in its place.
+            "ConditionExpression": f"{TOMBSTONE}.#by=:by",
+            "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
+            "ExpressionAttributeValues": {name: self._convert(name, value) for name, value in values.items()},
+        }
+        call = Call("update_item", (), request)
+        try:
+            try:
+                yield call
+            except ClientError as error:
+                yield from insist(error, call)
+        except ClientError as error:
+            if code(error) != "ConditionalCheckFailedException":
+                raise
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """One delete: how its first request is made, and what its refusal means. `found`: the item as a refusal has shown it."""
+
+    tombstones: Tombstones
+    by: str
+    found: Entity = field(default_factory=dict[str, Any])
+    _set: dict[str, Any] = field(default_factory=dict[str, Any])  # what the first request sets beside the ledger
+
+    def guard(self, attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> Call:
+        """Compile the first request. The time at which the item itself would expire does not count any more."""
+        tombstone = new_tombstone(self.tombstones, attempt.now, self.by, list(native.get("Key", {}))).stored()
+        emission = attempt.emission
+        self._set = {TOMBSTONE: tombstone, **({} if emission is None or not emission.events else stored_outbox(emission))}
+        # Asks whether any message has a step open.
+        call = guard_update(attempt._replace(exact=False), native, convert)
+        request = call.kwargs
+        update = merge_update(read_update(request["UpdateExpression"]), {"SET": f"{TOMBSTONE}=:ow_t", "REMOVE": "#ow_t"})
+        check_limits("UpdateExpression", update)
+        names = {**request.get("ExpressionAttributeNames", {}), "#ow_t": self.tombstones.ttl_attribute}
+        values = {**request["ExpressionAttributeValues"], ":ow_t": convert(":ow_t", tombstone)}
+        changed = {
+            "UpdateExpression": update,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        return Call("update_item", (), {**request, **changed})
+
+    def judge(self, attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | None:
+        """Why the first request was refused. A step of any message keeps the item alive, also where its lease is over."""
+        self.found = item or {}
+        outcome = refused(attempt._replace(exact=True), item, shows=shows)
+        if STEPS in self.found and isinstance(outcome, Rejected | Busy | Uncertain):
+            return Busy(attempt.message, _until(self.found, attempt.now), outcome.entity)
+        return outcome
+
+    def left_of(self, before: Entity) -> Entity:
+        """The item as the first request has left it, given what was there before."""
+        left = {**before, **self._set}
+        left.pop(self.tombstones.ttl_attribute, None)
+        return left
+
+
+def _until(item: Entity, now: float) -> float:
+    """When the last of the open steps of an item may be over."""
+    steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
+    return max([step.until for step in steps], default=now)
+
+
+def _check(native: Mapping[str, Any]) -> None:
+    for name in ("UpdateExpression", "Item"):
+        if name in native:
+            raise InvalidUpdate(f"delete_item takes no {name}: it removes the whole item.")
+    if native.get("ReturnValues", "NONE") not in {"NONE", "ALL_OLD"}:
+        raise InvalidUpdate(
+            f"delete_item returns ALL_OLD or NONE, and ReturnValues is {native['ReturnValues']!r}: nothing else is there any more."
+        )
