@@ -57,7 +57,16 @@ class Wait:
     seconds: float
 
 
-Flow: TypeAlias = Generator[Call | Wait, Any, T]
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+Yielded: TypeAlias = Call | Wait | Do
+Flow: TypeAlias = Generator[Yielded, Any, T]
 
 
 @dataclass(slots=True)
@@ -103,12 +112,14 @@ async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaita
 
 def performer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
-) -> Callable[[Call | Wait], Any]:
+) -> Callable[[Yielded], Any]:
     """A function that performs the steps of a flow with a blocking client."""
 
-    def perform(step: Call | Wait) -> Any:
+    def perform(step: Yielded) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
+        if isinstance(step, Do):
+            return _finished(step.function(*step.args))
         reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
@@ -120,12 +131,14 @@ def performer(
 
 def aperformer(
     target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
-) -> Callable[[Call | Wait], Awaitable[Any]]:
+) -> Callable[[Yielded], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
 
-    def perform(step: Call | Wait) -> Awaitable[Any]:
+    def perform(step: Yielded) -> Awaitable[Any]:
         if isinstance(step, Wait):
             return sleep(step.seconds)
+        if isinstance(step, Do):
+            return _awaited(step)
         reply = _send(step, target, counting)
         if not isawaitable(reply):
             raise ConfigurationError(
@@ -154,6 +167,20 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
+    return result
+
+
+async def _awaited(step: Do) -> Any:
+    result = step.function(*step.args)
+    return await result if isawaitable(result) else result
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:

@@ -11,19 +11,31 @@ rules, each of which keeps somebody from being charged twice, or a charge from b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.errors import LedgerMismatch
+from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
 from onewrite.message import Message
-from onewrite.outcome import Busy, Entity, Uncertain
+from onewrite.outcome import Begun, Busy, Entity, Uncertain
+
+Claim: TypeAlias = Begun | Uncertain  # what a write finishes
 
 STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off, as for the tokens of attempts
+_SHORTEST_LEASE = timedelta(seconds=1)
 _MARK_BYTES = 10  # as a mark of SeenIds
 _FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
+
+
+class Asked(NamedTuple):
+    """What a call of `begin` says of the step."""
+
+    name: str
+    lease: timedelta
+    safe_for: timedelta
+    after: Uncertain | None = None
 
 
 class Step(NamedTuple):
@@ -37,6 +49,18 @@ class Step(NamedTuple):
     until: float
     first: bool
 
+    def taking_over(self, before: Step) -> Step:
+        """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
+        return self._replace(key=before.key, since=before.since, first=False)
+
+    def reopening(self, before: Uncertain) -> Step:
+        """This step in the place of one of which an operator knows that its effect did not happen."""
+        return self._replace(key=before.key, first=False)
+
+    def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
+        """The answer to the worker whose step it is."""
+        return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=entity_key, clock=clock)
+
     def stored(self) -> dict[str, Any]:
         message = self.message
         held: dict[str, Any] = {"ledger": self.ledger, "id": message.id, "key": self.key, "fence": self.fence}
@@ -45,16 +69,18 @@ class Step(NamedTuple):
         return held | {name: value for name, value in optional.items() if value not in ("", None, [])}
 
 
+def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float) -> Step:
+    """`call` is a name that no other call has. Times are kept in milliseconds, so that all see the same ones."""
+    fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
+    since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
+    return Step(ledger, message, message.child(asked.name), fence, since, until, first=True)
+
+
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
     # The lengths keep ("ab", "c") and ("a", "bc") apart.
     named = "".join([f"{len(part)}:{part}" for part in (ledger, message.source, *message.parts, message.id)])
     return blake2b(named.encode(), digest_size=_MARK_BYTES).digest()
-
-
-def fence_of(call: str) -> str:
-    """`call` is a name that no other call has."""
-    return blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
 
 
 def read_step(held: object) -> Step:
@@ -87,7 +113,42 @@ def answer_to(
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=entity_key)
 
 
-def may_be_taken_over(step: Step, now: float, lease: timedelta, safe_for: timedelta) -> bool:
+def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:
     """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
-    ends = now + lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
-    return now >= step.until and ends <= step.since + safe_for.total_seconds()
+    ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
+    return now >= step.until and ends <= step.since + asked.safe_for.total_seconds()
+
+
+def check_begin(asked: Asked) -> None:
+    """Raise unless a step can be begun so."""
+    name, lease, safe_for = cast("tuple[object, object, object]", asked[:3])
+    if not isinstance(name, str) or not name:
+        raise InvalidUpdate(
+            f"begin: the step's name is {name!r}: give it a text, such as 'charge', that says what the effect is."
+        )
+    if not isinstance(lease, timedelta) or lease < _SHORTEST_LEASE:
+        raise InvalidUpdate(f"begin: lease={lease!r}: give a timedelta of at least a second, in which the effect is over.")
+    if not isinstance(safe_for, timedelta) or safe_for < timedelta(0):
+        raise InvalidUpdate(
+            f"begin: safe_for={safe_for!r}: give a timedelta, for which whoever performs the effect recognises its key, or "
+            "timedelta(0) if it does not take one."
+        )
+
+
+def check_claim(claim: object, message: Message, entity_key: object) -> None:
+    """Raise unless a write of the message to that entity may finish what is claimed."""
+    if not isinstance(claim, Begun | Uncertain):
+        raise InvalidUpdate(
+            f"finishes= takes what begin has answered, Begun or Uncertain, and not a {type(claim).__name__}."
+        )
+    begun = claim.message
+    if (begun.id, begun.source, begun.parts) != (message.id, message.source, message.parts):
+        raise InvalidUpdate(
+            f"This write is of message {message.id!r}, and the step that it is to finish is of message {begun.id!r}: finish a step by "
+            "a write of the message that began it."
+        )
+    if claim.entity_key != entity_key:
+        raise InvalidUpdate(
+            f"This write is to the entity {entity_key!r}, and the step that it is to finish was begun in {dict(claim.entity_key)!r}: "
+            "finish it there."
+        )

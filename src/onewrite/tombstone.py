@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import blake2b
 from math import ceil
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import moment
 from onewrite.label import check_attribute, is_shared
 
+_NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
@@ -59,7 +61,9 @@ class Tombstone(NamedTuple):
         return ceil(now) + self.seconds
 
 
-def new_tombstone(tombstones: Tombstones, now: float, by: str, key: Sequence[str] = ()) -> Tombstone:
+def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
+    """`call` is a name that no other call has."""
+    by = blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
     seconds = ceil(tombstones.retention.total_seconds())
     return Tombstone(moment(now), tombstones.ttl_attribute, seconds, by, tuple(sorted(key)))
 

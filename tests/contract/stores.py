@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ import boto3
 import pymongo
 from aiobotocore.session import get_session
 
-from onewrite import Event, Message, Outbox, Outcome
+from onewrite import Event, Message, Outbox, Outcome, Tombstones
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -56,6 +57,16 @@ class Shop(Protocol):
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome: ...
+    def expiry(self, order: str) -> float | None: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
     def record(self, message: Message, order: str) -> Outcome: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
@@ -109,6 +120,23 @@ class DynamoShop:
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
         return self._done(self._guarded.put_item(message, Item={**self._key(order), "n": n, "lines": [1], "new": True}))
+
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
+        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        native |= ({"ReturnValues": "ALL_OLD"} if shows else {}) | ({} if emit is None else {"emit": emit})
+        return self._done(self._guarded.delete_item(message, Key=self._key(order), **native))
+
+    def expiry(self, order: str) -> float | None:
+        found = (self.raw(order) or {}).get("expiresAt")
+        return None if found is None else float(found)
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         names, values = {"#f": field}, {":v": 1}
@@ -190,6 +218,23 @@ class MongoShop:
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
         return self._done(self._guarded.insert_one(message, {**self._key(order), "n": n}))
 
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
+        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        method = self._guarded.find_one_and_delete if shows else self._guarded.delete_one
+        return self._done(method(message, query, **({} if emit is None else {"emit": emit})))
+
+    def expiry(self, order: str) -> float | None:
+        found = (self.raw(order) or {}).get("expiresAt")
+        return None if found is None else found.replace(tzinfo=UTC).timestamp()
+
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         return self._done(self._guarded.update_one(message, self._key(order), {"$set": {field: 1}}))
 
@@ -254,11 +299,13 @@ class ShopRelay:
 
 
 class MakeShop(Protocol):
-    def __call__(self, ledger: Ledger, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(self, ledger: Ledger, outbox: Outbox | None = None, tombstones: Tombstones | None = None) -> Shop: ...
 
 
 class MakeIn(Protocol):
-    def __call__(self, ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(
+        self, ledger: Ledger, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+    ) -> Shop: ...
 
 
 Opener = Callable[["Engines"], AbstractContextManager[MakeIn]]
@@ -286,11 +333,12 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **DUMMIES)
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
             guarded = (
-                GuardedTable(client, ledger, table_name="orders", clock=place.clock, outbox=outbox)
+                GuardedTable(client, ledger, table_name="orders", **more)
                 if plain_client
-                else GuardedTable(table, ledger, clock=place.clock, outbox=outbox)
+                else GuardedTable(table, ledger, **more)
             )
             return DynamoShop(guarded, table, _same, place)
 
@@ -311,8 +359,9 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
         done = _awaited(runner) if kind.startswith("async") else _same
         table_name = server.table if kind.endswith("client") else None
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
-            guarded = guard(target, ledger, table_name=table_name, clock=place.clock, outbox=outbox)
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
+            guarded = guard(target, ledger, table_name=table_name, **more)
             return DynamoShop(guarded, table, done, place)
 
         yield make
@@ -338,13 +387,12 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
             if asynchronous:
-                guarded: Any = AsyncGuardedCollection(
-                    AsyncStandInCollection(collection), ledger, clock=place.clock, outbox=outbox
-                )
+                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, **more)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+                guarded = GuardedCollection(collection, ledger, **more)
             return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
 
         yield make
@@ -357,12 +405,13 @@ def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[Mak
         collection = client[server.database][server.collection]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
             if opened is not None:
                 documents = opened[server.database][server.collection]
-                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=place.clock, outbox=outbox)
+                guarded: Any = AsyncGuardedCollection(documents, ledger, **more)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+                guarded = GuardedCollection(collection, ledger, **more)
             return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
 
         yield make

@@ -31,7 +31,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.request import guard_put
 from onewrite.dynamodb.values import typed
-from onewrite.flow import Call, Flow, Wait
+from onewrite.flow import Call, Flow, Wait, Yielded
 from onewrite.ledger import Ledger
 from onewrite.testing import moto_table
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
@@ -64,9 +64,9 @@ def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
     return Flows(target, ledger, name, lambda: now, lambda: "try", awaited=False)
 
 
-def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call | Wait]]:
+def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Yielded]]:
     """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
-    steps: list[Call | Wait] = [next(flow)]
+    steps: list[Yielded] = [next(flow)]
     for n, answer in enumerate(answers):
         try:
             steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
@@ -76,7 +76,7 @@ def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call | Wait]]:
     raise AssertionError(f"the flow wants more answers: {steps[-1]}")
 
 
-def methods(steps: list[Call | Wait]) -> list[str]:
+def methods(steps: list[Yielded]) -> list[str]:
     return [step.method if isinstance(step, Call) else "wait" for step in steps]
 
 

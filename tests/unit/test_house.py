@@ -36,6 +36,7 @@ FLOORS = [
     {"step", "tombstone"},
     {""},
     {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
+    {"perform"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},

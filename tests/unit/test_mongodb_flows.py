@@ -36,7 +36,7 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.flow import Call, Flow, Wait
+from onewrite.flow import Call, Flow, Yielded
 from onewrite.ledger import Ledger
 from onewrite.mongodb.flows import Flows, next_try
 from onewrite.mongodb.request import Guarded, guard_update
@@ -98,7 +98,7 @@ def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: A
 
 def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
     """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
-    steps: list[Call | Wait] = [next(flow)]
+    steps: list[Yielded] = [next(flow)]
     for n, answer in enumerate(answers):
         try:
             steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))

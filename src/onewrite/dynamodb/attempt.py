@@ -11,19 +11,23 @@ from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
 from onewrite.event import Emission
 from onewrite.message import Message
 from onewrite.ring import Ring, ring_at, window
-from onewrite.step import step_mark
+from onewrite.step import Step, step_mark
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.
 _ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
 # Two calls have the same token once in 2^24. Then a Duplicate is reported as Applied(retried=True); the effect is the same.
 _TOKEN_BYTES = 3
+
+
+# A write of the message; the begin of its step; the finish, and the finish of one whose mark others have moved on meanwhile.
+Part: TypeAlias = Literal["write", "begin", "finish", "finish overtaken"]
 
 
 class Attempt(NamedTuple):
@@ -37,6 +41,14 @@ class Attempt(NamedTuple):
     emission: Emission | None = None  # what it adds to the outbox, in a store that has one
     exact: bool = False  # asks for a step of this very message, and not whether any message has one
     entity_key: Mapping[str, Any] = MappingProxyType({})  # as the caller wrote it
+    part: Part = "write"
+    step: Step | None = None  # that it begins
+    fence: str = ""  # of the step that it finishes
+
+    @property
+    def fresh(self) -> Step:
+        """The step that it begins. Asked only where it begins one."""
+        return cast("Step", self.step)
 
     @property
     def step_mark(self) -> bytes:

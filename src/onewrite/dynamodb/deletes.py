@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.emit import stored_outbox
 from onewrite.dynamodb.expression import check_limits, merge_update, read_update
-from onewrite.dynamodb.flows import Flows, code, insist
+from onewrite.dynamodb.flows import code, send
 from onewrite.dynamodb.layout import business
 from onewrite.dynamodb.request import guard_update
+from onewrite.dynamodb.steps import StepFlows
 from onewrite.dynamodb.values import Convert
 from onewrite.dynamodb.verdict import refused
 from onewrite.errors import InvalidUpdate
@@ -28,7 +29,7 @@ from onewrite.label import STEP, STEPS, TOMBSTONE, is_shared, pending_lists
 from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain
-from onewrite.step import fence_of, read_step
+from onewrite.step import read_step
 from onewrite.tombstone import (
     Tombstone,
     Tombstones,
@@ -42,8 +43,8 @@ from onewrite.tombstone import (
 _MOST_NAMES = 500
 
 
-class Deletes(Flows):
-    """The flows of a guarded table, with those that delete."""
+class DeleteFlows(StepFlows):
+    """The flows of `StepFlows`, and those of deletes."""
 
     def __init__(
         self,
@@ -62,20 +63,33 @@ class Deletes(Flows):
         self._tombstones = tombstones
 
     def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
-        tombstones = made_with_tombstones(self._tombstones)
         _check(native)
-        deletion = _Deletion(tombstones, fence_of(self._attempts()))
-        request = {**native, "ReturnValues": "ALL_OLD"}
-        outcome = yield from self.write(message, request, deletion.guard, emit, deletion.judge)
-        left = deletion.found
+        deletion = _Deletion(made_with_tombstones(self._tombstones), self._attempts())
+        outcome, item = yield from self._bury(message, {**native, "ReturnValues": "ALL_OLD"}, deletion, emit)
         if isinstance(outcome, Applied):
-            entity = self._deleted(left) if outcome.retried else outcome.entity
-            if not outcome.retried:
-                left = deletion.left_of(self._plain(dict(outcome.response.get("Attributes", {}))))
+            entity = self._deleted(item) if outcome.retried else outcome.entity
             outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
-        if TOMBSTONE in left:
-            yield from self._clean_up(native["Key"], left)
+        if TOMBSTONE in item:
+            yield from self._clean_up(native["Key"], item)
         return outcome
+
+    def _bury(
+        self, message: Message, native: Mapping[str, Any], deletion: _Deletion, emit: object
+    ) -> Flow[tuple[Outcome, Entity]]:
+        """Make a tombstone of the item. Returns the answer, and the item as it is then."""
+        attempt, call = self._compiled(message, native, deletion.guard, emit)
+        try:
+            response = yield from send(call)
+        except ClientError as error:
+            held, unexplained = yield from self._refusal(error, call)
+            outcome = _refused(attempt, held)
+            if unexplained is not None and isinstance(outcome, Rejected):
+                self._raise(unexplained, attempt, call, held)
+            if isinstance(outcome, Rejected) and attempt.entry.own.counts:
+                outcome = yield from self._record_refusal(outcome, native)
+            return outcome, held or {}
+        before = self._plain(dict(response.get("Attributes", {})))
+        return self._applied(message, response), deletion.left_of(before)
 
     def _deleted(self, item: Entity) -> Entity | None:
         """What was deleted, where it is still there."""
@@ -113,10 +127,7 @@ class Deletes(Flows):
         }
         call = Call("update_item", (), request)
         try:
-            try:
-                yield call
-            except ClientError as error:
-                yield from insist(error, call)
+            yield from send(call)
         except ClientError as error:
             if code(error) != "ConditionalCheckFailedException":
                 raise
@@ -124,16 +135,15 @@ class Deletes(Flows):
 
 @dataclass(slots=True)
 class _Deletion:
-    """One delete: how its first request is made, and what its refusal means. `found`: the item as a refusal has shown it."""
+    """One delete, whose name no other call has: how its first request is made, and what that leaves."""
 
     tombstones: Tombstones
-    by: str
-    found: Entity = field(default_factory=dict[str, Any])
+    name: str
     _set: dict[str, Any] = field(default_factory=dict[str, Any])  # what the first request sets beside the ledger
 
     def guard(self, attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> Call:
         """Compile the first request. The time at which the item itself would expire does not count any more."""
-        tombstone = new_tombstone(self.tombstones, attempt.now, self.by, list(native.get("Key", {}))).stored()
+        tombstone = new_tombstone(self.tombstones, attempt.now, self.name, list(native.get("Key", {}))).stored()
         emission = attempt.emission
         self._set = {TOMBSTONE: tombstone, **({} if emission is None or not emission.events else stored_outbox(emission))}
         # Asks whether any message has a step open.
@@ -150,19 +160,22 @@ class _Deletion:
         }
         return Call("update_item", (), {**request, **changed})
 
-    def judge(self, attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | None:
-        """Why the first request was refused. A step of any message keeps the item alive, also where its lease is over."""
-        self.found = item or {}
-        outcome = refused(attempt._replace(exact=True), item, shows=shows)
-        if STEPS in self.found and isinstance(outcome, Rejected | Busy | Uncertain):
-            return Busy(attempt.message, _until(self.found, attempt.now), outcome.entity)
-        return outcome
-
     def left_of(self, before: Entity) -> Entity:
         """The item as the first request has left it, given what was there before."""
         left = {**before, **self._set}
         left.pop(self.tombstones.ttl_attribute, None)
         return left
+
+
+def _refused(attempt: Attempt, item: Entity | None) -> Outcome:
+    """Why no tombstone was made. A step of any message keeps the item alive, also where its lease is over."""
+    held = item or {}
+    outcome = cast(
+        "Outcome", refused(attempt._replace(exact=True), item, shows=False)
+    )  # None is for those that are not exact
+    if STEPS in held and isinstance(outcome, Rejected | Busy | Uncertain):
+        return Busy(attempt.message, _until(held, attempt.now), outcome.entity)
+    return outcome
 
 
 def _until(item: Entity, now: float) -> float:

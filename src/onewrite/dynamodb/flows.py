@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
@@ -28,7 +28,6 @@ from onewrite.watch import Watch
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
 
 Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Convert], Call]
-Judge: TypeAlias = Callable[..., Outcome | None]  # as `refused`
 
 
 class Flows:
@@ -60,29 +59,24 @@ class Flows:
         self._convert = sendable if table_name is None else typed_value
 
     def write(
-        self,
-        message: Message,
-        native: Mapping[str, Any],
-        guard: Guard = guard_update,
-        emit: object = None,
-        judge: Judge = refused,
+        self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
     ) -> Flow[Outcome]:
         attempt, call = self._compiled(message, native, guard, emit)
         try:
-            try:
-                response = yield call
-            except ClientError as error:
-                response = yield from insist(error, call)
+            response = yield from send(call)
         except ClientError as error:
-            outcome = yield from self._explain(error, attempt, call, judge)
+            outcome = yield from self._explain(error, attempt, call)
             if outcome is None:
                 self._exact = True  # where one message has a step open, more will
-                return (yield from self.write(message, native, guard, emit, judge))
+                return (yield from self.write(message, native, guard, emit))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 return (yield from self._record_refusal(outcome, native))
             return outcome
         if self._watch.wants_clock(attempt.now):
             self._look_at_clock(attempt.now, response)
+        return self._applied(message, response)
+
+    def _applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes), response=response)
 
@@ -124,21 +118,28 @@ class Flows:
         attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
         return attempt, guard(attempt, {**self._table, **native}, self._convert)
 
-    def _explain(self, error: ClientError, attempt: Attempt, call: Call, judge: Judge = refused) -> Flow[Outcome | None]:
+    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
+        held, unexplained = yield from self._refusal(error, call)
+        if unexplained is None:
+            return refused(attempt, held, shows=shows)
+        outcome = refused(attempt._replace(exact=True), held, shows=shows)
+        return outcome if not isinstance(outcome, Rejected) else self._raise(unexplained, attempt, call, held)
+
+    def _refusal(self, error: ClientError, call: Call) -> Flow[tuple[Entity | None, ClientError | None]]:
+        """The item that refused, and the error to raise where nothing in the item is the reason."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
             self._look_at_ledger(held or {})
-            return judge(attempt, held, shows=shows)
+            return held, None
         if not (_is_too_large(error) or _is_mistyped(error)):
             raise error
-        held = yield from self._held(call)
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        outcome = judge(attempt._replace(exact=True), held, shows=shows)
-        if not isinstance(outcome, Rejected):
-            return outcome
+        return (yield from self._held(call)), error
+
+    def _raise(self, error: ClientError, attempt: Attempt, call: Call, held: Entity | None) -> NoReturn:
         if _is_too_large(error):
             raise self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held) from error
         check_tokens(attempt, held or {})
@@ -161,10 +162,7 @@ class Flows:
             return Rejected(outcome.message, outcome.entity, settled=False)
         attempt, call = self._compiled(outcome.message, native, guard_record)
         try:
-            try:
-                yield call
-            except ClientError as error:
-                yield from insist(error, call)
+            yield from send(call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
             if found is None:
@@ -234,6 +232,14 @@ def _roughly(name: str, value: Any) -> int:
         members = cast("AbstractSet[Any]", value)
         return len(name) + len(members) * value_size(next(iter(members)))
     return len(name) + value_size(value)
+
+
+def send(call: Call) -> Flow[Mapping[str, Any]]:
+    """Send the request, again after a conflict with a transaction."""
+    try:
+        return cast("Mapping[str, Any]", (yield call))
+    except ClientError as error:
+        return (yield from insist(error, call))
 
 
 def insist(error: ClientError, call: Call) -> Flow[Mapping[str, Any]]:

@@ -56,6 +56,15 @@ class UpdateItemArguments(RecordArguments, total=False):
     UpdateExpression: str
 
 
+class BeginArguments(_EveryRequest, total=False):
+    """The arguments of `begin` and `perform` beside those of the step. The condition is the caller's own, on the entity."""
+
+    Key: Required[Mapping[str, Any]]
+    ConditionExpression: str | ConditionBase
+    ExpressionAttributeNames: Mapping[str, str]
+    ExpressionAttributeValues: Mapping[str, Any]
+
+
 class PutItemArguments(_EveryWrite, total=False):
     """The arguments of `put_item`."""
 

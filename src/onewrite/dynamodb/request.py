@@ -1,8 +1,4 @@
-"""Compiles a message's entry into the native call that the caller wrote. Pure.
-
-Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one request. Names
-that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
-"""
+"""Compiles a message's entry into the native call that the caller wrote. Pure."""
 
 from __future__ import annotations
 
@@ -15,25 +11,30 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.dynamodb.attempt import Attempt
-from onewrite.dynamodb.emit import outbox_condition, outbox_constants, outbox_sets, outbox_values, stored_outbox
+from onewrite.dynamodb.attempt import Attempt, Part
+from onewrite.dynamodb.emit import outbox_condition, outbox_constants, outbox_sets, stored_outbox
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.layout import attempts_name, belongs, name_of
-from onewrite.dynamodb.values import Convert, Members, sendable
-from onewrite.entry import Advance, AdvanceShape, Entry, Remember, RememberShape, Shape, Terms
-from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.dynamodb.layout import belongs
+from onewrite.dynamodb.own_part import (
+    Words,
+    clauses,
+    conditions,
+    constants,
+    names_of_marks,
+    step_names,
+    stored_ledger,
+    values_of,
+)
+from onewrite.dynamodb.values import Convert, sendable
+from onewrite.entry import Shape, Terms
+from onewrite.errors import InvalidUpdate
 from onewrite.event import EmissionShape
 from onewrite.flow import Call
-from onewrite.label import STEPS, TOMBSTONE, Label, is_shared
+from onewrite.label import is_shared
 from onewrite.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
-# A name of this form needs no placeholder: no reserved word has an underscore.
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
-_BEYOND = 10**38  # DynamoDB numbers have 38 digits
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
-# The types in which a handler may keep ids by hand.
-_COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}
 _LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
 
 
@@ -41,13 +42,21 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attempt, native, convert)
-    names = {**names, **form.names, **_names(attempt.entry)}
+    names = {**names, **form.names, **names_of_marks(attempt)}
+    ours = {**form.values, **_converted(values_of(attempt), convert)}
+    if attempt.part != "write":
+        # A step asks less of the ledger than a write, and DynamoDB refuses what an expression does not use.
+        used = frozenset(_OURS.findall(f"{form.update} {form.condition}"))
+        names, ours = {**names, **step_names(attempt)}, _only(used, ours)
+        names = {
+            placeholder: name for placeholder, name in names.items() if placeholder[:4] != "#ow_" or placeholder in used
+        }
     kwargs = {
         **native,
         "UpdateExpression": form.update,
         "ConditionExpression": form.condition,
         "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {**values, **form.values, **_converted(_values(attempt), convert)},
+        "ExpressionAttributeValues": {**values, **ours},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     if not names:  # DynamoDB refuses an empty map
@@ -64,13 +73,13 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attempt.entry.terms, _outbox_names(attempt), {}, item)
     native, names, values, form = _read(attempt, native, convert)
-    keys, ours = _possible_keys(item), {**form.values, **_converted(_values(attempt), convert)}
+    keys, ours = _possible_keys(item), {**form.values, **_converted(values_of(attempt), convert)}
     values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {**_converted(item, convert), **_stored(attempt, ours), **_emitted(attempt, convert)},
+        "Item": {**_converted(item, convert), **stored_ledger(attempt, ours), **_emitted(attempt, convert)},
         "ConditionExpression": _absent(keys, form.condition),
-        "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **_names(attempt.entry)})},
+        "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **names_of_marks(attempt)})},
         "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
@@ -94,6 +103,21 @@ def guard_record(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     return guard_update(attempt, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, convert)
 
 
+def guard_begin(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """Compile the begin of a step, in an item that is there."""
+    for name in ("UpdateExpression", "ReturnValues", "Item"):
+        if name in native:
+            raise InvalidUpdate(
+                f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
+            )
+    keys = {f"#ow_k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
+    call = guard_update(attempt, native, convert)
+    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    call.kwargs["ConditionExpression"] = f"{there} AND {call.kwargs['ConditionExpression']}"
+    call.kwargs["ExpressionAttributeNames"].update(keys)
+    return call
+
+
 def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
     """Placeholders for the attributes that may be the key, since the call does not say which are.
 
@@ -113,134 +137,6 @@ def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
     return {placeholder: value for placeholder, value in held.items() if placeholder in used}
 
 
-# --- our part of the expressions ---------------------------------------------------------------------------------------
-
-
-class _Words:
-    """Writes attribute names into an expression: as they are where the language allows that, else as placeholders."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-
-    def __call__(self, name: str) -> str:
-        if _WORD.fullmatch(name):
-            return name
-        placeholder = f"#ow_{len(self.names)}"
-        self.names[placeholder] = name
-        return placeholder
-
-
-def _conditions(shape: Shape, words: _Words, *, exact: bool) -> list[str]:
-    """What the ledger asks of the entity, each part to be joined by AND."""
-    # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
-    parts = [
-        f"attribute_not_exists({TOMBSTONE})",
-        f"NOT contains({STEPS},:ow_o)" if exact else f"attribute_not_exists({STEPS})",
-    ]
-    for n, label in enumerate(shape.terms.labels):
-        name = words(name_of(label.slot))
-        equal = [f"{name}={value}" for value in _label_values(n, label)]
-        parts.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
-    parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in shape.terms.no_label])
-    if shape.terms.no_set is not None:
-        name = words(name_of(shape.terms.no_set))
-        parts.extend([f"NOT attribute_type({name},{kind})" for kind in _COLLECTIONS])
-    for n, change in enumerate(shape.changes):
-        parts.extend(_lacks(change, n, words) if isinstance(change, RememberShape) else [_is_past(change, n)])
-    return parts
-
-
-def _lacks(change: RememberShape, n: int, words: _Words) -> list[str]:
-    marks = [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(change.aliases)]]
-    return [f"NOT contains({words(name_of(slot))},{mark})" for slot in change.sets.live for mark in marks]
-
-
-def _is_past(change: AdvanceShape, n: int) -> str:
-    mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
-    if change.rule == "absent":
-        return absent
-    if change.rule == "next":
-        return f"{mark}=:ow_p"
-    below = f"{mark}<:ow_m{n}"
-    if change.has_digits:
-        below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
-    return f"({absent} OR {below})"
-
-
-def _clauses(shape: Shape, ring: Ring, words: _Words) -> dict[str, str]:
-    """What the ledger adds to the clauses of the update."""
-    own = shape.changes[0]
-    sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(shape.terms.labels)]
-    adds: list[str] = []
-    removes = [words(name_of(slot)) for slot in shape.dead]
-    if isinstance(own, RememberShape):
-        adds.append(f"{words(name_of(own.sets.present))} :ow_s")
-    else:
-        sets.append("#ow_m0=:ow_m0")
-    attribute = shape.terms.attribute
-    adds.append(f"{words(attempts_name(attribute, ring.present))} :ow_a")
-    removes.extend([words(attempts_name(attribute, slot)) for slot in ring.dead])
-    return {"SET": ",".join(sets), "ADD": ",".join(adds), "REMOVE": ",".join(removes)}
-
-
-def _label_values(n: int, label: Label) -> list[str]:
-    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, len(label.accepts))]]
-
-
-def _constants(terms: Terms) -> dict[str, str]:
-    """The values that are the same for all messages."""
-    values = {} if terms.no_set is None else {**_COLLECTIONS}
-    for n, label in enumerate(terms.labels):
-        values.update(zip(_label_values(n, label), label.accepts, strict=True))
-    return values
-
-
-def _names(entry: Entry) -> dict[str, str]:
-    """The names of the attributes that hold marks, by their placeholders. They contain the source."""
-    if not entry.also:  # the usual case
-        return {"#ow_m0": name_of(entry.own.slot)} if isinstance(entry.own, Advance) else {}
-    changes = enumerate(entry.changes)
-    return {f"#ow_m{n}": name_of(change.slot) for n, change in changes if isinstance(change, Advance)}
-
-
-def _values(attempt: Attempt) -> dict[str, Any]:
-    """The values of this message."""
-    entry = attempt.entry
-    values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
-    if attempt.exact:
-        values[":ow_o"] = attempt.step_mark
-    if attempt.emission is not None and attempt.emission.events:
-        values.update(outbox_values(attempt.emission))
-    if isinstance(entry.own, Remember):
-        values[":ow_s"] = Members((entry.own.mark,))
-    for n, change in enumerate(entry.changes):
-        values[f":ow_m{n}"] = change.mark
-        if isinstance(change, Remember):
-            values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
-        else:
-            values.update(_mark_values(change, n))
-    return values
-
-
-def _mark_values(change: Advance, n: int) -> dict[str, str | int]:
-    mark = change.mark
-    if isinstance(mark, str):
-        return {f":ow_n{n}": len(mark), ":ow_z": "0"} if change.has_digits else {}
-    if abs(mark) >= _BEYOND:
-        raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
-    return {":ow_p": mark - 1} if change.rule == "next" else {}
-
-
-def _stored(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """What a new entity's ledger looks like, its values being those of the request."""
-    entry, own = attempt.entry, attempt.entry.own
-    held = {name_of(label.slot): ours[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
-    held[attempts_name(entry.terms.attribute, attempt.ring.present)] = ours[":ow_a"]
-    if isinstance(own, Remember):
-        return {**held, name_of(own.sets.present): ours[":ow_s"]}
-    return {**held, name_of(own.slot): ours[":ow_m0"]}
-
-
 # --- the caller's part -------------------------------------------------------------------------------------------------
 
 _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], "_Form"]
@@ -255,7 +151,7 @@ def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Rea
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
     emits = None if attempt.emission is None else attempt.emission.shape
-    wanted = _Wanted(attempt.entry.shape, attempt.ring, emits, attempt.exact)
+    wanted = _Wanted(attempt.entry.shape, attempt.ring, emits, attempt.part, attempt.exact)
     try:
         form = _form(wanted, convert, written)
     except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
@@ -269,6 +165,7 @@ class _Wanted(NamedTuple):
     shape: Shape
     ring: Ring
     emits: EmissionShape | None
+    part: Part
     exact: bool
 
 
@@ -296,30 +193,30 @@ class _Form:
 @lru_cache(maxsize=1024)
 def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
-    shape, ring, emits, exact = wanted
-    words, names, outbox = _Words(), dict(written.names), () if emits is None else emits.names
+    shape, ring, emits, part, exact = wanted
+    words, names, outbox = Words(), dict(written.names), () if emits is None else emits.names
     _check_arguments(written.arguments)
     _check_types(written, names)
     _check_placeholders([*names, *written.values])
     theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
         _check_roots(shape.terms, outbox, names, theirs.roots)
-    parts, clauses = _conditions(shape, words, exact=exact), _clauses(shape, ring, words)
-    constants = _constants(shape.terms)
+    asked, ours = conditions(shape, words, part, exact=exact), clauses(shape, ring, words, part)
+    values = constants(shape.terms)
     if emits is not None and emits.emits:
-        parts.append(outbox_condition(emits, words))
-        clauses["SET"] = ",".join([clauses["SET"], *outbox_sets(emits, words)])
-        constants |= outbox_constants()
-    conditions = " AND ".join(parts)
-    used = frozenset(_OURS.findall(conditions))
-    merged = merge_update(theirs, clauses)
+        asked.append(outbox_condition(emits, words))
+        ours["SET"] = ",".join([ours["SET"], *outbox_sets(emits, words)])
+        values |= outbox_constants()
+    condition = " AND ".join(asked)
+    used = frozenset(_OURS.findall(condition))
+    merged = merge_update(theirs, ours)
     if written.condition is not None:
         read = read_condition(written.condition)
         _check_roots(shape.terms, outbox, names, read.roots)
-        conditions = f"{conditions} AND {read.text}"
+        condition = f"{condition} AND {read.text}"
     check_limits("UpdateExpression", merged)
-    check_limits("ConditionExpression", conditions)
-    return _Form(merged, conditions, words.names, _converted(constants, convert), used)
+    check_limits("ConditionExpression", condition)
+    return _Form(merged, condition, words.names, _converted(values, convert), used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:

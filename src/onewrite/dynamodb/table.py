@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
-from onewrite.dynamodb.deletes import Deletes
+from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.dynamodb.native import (
+    BeginArguments,
     Client,
     DeleteItemArguments,
     ExplainArguments,
@@ -24,7 +26,9 @@ from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
-from onewrite.outcome import Entity, Outcome
+from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.perform import Effect, Then
+from onewrite.step import Asked, Claim
 from onewrite.tombstone import Tombstones
 
 
@@ -69,15 +73,17 @@ class GuardedTable:
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = Deletes(
+        self._flows = DeleteFlows(
             table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
         )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return run(self._flows.write(message, native, emit=emit), self._target)
+    def update_item(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
+    ) -> Outcome:
+        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        return run(self._flows.update(message, native, emit, finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
@@ -90,9 +96,53 @@ class GuardedTable:
         """
         return run(self._flows.delete(message, native, emit), self._target)
 
-    def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
+    def record(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.record(message, native, emit), self._target)
+        return run(self._flows.remember(message, native, emit, finishes), self._target)
+
+    def begin(
+        self,
+        message: Message,
+        name: str,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        return run(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+
+    def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        return run(self._flows.perform(message, native, Asked(name, lease, safe_for), effect, then), self._target)
+
+    def release(self, step: Begun, *, sent: bool = True) -> bool:
+        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
+
+        False: the step was not this worker's any more.
+        """
+        return run(self._flows.release(step, sent=sent), self._target)
+
+    def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return run(self._flows.open_steps(native), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -153,13 +203,17 @@ class AsyncGuardedTable:
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = Deletes(table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True)
+        self._flows = DeleteFlows(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
-    async def update_item(self, message: Message, *, emit: Emit = None, **native: Unpack[UpdateItemArguments]) -> Outcome:
-        """The guarded write. `Applied.entity` is what `ReturnValues` asks for."""
-        return await arun(self._flows.write(message, native, emit=emit), self._target)
+    async def update_item(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
+    ) -> Outcome:
+        """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
+        return await arun(self._flows.update(message, native, emit, finishes), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
@@ -172,9 +226,53 @@ class AsyncGuardedTable:
         """
         return await arun(self._flows.delete(message, native, emit), self._target)
 
-    async def record(self, message: Message, *, emit: Emit = None, **native: Unpack[RecordArguments]) -> Outcome:
+    async def record(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.record(message, native, emit), self._target)
+        return await arun(self._flows.remember(message, native, emit, finishes), self._target)
+
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        return await arun(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        return await arun(self._flows.perform(message, native, Asked(name, lease, safe_for), effect, then), self._target)
+
+    async def release(self, step: Begun, *, sent: bool = True) -> bool:
+        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
+
+        False: the step was not this worker's any more.
+        """
+        return await arun(self._flows.release(step, sent=sent), self._target)
+
+    async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return await arun(self._flows.open_steps(native), self._target)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

@@ -1,22 +1,18 @@
-"""Compiles a message's entry into the native call that the caller wrote. Pure.
-
-Each group of a ledger's slots is one field of the document: {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r0": [...]}},
-{"events_ledger": "ow1 marks", "events@": {"order-7": 3}}.
-"""
+"""Compiles a message's entry into the native call that the caller wrote. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
+from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
-from onewrite.label import TOMBSTONE, Slot
-from onewrite.mongodb.emit import outbox_condition, outbox_operators, outbox_stage, stored_outbox
+from onewrite.mongodb.emit import stored_outbox
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
-from onewrite.mongodb.layout import Document, path_of
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.own_part import Finishes, finishing_filter, fold, guarded_filter, initial, labels, stage
+from onewrite.step import Step
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 
@@ -66,6 +62,55 @@ def guard_record(
     return _guard(entry, fields, query, {}, native, step=step, emission=emission)
 
 
+def guard_begin(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    native: Mapping[str, Any],
+    *,
+    path: str,
+    step: Step,
+) -> Guarded:
+    """Compile the begin of a step, in a document that is there."""
+    check_filter(entry.terms, query)
+    _check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
+    guarded = _guard(entry, fields, query, {}, native, step=path, emission=None)
+    begins = {"$set": {**labels(entry.terms), path: step.stored()}}
+    return guarded._replace(update=begins)
+
+
+def guard_finish(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    update: Update | None,
+    native: Mapping[str, Any],
+    *,
+    finishes: Finishes,
+    emission: Emission | None = None,
+) -> Guarded:
+    """Compile the write that finishes a step. `update` is None where it changes nothing but the ledger."""
+    outbox = names_of(emission)
+    check_filter(entry.terms, query, outbox)
+    if update is not None:
+        check_update(entry.terms, fields, update, outbox)
+    guarded = _guard(entry, fields, query, update or {}, native, step=finishes.step, emission=emission)
+    if guarded.upsert or guarded.conditional:
+        raise InvalidUpdate(
+            "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be "
+            "recorded. Name the entity alone, and put the condition into the filter of begin."
+        )
+    emitted = emission if emission is not None and emission.events else None
+    changed = update or {}
+    piped = not isinstance(changed, Mapping)
+    return guarded._replace(
+        filter=finishing_filter(entry, guarded.entity, finishes, emitted, piped=piped),
+        update=[*changed, stage(entry, emitted, finishes)]
+        if not isinstance(changed, Mapping)
+        else fold(entry, changed, emitted, finishes),
+    )
+
+
 def names_of(emission: Emission | None) -> tuple[str, ...]:
     """The names that belong to the store's outbox."""
     return () if emission is None else emission.shape.names
@@ -85,12 +130,12 @@ def _guard(
     _check_collation(entry, fields, native.get("collation"))
     entity, upsert = identity(query, fields), bool(native.get("upsert", False))
     if upsert:
-        _check_not_in_transaction(native, "upsert=True", "Create the entity before it, or leave out upsert.")
+        _check_not_in_transaction(native, "upsert=True", _NO_UPSERT)
     emitted = emission if emission is not None and emission.events else None
     return Guarded(
         entry,
-        filter=_guarded(entry, query, step, emitted, piped=not isinstance(update, Mapping)),
-        update=_fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, _stage(entry, emitted)],
+        filter=guarded_filter(entry, query, step, emitted, piped=not isinstance(update, Mapping)),
+        update=fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, stage(entry, emitted)],
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=upsert and not entry.follows_gap,
         entity=entity,
@@ -106,9 +151,17 @@ def guard_insert(
 ) -> dict[str, Any]:
     check_document(entry.terms, document, names_of(emission))
     _check_range(entry)
-    _check_not_in_transaction(native, "insert_one", "Create the entity before it.")
+    _check_not_in_transaction(native, "insert_one", _NO_INSERT)
     emitted = stored_outbox(emission) if emission is not None and emission.events else {}
-    return {**document, **_initial(entry), **emitted}
+    return {**document, **initial(entry), **emitted}
+
+
+_NO_UPSERT = (
+    "Create the entity before it, or leave out upsert: the duplicate-key error of a redelivery would abort the transaction."
+)
+
+
+_NO_INSERT = "Create the entity before it: the duplicate-key error of a redelivery would abort the transaction."
 
 
 def keeps_text(entry: Entry) -> bool:
@@ -119,132 +172,6 @@ def keeps_text(entry: Entry) -> bool:
 def in_transaction(native: Mapping[str, Any]) -> bool:
     session = native.get("session")
     return session is not None and bool(session.in_transaction)
-
-
-# --- our part of the filter --------------------------------------------------------------------------------------------
-
-
-def _guarded(entry: Entry, query: Document, step: str, emitted: Emission | None = None, *, piped: bool) -> dict[str, Any]:
-    """The caller's filter, and the ledger's conditions beside it."""
-    fields = {**_labelled(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
-    parts: list[dict[str, Any]] = []
-    for change in entry.changes:
-        if isinstance(change, Remember):
-            fields.update(_lacks(change))
-        else:
-            found, more = _is_past(change)
-            # These go into $and, because two ledgers may ask about the same path.
-            parts.extend([*more, *([found] if found else [])])
-    if piped:
-        parts.extend(_kinds(entry))
-    if emitted is not None:
-        parts.append(outbox_condition(emitted.shape.names))
-    # Where the caller's filter names the same field, its condition and ours both hold.
-    parts.extend([{name: fields.pop(name)} for name in query if name in fields])
-    guarded = {**query, **fields}
-    return guarded | {"$and": [*query.get("$and", []), *parts]} if parts else guarded
-
-
-@lru_cache(maxsize=64)
-def _labelled(terms: Terms) -> dict[str, Any]:
-    fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
-    fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
-    if terms.no_set is not None:
-        fields[path_of(terms.no_set)] = {"$not": {"$type": "array"}}
-    return fields
-
-
-def _lacks(change: Remember) -> dict[str, Any]:
-    wrong = {"$nin": [change.mark, *change.aliases]} if change.aliases else {"$ne": change.mark}
-    return dict.fromkeys(_paths(change.sets), wrong)
-
-
-@lru_cache(maxsize=64)
-def _paths(sets: Sets) -> list[str]:
-    return [path_of(slot) for slot in sets.live]
-
-
-def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    path = path_of(change.slot)
-    if change.rule == "absent":
-        return {path: {"$exists": False}}, []
-    # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
-    alone = {f"{path}.0": {"$exists": False}}
-    if change.rule == "next":
-        return {path: int(change.mark) - 1, **alone}, []
-    below: dict[str, Any] = {"$lt": change.mark}
-    if change.has_digits:
-        below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
-    # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
-    return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
-
-
-def _kinds(entry: Entry) -> list[dict[str, Any]]:
-    """Conditions on types for a pipeline, whose $set would overwrite a value of another type where an update operator fails."""
-    slot = _target(entry.own)
-    kinds: list[dict[str, Any]] = []
-    if slot.key:
-        alone = {f"{slot.group}.0": {"$exists": False}}  # $type "object" also matches an array of documents
-        kinds.append({"$or": [{slot.group: {"$exists": False}}, {slot.group: {"$type": "object"}, **alone}]})
-    if isinstance(entry.own, Remember):
-        path = path_of(slot)
-        kinds.append({"$or": [{path: {"$exists": False}}, {path: {"$type": "array"}}]})
-    return kinds
-
-
-def _target(change: Change) -> Slot:
-    return change.sets.present if isinstance(change, Remember) else change.slot
-
-
-# --- our part of the update --------------------------------------------------------------------------------------------
-
-
-def _fold(entry: Entry, update: Document, emitted: Emission | None = None) -> dict[str, Any]:
-    ours: dict[str, dict[str, Any]] = {"$set": _labels(entry.terms)}
-    path = path_of(_target(entry.own))
-    if isinstance(entry.own, Remember):
-        # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-        ours["$push"] = {path: entry.own.mark}
-        if dead := _dead(entry.shape):
-            ours["$unset"] = dead
-    else:
-        ours["$set"] = {**ours["$set"], path: entry.own.mark}
-    if emitted is not None:
-        for operator, change in outbox_operators(emitted).items():
-            ours[operator] = {**ours.get(operator, {}), **change}
-    folded = dict(update)
-    for operator, change in ours.items():
-        folded[operator] = {**update.get(operator, {}), **change}
-    return folded
-
-
-@lru_cache(maxsize=64)
-def _dead(shape: Shape) -> dict[str, str]:
-    return {path_of(slot): "" for slot in shape.dead}
-
-
-@lru_cache(maxsize=64)
-def _labels(terms: Terms) -> dict[str, Any]:
-    return {path_of(label.slot): label.text for label in terms.labels}
-
-
-def _stage(entry: Entry, emitted: Emission | None = None) -> dict[str, Any]:
-    path = path_of(_target(entry.own))
-    # Without $literal, a pipeline reads text that begins with "$" as a field.
-    changed: dict[str, Any] = {name: {"$literal": text} for name, text in _labels(entry.terms).items()}
-    if isinstance(entry.own, Remember):
-        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
-    else:
-        changed[path] = {"$literal": entry.own.mark}
-    if emitted is not None:
-        changed |= outbox_stage(emitted)
-    return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.shape.dead}}
-
-
-def _initial(entry: Entry) -> dict[str, Any]:
-    slot, mark = _target(entry.own), entry.own.mark
-    held: Any = [mark] if isinstance(entry.own, Remember) else mark
-    return {**_labels(entry.terms), slot.group: {slot.key: held} if slot.key else held}
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
@@ -271,9 +198,7 @@ def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -
 
 def _check_not_in_transaction(native: Mapping[str, Any], what: str, remedy: str) -> None:
     if in_transaction(native):
-        raise InvalidUpdate(
-            f"{what} in a transaction: the duplicate-key error of a redelivery would abort the transaction. {remedy}"
-        )
+        raise InvalidUpdate(f"{what} in a transaction is refused. {remedy}")
 
 
 def id_index(indexes: Document) -> Document | None:

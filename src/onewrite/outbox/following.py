@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.flow import Call, Wait
+from onewrite.flow import Call, Yielded
 from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Swept
 
@@ -71,7 +71,7 @@ class Take:
     method: str
 
 
-Following: TypeAlias = Generator[Call | Wait | Publish | Take, Any, None]
+Following: TypeAlias = Generator[Yielded | Publish | Take, Any, None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
-from onewrite.flow import Call, Flow, Wait
+from onewrite.flow import Flow, Yielded
 from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending
 
@@ -43,7 +43,7 @@ class Publish:
     events: tuple[Outgoing, ...]
 
 
-Pass: TypeAlias = Generator[Call | Wait | Publish, Any, T]
+Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
 
 
 class Finder(Protocol):

@@ -1,0 +1,193 @@
+"""The flows of a guarded table that begin a step, finish it and let it go. The rules are in onewrite/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from onewrite.dynamodb.attempt import Attempt, Part, new_attempt
+from onewrite.dynamodb.flows import Flows, code, send
+from onewrite.dynamodb.request import guard_begin, guard_update
+from onewrite.dynamodb.values import Members
+from onewrite.dynamodb.verdict import finish_refused, judged, open_step
+from onewrite.entry import Advance
+from onewrite.errors import InvalidUpdate, LedgerMismatch
+from onewrite.event import moment
+from onewrite.flow import Call, Flow
+from onewrite.label import STEP, STEPS
+from onewrite.message import Message
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain
+from onewrite.perform import Effect, Then, performed
+from onewrite.step import (
+    Asked,
+    Claim,
+    Step,
+    answer_to,
+    check_begin,
+    check_claim,
+    may_be_taken_over,
+    new_step,
+    read_step,
+    step_mark,
+)
+
+_ROUNDS = 6  # of a begin: each after the second means that another worker has come in between
+_CONDITION = (
+    "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
+    "begin."
+)
+
+
+class StepFlows(Flows):
+    """The flows of `Flows`, and those of steps."""
+
+    def update(self, message: Message, native: Mapping[str, Any], emit: object, finishes: Claim | None) -> Flow[Outcome]:
+        return self.write(message, native, emit=emit) if finishes is None else self.finish(message, native, finishes, emit)
+
+    def remember(self, message: Message, native: Mapping[str, Any], emit: object, finishes: Claim | None) -> Flow[Outcome]:
+        return self.record(message, native, emit) if finishes is None else self.finish(message, native, finishes, emit)
+
+    def begin(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
+        check_begin(asked)
+        if asked.after is not None:
+            check_claim(asked.after, message, native.get("Key"))
+        attempt = self._beginning(message, native, asked)
+        step = fresh = attempt.fresh
+        replaced: str | None = None
+        if asked.after is not None:
+            step, replaced = fresh.reopening(asked.after), asked.after.fence
+        for _ in range(_ROUNDS):
+            met = yield from self._try_begin(attempt._replace(step=step), native, replaced)
+            if met is None:
+                step, replaced = fresh, None  # what was to be taken over is gone, and the message was not done
+            elif not isinstance(met, Step):
+                return met
+            elif met.fence == step.fence:
+                self._exact = True  # this store's writes will meet open steps
+                return step.begun(message, attempt.entity_key, self._clock)
+            elif may_be_taken_over(met, attempt.now, asked):
+                step, replaced = fresh.taking_over(met), met.fence
+            else:
+                return answer_to(met, message, attempt.now, None, attempt.entity_key)
+        return Busy(message, attempt.now)  # others begin it and let it go all the time
+
+    def _beginning(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Attempt:
+        now, call = self._clock(), self._attempts()
+        entry, key = self._ledger.entry(message, now), native.get("Key", {})
+        step = new_step(self._ledger.attribute, message, asked, call, now)
+        return new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin", step=step)
+
+    def _try_begin(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
+        """Begin once, or take over the step with that fence.
+
+        Returns the step that is open then, or why the message has none. None: there was none to take over.
+        """
+        if replaced is None:
+            call = guard_begin(attempt, {**self._table, **native}, self._convert)
+        else:
+            values = {":new": attempt.fresh.stored(), ":old": replaced}
+            call = self._step_call(attempt.message, attempt.entity_key, "SET #step=:new", values)
+        try:
+            yield from send(call)
+        except ClientError as error:
+            held, unexplained = yield from self._refusal(error, call)
+            step = open_step(attempt, held or {})
+            if step is not None:
+                return step
+            outcome = judged(attempt, held or {}, None if held is None else self.without_ledger(held))
+            if not isinstance(outcome, Rejected):
+                return outcome
+            if unexplained is not None:
+                self._raise(unexplained, attempt, call, held)
+            if replaced is not None and held is not None:
+                return None
+            return (yield from self._record_refusal(outcome, native)) if attempt.entry.own.counts else outcome
+        return attempt.step
+
+    def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
+        check_claim(claim, message, native.get("Key"))
+        if "ConditionExpression" in native:
+            raise InvalidUpdate(_CONDITION)
+        attempt, _ = self._compiled(message, native, guard_update, emit)
+        parts: tuple[Part, ...] = ("finish", "finish overtaken")
+        for part in parts[: 1 + isinstance(attempt.entry.own, Advance)]:
+            outcome = yield from self._try_finish(attempt._replace(part=part, fence=claim.fence), native)
+            if outcome is not None:
+                return outcome
+        raise LedgerMismatch(
+            "The step is open, and the ledger's mark is neither past the message nor just before it: somebody has moved the mark back. "
+            "Repair the entity."
+        )
+
+    def _try_finish(self, attempt: Attempt, native: Mapping[str, Any]) -> Flow[Outcome | None]:
+        """None: the step is ours, and the mark is not where this part of the finish wants it."""
+        call = guard_update(attempt, {**self._table, **native}, self._convert)
+        try:
+            response = yield from send(call)
+        except ClientError as error:
+            held, unexplained = yield from self._refusal(error, call)
+            outcome = finish_refused(attempt, held, shows=call.kwargs.get("ReturnValues") == "ALL_NEW")
+            if outcome is None and unexplained is not None:
+                self._raise(unexplained, attempt, call, held)
+            return outcome
+        return self._applied(attempt.message, response)
+
+    def release(self, step: Begun, *, sent: bool) -> Flow[bool]:
+        """End the lease. A step whose effect nobody can have sent is removed. False: the step is not this worker's any more."""
+        message, values = step.message, {":old": step.fence}
+        if step.first and not sent:
+            mark = Members((step_mark(self._ledger.attribute, message),))
+            call = self._step_call(message, step.entity_key, f"REMOVE #step DELETE {STEPS} :mark", {**values, ":mark": mark})
+        else:
+            now = moment(self._clock())
+            call = self._step_call(message, step.entity_key, "SET #step.#until=:now", {**values, ":now": now})
+        try:
+            yield from send(call)
+        except ClientError as error:
+            if code(error) != "ConditionalCheckFailedException":
+                raise
+            return False
+        return True
+
+    def perform(
+        self, message: Message, native: Mapping[str, Any], asked: Asked, effect: Effect, then: Then
+    ) -> Flow[Outcome]:
+        def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
+            arguments = {name: value for name, value in made.items() if name != "emit"}
+            return self.finish(message, {**arguments, "Key": step.entity_key}, step, made.get("emit"))
+
+        return performed(self.begin(message, native, asked), effect, finish, self.release, then)
+
+    def open_steps(self, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
+        """The entity's steps of this store's ledger, those first that were begun first."""
+        item = yield from self._read({"ConsistentRead": True, **self._named(native)})
+        return self._steps_of(item or {}, native["Key"])
+
+    def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
+        steps = [read_step(value) for name, value in item.items() if name.startswith(STEP)]
+        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=_since)
+        return [answer_to(step, step.message, self._clock(), None, key) for step in mine]
+
+    def _step_call(self, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]) -> Call:
+        """A change of the message's step, if it has the fence `:old`."""
+        step = f"{STEP}{step_mark(self._ledger.attribute, message).hex()}"
+        names = {"#step": step, "#fence": "fence"} | ({"#until": "until"} if "#until" in update else {})
+        return Call(
+            "update_item",
+            (),
+            {
+                **self._table,
+                "Key": {name: self._convert(name, value) for name, value in key.items()},
+                "UpdateExpression": update,
+                "ConditionExpression": "#step.#fence=:old",
+                "ExpressionAttributeNames": names,
+                "ExpressionAttributeValues": {name: self._convert(name, value) for name, value in values.items()},
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            },
+        )
+
+
+def _since(step: Step) -> float:
+    return step.since
