@@ -29,6 +29,12 @@ _MARK_BYTES = 10  # as a mark of SeenIds
 _FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
 
 
+MOVED_BACK = (
+    "The step is open, and the ledger's mark is neither past the message nor just before it: somebody has moved the mark back. Repair the "
+    "entity."
+)
+
+
 class Asked(NamedTuple):
     """What a call of `begin` says of the step."""
 
@@ -117,6 +123,11 @@ def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:
     """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
     ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
     return now >= step.until and ends <= step.since + asked.safe_for.total_seconds()
+
+
+def since(step: Step) -> float:
+    """For sorting: when it was begun."""
+    return step.since
 
 
 def check_begin(asked: Asked) -> None:

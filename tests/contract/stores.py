@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from datetime import UTC
+from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,16 +18,19 @@ import boto3
 import pymongo
 from aiobotocore.session import get_session
 
-from onewrite import Event, Message, Outbox, Outcome, Tombstones
+from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
+from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
 NOW = 1_790_000_000.0
+# A step that takes a minute at most, at a provider that recognises a key for a day.
+STEP = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 
 
 class Clock:
@@ -53,7 +56,14 @@ class Shop(Protocol):
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome: ...
+    def begin(
+        self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
+    ) -> Answer: ...
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer: ...
+    def release(self, step: Begun, *, sent: bool = True) -> bool: ...
+    def open_steps(self, order: str) -> list[Busy | Uncertain]: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
@@ -67,8 +77,9 @@ class Shop(Protocol):
         emit: Sequence[Event] | None = None,
     ) -> Outcome: ...
     def expiry(self, order: str) -> float | None: ...
+    def key(self, order: str) -> dict[str, str]: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
-    def record(self, message: Message, order: str) -> Outcome: ...
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
     def seen_in_part(self, message: Message, order: str) -> Outcome: ...
     def explain(self, message: Message, order: str) -> dict[str, Any]: ...
@@ -107,10 +118,31 @@ class DynamoShop:
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome:
         conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
         native: dict[str, Any] = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
-        return self._update(message, order, amount, **native, **({} if emit is None else {"emit": emit}))
+        return self._update(message, order, amount, **native, emit=emit, finishes=finishes)
+
+    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
+        native = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        return self._done(self._guarded.begin(message, name, Key=self.key(order), **native, **{**STEP, **asked}))
+
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
+        def arguments(amount: Any) -> Any:
+            made = then(amount)
+            if not isinstance(made, int):
+                return made
+            return {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": made}, "ReturnValues": "ALL_NEW"}
+
+        native = {"Key": self.key(order), **STEP, **asked}
+        return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
+
+    def release(self, step: Begun, *, sent: bool = True) -> bool:
+        return self._done(self._guarded.release(step, sent=sent))
+
+    def open_steps(self, order: str) -> list[Busy | Uncertain]:
+        return self._done(self._guarded.open_steps(Key=self.key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         return self._update(message, order, amount, ReturnValues="ALL_NEW")
@@ -119,7 +151,7 @@ class DynamoShop:
         return self._update(message, order, 1, ReturnConsumedCapacity="TOTAL")
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.put_item(message, Item={**self._key(order), "n": n, "lines": [1], "new": True}))
+        return self._done(self._guarded.put_item(message, Item={**self.key(order), "n": n, "lines": [1], "new": True}))
 
     def delete(
         self,
@@ -132,7 +164,7 @@ class DynamoShop:
     ) -> Outcome:
         native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
         native |= ({"ReturnValues": "ALL_OLD"} if shows else {}) | ({} if emit is None else {"emit": emit})
-        return self._done(self._guarded.delete_item(message, Key=self._key(order), **native))
+        return self._done(self._guarded.delete_item(message, Key=self.key(order), **native))
 
     def expiry(self, order: str) -> float | None:
         found = (self.raw(order) or {}).get("expiresAt")
@@ -141,39 +173,39 @@ class DynamoShop:
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         names, values = {"#f": field}, {":v": 1}
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-        return self._done(self._guarded.update_item(message, Key=self._key(order), UpdateExpression="SET #f = :v", **native))
+        return self._done(self._guarded.update_item(message, Key=self.key(order), UpdateExpression="SET #f = :v", **native))
 
-    def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, Key=self._key(order)))
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
+        return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self._key(order)))
+        return self._done(self._guarded.seen(message, Key=self.key(order)))
 
     def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self._key(order), ProjectionExpression="n"))
+        return self._done(self._guarded.seen(message, Key=self.key(order), ProjectionExpression="n"))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, Key=self._key(order), UpdateExpression="REMOVE n")
+        return self._guarded.explain(message, Key=self.key(order), UpdateExpression="REMOVE n")
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.get_item(Key=self._key(order), ConsistentRead=True))
+        return self._done(self._guarded.get_item(Key=self.key(order), ConsistentRead=True))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._table.get_item(Key=self._key(order), ConsistentRead=True).get("Item")
+        return self._table.get_item(Key=self.key(order), ConsistentRead=True).get("Item")
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._table.put_item(Item={**self._key(order), **fields})
+        self._table.put_item(Item={**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._table.delete_item(Key=self._key(order))
+        self._table.delete_item(Key=self.key(order))
 
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self._key(order)}, options)
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self.key(order)}, options)
 
-    def _key(self, order: str) -> dict[str, str]:
+    def key(self, order: str) -> dict[str, str]:
         return {"orderId": f"{self._place}-{order}"}
 
     def _update(self, message: Message, order: str, amount: int, **native: Any) -> Outcome:
@@ -181,7 +213,7 @@ class DynamoShop:
         return self._done(
             self._guarded.update_item(
                 message,
-                Key=self._key(order),
+                Key=self.key(order),
                 UpdateExpression="ADD n :amount",
                 ExpressionAttributeValues=values,
                 **native,
@@ -203,20 +235,39 @@ class MongoShop:
         if_open: bool = False,
         create: bool = True,
         emit: Sequence[Event] | None = None,
+        finishes: Claim | None = None,
     ) -> Outcome:
-        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        options = {} if emit is None else {"emit": emit}
-        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, upsert=create, **options))
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes}
+        return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, **options))
+
+    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        return self._done(self._guarded.begin(message, name, query, **{**STEP, **asked}))
+
+    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
+        def arguments(amount: Any) -> Any:
+            made = then(amount)
+            return {"update": {"$inc": {"n": made}}} if isinstance(made, int) else made
+
+        native = {**STEP, **asked}
+        return self._done(self._guarded.perform(message, "charge", effect, self.key(order), then=arguments, **native))
+
+    def release(self, step: Begun, *, sent: bool = True) -> bool:
+        return self._done(self._guarded.release(step, sent=sent))
+
+    def open_steps(self, order: str) -> list[Busy | Uncertain]:
+        return self._done(self._guarded.open_steps(self.key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
-        return self._done(self._guarded.find_one_and_update(message, self._key(order), {"$inc": {"n": amount}}, **native))
+        return self._done(self._guarded.find_one_and_update(message, self.key(order), {"$inc": {"n": amount}}, **native))
 
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order)
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.insert_one(message, {**self._key(order), "n": n}))
+        return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}))
 
     def delete(
         self,
@@ -227,7 +278,7 @@ class MongoShop:
         shows: bool = False,
         emit: Sequence[Event] | None = None,
     ) -> Outcome:
-        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
         method = self._guarded.find_one_and_delete if shows else self._guarded.delete_one
         return self._done(method(message, query, **({} if emit is None else {"emit": emit})))
 
@@ -236,39 +287,39 @@ class MongoShop:
         return None if found is None else found.replace(tzinfo=UTC).timestamp()
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
-        return self._done(self._guarded.update_one(message, self._key(order), {"$set": {field: 1}}))
+        return self._done(self._guarded.update_one(message, self.key(order), {"$set": {field: 1}}))
 
-    def record(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.record(message, self._key(order)))
+    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
+        return self._done(self._guarded.record(message, self.key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self._key(order)))
+        return self._done(self._guarded.seen(message, self.key(order)))
 
     def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self._key(order), projection={"n": 1}))
+        return self._done(self._guarded.seen(message, self.key(order), projection={"n": 1}))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, self._key(order), {"$unset": {"n": ""}})
+        return self._guarded.explain(message, self.key(order), {"$unset": {"n": ""}})
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.find_one(self._key(order)))
+        return self._done(self._guarded.find_one(self.key(order)))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._collection.find_one(self._key(order))
+        return self._collection.find_one(self.key(order))
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._collection.insert_one({**self._key(order), **fields})
+        self._collection.insert_one({**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._collection.delete_one(self._key(order))
+        self._collection.delete_one(self.key(order))
 
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self._key(order)}, options)
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self.key(order)}, options)
 
-    def _key(self, order: str) -> dict[str, str]:
+    def key(self, order: str) -> dict[str, str]:
         return {"_id": f"{self._place}-{order}"}
 
 

@@ -36,7 +36,7 @@ FLOORS = [
     {"step", "tombstone"},
     {""},
     {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
-    {"perform"},
+    {"step_flows"},
     {"identity"},
     {"dynamodb", "mongodb"},
     {"metrics"},

@@ -42,15 +42,12 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attempt, native, convert)
-    names = {**names, **form.names, **names_of_marks(attempt)}
-    ours = {**form.values, **_converted(values_of(attempt), convert)}
+    added, ours = {**form.names, **names_of_marks(attempt)}, {**form.values, **_converted(values_of(attempt), convert)}
     if attempt.part != "write":
-        # A step asks less of the ledger than a write, and DynamoDB refuses what an expression does not use.
+        # A step asks less of the ledger than a write, and DynamoDB refuses what no expression uses.
         used = frozenset(_OURS.findall(f"{form.update} {form.condition}"))
-        names, ours = {**names, **step_names(attempt)}, _only(used, ours)
-        names = {
-            placeholder: name for placeholder, name in names.items() if placeholder[:4] != "#ow_" or placeholder in used
-        }
+        added, ours = _only(used, {**added, **step_names(attempt)}), _only(used, ours)
+    names = {**names, **added}
     kwargs = {
         **native,
         "UpdateExpression": form.update,

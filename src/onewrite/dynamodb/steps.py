@@ -19,21 +19,21 @@ from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain
-from onewrite.perform import Effect, Then, performed
 from onewrite.step import (
+    MOVED_BACK,
     Asked,
     Claim,
     Step,
     answer_to,
     check_begin,
     check_claim,
-    may_be_taken_over,
     new_step,
     read_step,
+    since,
     step_mark,
 )
+from onewrite.step_flows import Effect, Start, Then, begun, performed
 
-_ROUNDS = 6  # of a begin: each after the second means that another worker has come in between
 _CONDITION = (
     "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
     "begin."
@@ -51,44 +51,18 @@ class StepFlows(Flows):
 
     def begin(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
         check_begin(asked)
+        key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
-            check_claim(asked.after, message, native.get("Key"))
-        attempt = self._beginning(message, native, asked)
-        step = fresh = attempt.fresh
-        replaced: str | None = None
-        if asked.after is not None:
-            step, replaced = fresh.reopening(asked.after), asked.after.fence
-        for _ in range(_ROUNDS):
-            met = yield from self._try_begin(attempt._replace(step=step), native, replaced)
-            if met is None:
-                step, replaced = fresh, None  # what was to be taken over is gone, and the message was not done
-            elif not isinstance(met, Step):
-                return met
-            elif met.fence == step.fence:
-                self._exact = True  # this store's writes will meet open steps
-                return step.begun(message, attempt.entity_key, self._clock)
-            elif may_be_taken_over(met, attempt.now, asked):
-                step, replaced = fresh.taking_over(met), met.fence
-            else:
-                return answer_to(met, message, attempt.now, None, attempt.entity_key)
-        return Busy(message, attempt.now)  # others begin it and let it go all the time
-
-    def _beginning(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Attempt:
+            check_claim(asked.after, message, key)
         now, call = self._clock(), self._attempts()
-        entry, key = self._ledger.entry(message, now), native.get("Key", {})
-        step = new_step(self._ledger.attribute, message, asked, call, now)
-        return new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin", step=step)
+        entry, fresh = self._ledger.entry(message, now), new_step(self._ledger.attribute, message, asked, call, now)
+        attempt = new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin")
+        self._exact = True  # this store's writes will meet open steps
+        start = Start(message, key, asked, fresh, now, self._clock)
+        return begun(start, lambda step, replaced: self._try_begin(attempt._replace(step=step), native, replaced))
 
     def _try_begin(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
-        """Begin once, or take over the step with that fence.
-
-        Returns the step that is open then, or why the message has none. None: there was none to take over.
-        """
-        if replaced is None:
-            call = guard_begin(attempt, {**self._table, **native}, self._convert)
-        else:
-            values = {":new": attempt.fresh.stored(), ":old": replaced}
-            call = self._step_call(attempt.message, attempt.entity_key, "SET #step=:new", values)
+        call = self._begin_call(attempt, native, replaced)
         try:
             yield from send(call)
         except ClientError as error:
@@ -102,9 +76,15 @@ class StepFlows(Flows):
             if unexplained is not None:
                 self._raise(unexplained, attempt, call, held)
             if replaced is not None and held is not None:
-                return None
+                return None  # the step that was to be replaced is gone, and the message was not done
             return (yield from self._record_refusal(outcome, native)) if attempt.entry.own.counts else outcome
         return attempt.step
+
+    def _begin_call(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Call:
+        if replaced is None:
+            return guard_begin(attempt, {**self._table, **native}, self._convert)
+        values = {":new": attempt.fresh.stored(), ":old": replaced}
+        return self._step_call(attempt.message, attempt.entity_key, "SET #step=:new", values)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
         check_claim(claim, message, native.get("Key"))
@@ -116,10 +96,7 @@ class StepFlows(Flows):
             outcome = yield from self._try_finish(attempt._replace(part=part, fence=claim.fence), native)
             if outcome is not None:
                 return outcome
-        raise LedgerMismatch(
-            "The step is open, and the ledger's mark is neither past the message nor just before it: somebody has moved the mark back. "
-            "Repair the entity."
-        )
+        raise LedgerMismatch(MOVED_BACK)
 
     def _try_finish(self, attempt: Attempt, native: Mapping[str, Any]) -> Flow[Outcome | None]:
         """None: the step is ours, and the mark is not where this part of the finish wants it."""
@@ -152,7 +129,7 @@ class StepFlows(Flows):
         return True
 
     def perform(
-        self, message: Message, native: Mapping[str, Any], asked: Asked, effect: Effect, then: Then
+        self, message: Message, native: Mapping[str, Any], asked: Asked, *, effect: Effect, then: Then
     ) -> Flow[Outcome]:
         def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
             arguments = {name: value for name, value in made.items() if name != "emit"}
@@ -167,7 +144,7 @@ class StepFlows(Flows):
 
     def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
         steps = [read_step(value) for name, value in item.items() if name.startswith(STEP)]
-        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=_since)
+        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
         return [answer_to(step, step.message, self._clock(), None, key) for step in mine]
 
     def _step_call(self, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]) -> Call:
@@ -187,7 +164,3 @@ class StepFlows(Flows):
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             },
         )
-
-
-def _since(step: Step) -> float:
-    return step.since

@@ -27,8 +27,8 @@ from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
-from onewrite.perform import Effect, Then
 from onewrite.step import Asked, Claim
+from onewrite.step_flows import Effect, Then
 from onewrite.tombstone import Tombstones
 
 
@@ -131,7 +131,8 @@ class GuardedTable:
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        return run(self._flows.perform(message, native, Asked(name, lease, safe_for), effect, then), self._target)
+        asked = Asked(name, lease, safe_for)
+        return run(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> bool:
         """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
@@ -261,7 +262,8 @@ class AsyncGuardedTable:
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        return await arun(self._flows.perform(message, native, Asked(name, lease, safe_for), effect, then), self._target)
+        asked = Asked(name, lease, safe_for)
+        return await arun(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> bool:
         """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.

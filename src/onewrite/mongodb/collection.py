@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, NoReturn, Unpack
 
 from onewrite.clock import random_name, wall_clock
@@ -11,10 +12,14 @@ from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
+from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.expression import Update
-from onewrite.mongodb.flows import Durability, Flows
+from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
+    BeginArguments,
+    DeleteOneArguments,
+    FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
     InsertOneArguments,
@@ -22,7 +27,10 @@ from onewrite.mongodb.native import (
     UpdateOneArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.outcome import Entity, Outcome
+from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.step import Asked, Claim
+from onewrite.step_flows import Effect, Then
+from onewrite.tombstone import Tombstones
 
 
 class GuardedCollection:
@@ -47,17 +55,35 @@ class GuardedCollection:
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False)
-        self._target = self._flows.target
+        self._flows = DeleteFlows(
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=False,
+        )
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     def update_one(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline."""
-        return run(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
+        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        return run(flow, self._target)
 
     def find_one_and_update(
         self,
@@ -66,10 +92,12 @@ class GuardedCollection:
         update: Update,
         *,
         emit: Emit = None,
+        finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return run(self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target)
+        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        return run(flow, self._target)
 
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
@@ -77,11 +105,75 @@ class GuardedCollection:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return run(self._flows.insert(message, document, native, emit), self._target)
 
+    def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return run(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return run(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
+
     def record(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.record(message, filter, native, emit), self._target)
+        return run(self._flows.remember(message, filter, native, emit, finishes), self._target)
+
+    def begin(
+        self,
+        message: Message,
+        name: str,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        asked = Asked(name, lease, safe_for, after)
+        return run(self._flows.begin(message, filter, native, asked), self._target)
+
+    def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return run(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+
+    def release(self, step: Begun, *, sent: bool = True) -> bool:
+        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
+
+        False: the step was not this worker's any more.
+        """
+        return run(self._flows.release(step, sent=sent), self._target)
+
+    def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return run(self._flows.open_steps(filter, native), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -132,17 +224,35 @@ class AsyncGuardedCollection:
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
-        self._flows = Flows(collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True)
-        self._target = self._flows.target
+        self._flows = DeleteFlows(
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=True,
+        )
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     async def update_one(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """The guarded write. `update` is an operator document or a pipeline."""
-        return await arun(self._flows.update(message, filter, update, native, "update_one", emit=emit), self._target)
+        """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
+        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        return await arun(flow, self._target)
 
     async def find_one_and_update(
         self,
@@ -151,12 +261,12 @@ class AsyncGuardedCollection:
         update: Update,
         *,
         emit: Emit = None,
+        finishes: Claim | None = None,
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        return await arun(
-            self._flows.update(message, filter, update, native, "find_one_and_update", emit=emit), self._target
-        )
+        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        return await arun(flow, self._target)
 
     async def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
@@ -164,11 +274,75 @@ class AsyncGuardedCollection:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return await arun(self._flows.insert(message, document, native, emit), self._target)
 
+    async def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return await arun(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    async def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return await arun(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
+
     async def record(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.record(message, filter, native, emit), self._target)
+        return await arun(self._flows.remember(message, filter, native, emit, finishes), self._target)
+
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message: `Begun` if its effect, such as a charge, is this worker's alone for the time of `lease`.
+
+        `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
+        operator knows not to have happened.
+        """
+        asked = Asked(name, lease, safe_for, after)
+        return await arun(self._flows.begin(message, filter, native, asked), self._target)
+
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        asked = Asked(name, lease, safe_for)
+        return await arun(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+
+    async def release(self, step: Begun, *, sent: bool = True) -> bool:
+        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
+
+        False: the step was not this worker's any more.
+        """
+        return await arun(self._flows.release(step, sent=sent), self._target)
+
+    async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
+        """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
+        return await arun(self._flows.open_steps(filter, native), self._target)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

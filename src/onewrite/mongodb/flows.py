@@ -20,7 +20,7 @@ from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
-from onewrite.label import STEPS
+from onewrite.label import STEPS, TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, check_filter, identity
@@ -40,6 +40,7 @@ from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
     is_of_entity,
     is_too_large,
+    kept_alive,
     may_be_ledger,
     says_nothing_was_done,
     unmatched,
@@ -153,7 +154,8 @@ class Flows:
         return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
-        found = yield Call("find_one", (query,), dict(native))
+        alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}
+        found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
 
     def explain(
@@ -209,12 +211,15 @@ class Flows:
             if not upsert or not says_nothing_was_done(error):
                 yield from self._raise(error, guarded)
             return error
-        return self._applied(message, now, writer, reply) if _landed(writer, reply, upsert=upsert) else None
+        return self._applied(message, now, writer, reply) if landed(writer, reply, upsert=upsert) else None
 
     def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
         """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
         found = yield from self._look_after(failure, guarded)
-        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=self._clock(), entity_key=guarded.entity)
+        now = self._clock()
+        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=now, entity_key=guarded.entity)
+        if guarded.deletes:
+            outcome = kept_alive(outcome, found, now)
         if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
             return outcome
         return (yield from self._raise(failure, guarded))
@@ -236,7 +241,7 @@ class Flows:
         options = {name: native[name] for name in ("session", "comment") if name in native}
         guarded = guard_record(entry, self._fields, entity, options, step=self._step(message))
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
-        if _landed("update_one", reply, upsert=False):
+        if landed("update_one", reply, upsert=False):
             return outcome
         found = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
@@ -387,7 +392,7 @@ def _durable(collection: Any, durability: Durability) -> Any:
     )
 
 
-def _landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
+def landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
     """Did the write match a document, or create one?"""
     if writer == "find_one_and_update":
         return reply is not None or upsert  # with upsert, None is a new document's state before

@@ -26,6 +26,10 @@ class SeenArguments(_EveryCall, total=False):
     collation: Collation | Mapping[str, Any] | None
 
 
+class BeginArguments(_EveryCall, total=False):
+    """The arguments of `begin` and `perform` beside the filter and those of the step."""
+
+
 class InsertOneArguments(_EveryCall, total=False):
     """The arguments of `insert_one` beside the document."""
 
@@ -40,6 +44,20 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     hint: Hint | None
     let: Mapping[str, Any] | None
     sort: Mapping[str, Any] | None
+
+
+class DeleteOneArguments(SeenArguments, total=False):
+    """The arguments of `delete_one` beside the filter."""
+
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+
+
+class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
+    """The arguments of `find_one_and_delete` beside the filter."""
+
+    projection: Mapping[str, Any] | Iterable[str] | None
+    sort: Sort | None
 
 
 class FindOneAndUpdateArguments(SeenArguments, total=False):

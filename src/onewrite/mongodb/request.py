@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
+from onewrite.label import STEPS
 from onewrite.mongodb.emit import stored_outbox
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.layout import Document
@@ -29,6 +30,7 @@ class Guarded(NamedTuple):
     native: dict[str, Any]
     emission: Emission | None = None
     step: str = ""
+    deletes: bool = False
 
 
 def guard_update(
@@ -62,6 +64,26 @@ def guard_record(
     return _guard(entry, fields, query, {}, native, step=step, emission=emission)
 
 
+def guard_delete(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    stage: Document,
+    native: Mapping[str, Any],
+    *,
+    emission: Emission | None = None,
+) -> Guarded:
+    """Compile an update that leaves of a document what the `stage` of a pipeline leaves, if no message has a step open.
+
+    A document that is not there is made, so that a message that comes late meets it; but not where the filter asks more of it.
+    """
+    check_filter(entry.terms, query, names_of(emission))
+    creates = len(query) == len(identity(query, fields)) and not in_transaction(native)
+    guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, step=STEPS, emission=emission)
+    # The last step that is finished leaves an empty document.
+    return guarded._replace(filter={**guarded.filter, STEPS: {"$in": [None, {}]}}, deletes=True)
+
+
 def guard_begin(
     entry: Entry,
     fields: tuple[str, ...],
@@ -73,6 +95,8 @@ def guard_begin(
 ) -> Guarded:
     """Compile the begin of a step, in a document that is there."""
     check_filter(entry.terms, query)
+    if native.get("upsert"):
+        raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     _check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
     guarded = _guard(entry, fields, query, {}, native, step=path, emission=None)
     begins = {"$set": {**labels(entry.terms), path: step.stored()}}
@@ -96,19 +120,26 @@ def guard_finish(
         check_update(entry.terms, fields, update, outbox)
     guarded = _guard(entry, fields, query, update or {}, native, step=finishes.step, emission=emission)
     if guarded.upsert or guarded.conditional:
-        raise InvalidUpdate(
-            "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be "
-            "recorded. Name the entity alone, and put the condition into the filter of begin."
-        )
-    emitted = emission if emission is not None and emission.events else None
-    changed = update or {}
+        raise InvalidUpdate(_CONDITIONAL)
+    emitted, changed = _events_of(emission), update or {}
     piped = not isinstance(changed, Mapping)
     return guarded._replace(
         filter=finishing_filter(entry, guarded.entity, finishes, emitted, piped=piped),
-        update=[*changed, stage(entry, emitted, finishes)]
-        if not isinstance(changed, Mapping)
-        else fold(entry, changed, emitted, finishes),
+        update=fold(entry, changed, emitted, finishes)
+        if isinstance(changed, Mapping)
+        else [*changed, stage(entry, emitted, finishes)],
     )
+
+
+def _events_of(emission: Emission | None) -> Emission | None:
+    """The emission, if it emits anything."""
+    return emission if emission is not None and emission.events else None
+
+
+_CONDITIONAL = (
+    "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. Name "
+    "the entity alone, and put the condition into the filter of begin."
+)
 
 
 def names_of(emission: Emission | None) -> tuple[str, ...]:
@@ -131,7 +162,7 @@ def _guard(
     entity, upsert = identity(query, fields), bool(native.get("upsert", False))
     if upsert:
         _check_not_in_transaction(native, "upsert=True", _NO_UPSERT)
-    emitted = emission if emission is not None and emission.events else None
+    emitted = _events_of(emission)
     return Guarded(
         entry,
         filter=guarded_filter(entry, query, step, emitted, piped=not isinstance(update, Mapping)),

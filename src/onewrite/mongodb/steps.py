@@ -1,0 +1,152 @@
+"""The flows of a guarded collection that begin a step, finish it and let it go. The rules are in onewrite/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pymongo.errors import DocumentTooLarge, OperationFailure
+
+from onewrite.errors import LedgerMismatch
+from onewrite.event import moment
+from onewrite.flow import Call, Flow
+from onewrite.label import STEPS
+from onewrite.message import Message
+from onewrite.mongodb.expression import Update, identity
+from onewrite.mongodb.flows import Flows, Writer, landed
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.own_part import Finishes
+from onewrite.mongodb.request import Guarded, guard_begin, guard_finish, keeps_text
+from onewrite.mongodb.verdict import finish_unmatched, open_step
+from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain
+from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
+from onewrite.step_flows import Effect, Start, Then, begun, performed
+
+_FINISHES = 4  # others may move the mark on between a write and the look after it
+
+
+class StepFlows(Flows):
+    """The flows of `Flows`, and those of steps."""
+
+    def begin(self, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:
+        check_begin(asked)
+        now, entity = self._clock(), identity(query, self._fields)
+        if asked.after is not None:
+            check_claim(asked.after, message, entity)
+        entry, path = self._ledger.entry(message, now), self._step(message)
+        fresh = new_step(self._ledger.attribute, message, asked, self._attempts(), now)
+        guarded = guard_begin(entry, self._fields, query, native, path=path, step=fresh)
+        if self._fields or keeps_text(entry):
+            yield from self._check_collection(entry)
+
+        def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
+            return self._try_begin(message, guarded, step, replaced)
+
+        return (yield from begun(Start(message, entity, asked, fresh, now, self._clock), try_to_begin))
+
+    def _try_begin(
+        self, message: Message, guarded: Guarded, step: Step, replaced: str | None
+    ) -> Flow[Step | Outcome | None]:
+        if replaced is not None:
+            same = {**guarded.entity, f"{guarded.step}.fence": replaced}
+            guarded = guarded._replace(filter=same, update={"$set": {guarded.step: step.stored()}})
+        outcome: Outcome | None = None
+        for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
+            if (yield from self._lands(guarded)):
+                return step
+            found = yield from self._look(guarded.entity, guarded.native)
+            met = open_step(guarded.entry, message, found or {})
+            if met is not None:
+                return met
+            outcome = self._unmatched(guarded.entry, message, guarded.entity, found)
+            if not isinstance(outcome, Rejected):
+                return outcome
+            if replaced is not None and found is not None:
+                return None  # the step that was to be replaced is gone, and the message was not done
+        return (yield from self._settled(cast("Outcome", outcome), guarded.entry, guarded.entity, guarded.native))
+
+    def _lands(self, guarded: Guarded) -> Flow[bool]:
+        try:
+            reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **guarded.native})
+        except (OperationFailure, DocumentTooLarge) as error:
+            yield from self._raise(error, guarded)
+        return landed("update_one", reply, upsert=False)
+
+    def change(
+        self,
+        message: Message,
+        query: Document,
+        update: Update,
+        native: Document,
+        writer: Writer,
+        *,
+        emit: object,
+        finishes: Claim | None,
+    ) -> Flow[Outcome]:
+        """A write, which may finish a step."""
+        if finishes is None:
+            return self.update(message, query, update, native, writer, emit=emit)
+        return self._finish(message, query, update, native, writer, finishes=finishes, emit=emit)
+
+    def remember(
+        self, message: Message, query: Document, native: Document, emit: object, finishes: Claim | None
+    ) -> Flow[Outcome]:
+        """A record, which may finish a step."""
+        if finishes is None:
+            return self.record(message, query, native, emit)
+        return self._finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
+
+    def _finish(
+        self,
+        message: Message,
+        query: Document,
+        update: Update | None,
+        native: Document,
+        writer: Writer,
+        *,
+        finishes: Claim,
+        emit: object,
+    ) -> Flow[Outcome]:
+        now, entity = self._clock(), identity(query, self._fields)
+        check_claim(finishes, message, entity)
+        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        for turn in range(_FINISHES):
+            fenced = Finishes(self._step(message), finishes.fence, overtaken=turn % 2 == 1)
+            guarded = guard_finish(entry, self._fields, query, update, native, finishes=fenced, emission=emitted)
+            tried = yield from self._try(message, now, guarded, writer, upsert=False)
+            if isinstance(tried, Applied):
+                return tried
+            found = yield from self._look(entity, native)
+            outcome = finish_unmatched(entry, message, found, emitted or self._nothing, fence=finishes.fence)
+            if outcome is not None:
+                return outcome
+        raise LedgerMismatch(MOVED_BACK)
+
+    def release(self, step: Begun, *, sent: bool) -> Flow[bool]:
+        """End the lease. A step whose effect nobody can have sent is removed. False: the step is not this worker's any more."""
+        path = self._step(step.message)
+        if step.first and not sent:
+            update: dict[str, Any] = {"$unset": {path: ""}}
+        else:
+            update = {"$set": {f"{path}.until": moment(self._clock())}}
+        reply = yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, update))
+        return landed("update_one", reply, upsert=False)
+
+    def perform(
+        self, message: Message, query: Document, native: Document, asked: Asked, *, effect: Effect, then: Then
+    ) -> Flow[Outcome]:
+        def finish(step: Begun, made: Mapping[str, Any]) -> Flow[Outcome]:
+            arguments = dict(made)
+            update, emit = arguments.pop("update", None), arguments.pop("emit", None)
+            return self._finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
+
+        return performed(self.begin(message, query, native, asked), effect, finish, self.release, then)
+
+    def open_steps(self, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
+        """The entity's steps of this store's ledger, those first that were begun first."""
+        entity = identity(query, self._fields)
+        found = yield from self._look(entity, native)
+        held: object = (found or {}).get(STEPS)
+        steps = [read_step(value) for value in cast("Document", held).values()] if isinstance(held, Mapping) else []
+        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
+        return [answer_to(step, step.message, self._clock(), None, entity) for step in mine]

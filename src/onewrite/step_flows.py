@@ -1,0 +1,90 @@
+"""What beginning and performing a step take, request by request, on any engine. The rules are in onewrite/step.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+from onewrite.errors import InvalidUpdate
+from onewrite.flow import Do, Flow
+from onewrite.message import Message
+from onewrite.outcome import Answer, Begun, Busy, Outcome
+from onewrite.step import Asked, Step, answer_to, may_be_taken_over
+
+_ROUNDS = 6  # each after the second means that another worker has come in between
+
+Effect: TypeAlias = Callable[[Begun], Any]
+Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+
+class Start(NamedTuple):
+    """What a call of `begin` starts from. `fresh` is the step as it would be if nobody had begun it."""
+
+    message: Message
+    entity_key: Mapping[str, Any]
+    asked: Asked
+    fresh: Step
+    now: float
+    clock: Callable[[], float]
+
+
+class TryToBegin(Protocol):
+    """Begins the step, or puts it in the place of the one with the fence `replaced`.
+
+    Returns the step that is open then, or why the message has none. None: it has none, and nothing stands in its way.
+    """
+
+    def __call__(self, step: Step, replaced: str | None) -> Flow[Step | Outcome | None]: ...
+
+
+def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
+    """Begin a step, or take it over from one who is believed to be dead."""
+    message, asked, fresh = start.message, start.asked, start.fresh
+    step, replaced = fresh, None
+    if asked.after is not None:
+        step, replaced = fresh.reopening(asked.after), asked.after.fence
+    for _ in range(_ROUNDS):
+        met = yield from try_to_begin(step, replaced)
+        if met is None:
+            step, replaced = fresh, None
+        elif not isinstance(met, Step):
+            return met
+        elif met.fence == fresh.fence:
+            return met.begun(message, start.entity_key, start.clock)
+        elif may_be_taken_over(met, start.now, asked):
+            step, replaced = fresh.taking_over(met), met.fence
+        else:
+            return answer_to(met, message, start.now, None, start.entity_key)
+    return Busy(message, start.now)  # others begin it and let it go all the time
+
+
+def performed(
+    begin: Flow[Answer],
+    effect: Effect,
+    finish: Callable[[Begun, Mapping[str, Any]], Flow[Outcome]],
+    release: Callable[..., Flow[bool]],
+    then: Then,
+) -> Flow[Outcome]:
+    """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""
+    step = yield from begin
+    if not isinstance(step, Begun):
+        return step
+    if not step.left():  # this process stood still meanwhile: another worker may have the effect now
+        yield from release(step, sent=False)
+        return Busy(step.message, step.until)
+    try:
+        result = yield Do(effect, (step,))
+        return (yield from finish(step, _arguments(then(result))))
+    except Exception as error:
+        # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
+        try:
+            yield from release(step, sent=True)
+        except Exception as again:
+            error.add_note(f"The step could not be released either, and stays until its lease ends: {again!r}")
+        raise
+
+
+def _arguments(made: object) -> Mapping[str, Any]:
+    if not isinstance(made, Mapping):
+        raise InvalidUpdate(f"then= returned a {type(made).__name__}: return a dict with the arguments of the write.")
+    return cast("Mapping[str, Any]", made)

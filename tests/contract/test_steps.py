@@ -1,0 +1,373 @@
+"""What every store and every client promises of an effect outside of the entity: begun before it, finished with the write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    Event,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Stale,
+    Superseded,
+    Uncertain,
+)
+from onewrite.ledger import Ledger
+from onewrite.step import STEP_SKEW
+from tests.contract.stores import NOW, MakeShop, Shop
+
+MINUTE, DAY = 60.0, 86_400.0
+LEDGERS: dict[str, Ledger] = {"seen": SeenIds(), "mark": HighWaterMark(), "sequence": InSequence()}
+
+
+def message(n: int, source: str = "s") -> Message:
+    return Message(f"m{n}", source=source, sequence=n)
+
+
+M1, M2, M3 = message(1), message(2), message(3)
+
+
+@pytest.fixture(params=list(LEDGERS))
+def shop(request: pytest.FixtureRequest, make_shop: MakeShop) -> Shop:
+    shop = make_shop(LEDGERS[request.param])
+    shop.put_raw("o", n=0)
+    return shop
+
+
+seen_only = pytest.mark.parametrize("shop", ["seen"], indirect=True)
+
+
+def begin(shop: Shop, m: Message = M1, **asked: Any) -> Begun:
+    step = shop.begin(m, "o", **asked)
+    assert isinstance(step, Begun), step
+    return step
+
+
+def n_of(shop: Shop) -> Any:
+    return (shop.get("o") or {}).get("n")
+
+
+def test_a_step_is_begun_and_finished_in_two_requests_and_hidden_meanwhile(shop: Shop) -> None:
+    step = begin(shop)
+    assert (step.key, step.since, step.until) == (M1.child("charge"), NOW, NOW + MINUTE)
+    assert step.left() == MINUTE
+    assert len(shop.get("o") or {}) == 2  # its key, and n
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+    assert n_of(shop) == 1
+    assert shop.open_steps("o") == []
+    assert isinstance(shop.begin(M1, "o"), Duplicate)
+
+
+def test_a_step_needs_an_entity_and_creates_none(shop: Shop) -> None:
+    answer = shop.begin(M1, "missing")
+    assert isinstance(answer, Rejected)
+    assert shop.raw("missing") is None
+
+
+def test_the_callers_condition_belongs_to_the_begin(shop: Shop) -> None:
+    shop.put_raw("closed", n=0, closed=True)
+    assert isinstance(shop.begin(M1, "closed", if_open=True), Rejected)
+    step = begin(shop, if_open=True)
+    with pytest.raises(InvalidUpdate, match="takes no condition"):
+        shop.add(M1, "o", if_open=True, finishes=step)
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+
+
+def test_nobody_else_has_the_step_until_its_lease_ends(shop: Shop) -> None:
+    begin(shop)
+    shop.clock.now += MINUTE - 1
+    assert shop.begin(M1, "o") == Busy(M1, NOW + MINUTE)
+    shop.clock.now += 1
+    assert isinstance(shop.begin(M1, "o"), Begun)
+
+
+def test_a_takeover_has_the_first_key_and_the_first_time_and_another_fence(shop: Shop) -> None:
+    first = begin(shop)
+    shop.clock.now += MINUTE
+    second = begin(shop, name="renamed by a deployment")
+    assert (second.key, second.since) == (first.key, first.since)
+    assert second.fence != first.fence
+    assert second.until == NOW + 2 * MINUTE
+
+
+def test_of_two_workers_on_a_step_only_the_one_that_took_it_over_finishes_it(shop: Shop) -> None:
+    first = begin(shop)
+    shop.clock.now += MINUTE
+    second = begin(shop)
+    assert isinstance(shop.add(M1, "o", finishes=first), Superseded)
+    assert isinstance(shop.add(M1, "o", finishes=second), Applied)
+    assert isinstance(shop.add(M1, "o", finishes=first), Duplicate)
+    assert n_of(shop) == 1
+
+
+def test_a_step_is_taken_over_only_while_its_key_is_known_for_certain(shop: Shop) -> None:
+    step = begin(shop)
+    last = NOW + DAY - MINUTE - 2 * STEP_SKEW.total_seconds()
+    shop.clock.now = last + 1
+    uncertain = shop.begin(M1, "o")
+    assert uncertain == Uncertain(M1, NOW, step.fence, step.key)
+    assert isinstance(shop.add(M1, "o"), Uncertain)
+    shop.clock.now = last
+    assert isinstance(shop.begin(M1, "o"), Begun)
+
+
+def test_takeovers_do_not_prolong_the_time_for_which_the_key_is_known(shop: Shop) -> None:
+    begin(shop, safe_for=timedelta(minutes=13))
+    shop.clock.now += MINUTE
+    begin(shop, safe_for=timedelta(minutes=13))
+    shop.clock.now += 2 * MINUTE
+    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(minutes=13)), Uncertain)
+
+
+def test_a_provider_without_keys_is_never_asked_twice(shop: Shop) -> None:
+    begin(shop, safe_for=timedelta(0))
+    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Busy)
+    shop.clock.now += MINUTE
+    assert isinstance(shop.begin(M1, "o", safe_for=timedelta(0)), Uncertain)
+
+
+def uncertain(shop: Shop) -> Uncertain:
+    begin(shop, safe_for=timedelta(0))
+    shop.clock.now += MINUTE
+    answer = shop.begin(M1, "o", safe_for=timedelta(0))
+    assert isinstance(answer, Uncertain)
+    return answer
+
+
+def test_what_an_operator_found_out_finishes_an_uncertain_step(shop: Shop) -> None:
+    found = uncertain(shop)
+    assert isinstance(shop.add(M1, "o", finishes=found), Applied)
+    assert n_of(shop) == 1
+    assert isinstance(shop.add(M1, "o", finishes=found), Duplicate)
+
+
+def test_that_nothing_happened_is_recorded_without_a_change(shop: Shop) -> None:
+    assert isinstance(shop.record(M1, "o", finishes=uncertain(shop)), Applied)
+    assert n_of(shop) == 0
+    assert isinstance(shop.begin(M1, "o"), Duplicate)
+
+
+def test_an_operator_may_permit_the_effect_once_more(shop: Shop) -> None:
+    found = uncertain(shop)
+    again = begin(shop, after=found, safe_for=timedelta(0))
+    assert (again.key, again.since) == (found.key, NOW + MINUTE)
+    assert isinstance(shop.begin(M1, "o", after=found, safe_for=timedelta(0)), Busy)
+    assert isinstance(shop.add(M1, "o", finishes=again), Applied)
+
+
+def test_a_plain_write_of_the_message_does_not_overtake_its_own_step(shop: Shop) -> None:
+    step = begin(shop)
+    assert isinstance(shop.add(M1, "o"), Busy)
+    assert isinstance(shop.seen(M1, "o"), Busy)
+    shop.clock.now += MINUTE
+    assert isinstance(shop.add(M1, "o"), Uncertain)
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+    assert n_of(shop) == 1
+
+
+def test_a_step_of_one_source_is_none_of_another(shop: Shop) -> None:
+    other = Message("m1", source="another", sequence=1)
+    first, second = begin(shop), begin(shop, other)
+    assert [type(shop.add(m, "o", finishes=step)) for m, step in ((other, second), (M1, first))] == [Applied, Applied]
+    assert n_of(shop) == 2
+
+
+@pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
+def test_other_messages_are_written_while_a_step_is_open(shop: Shop, make_shop: MakeShop) -> None:
+    step = begin(shop)
+    assert isinstance(shop.add(M2, "o"), Applied)
+    assert isinstance(shop.add(M3, "o", if_open=True), Applied)
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+    assert n_of(shop) == 3
+
+
+@pytest.mark.parametrize("shop", ["mark"], indirect=True)
+def test_the_finish_of_an_overtaken_message_leaves_the_mark_where_it_is(shop: Shop) -> None:
+    step = begin(shop)
+    shop.add(M3, "o")
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+    assert isinstance(shop.add(M2, "o"), Stale)
+    assert n_of(shop) == 2
+
+
+@pytest.mark.parametrize("shop", ["sequence"], indirect=True)
+def test_a_gap_keeps_a_step_from_beginning_and_an_open_step_holds_back_its_source(shop: Shop) -> None:
+    assert isinstance(shop.begin(M2, "o"), Deferred)
+    step = begin(shop)
+    assert isinstance(shop.add(M2, "o"), Deferred)
+    assert isinstance(shop.add(M1, "o", finishes=step), Applied)
+    assert isinstance(shop.begin(M2, "o"), Begun)
+
+
+@pytest.mark.parametrize("shop", ["sequence"], indirect=True)
+def test_a_step_that_the_callers_condition_refuses_moves_the_mark(shop: Shop) -> None:
+    shop.put_raw("closed", n=0, closed=True)
+    assert shop.begin(M1, "closed", if_open=True).settled
+    assert isinstance(shop.begin(M2, "closed"), Begun)
+
+
+def test_a_step_whose_effect_was_not_sent_leaves_no_trace(shop: Shop) -> None:
+    before = shop.get("o")
+    step = begin(shop)
+    assert shop.release(step, sent=False) is True
+    assert shop.get("o") == before
+    assert shop.open_steps("o") == []
+    shop.clock.now += DAY
+    assert begin(shop).since == NOW + DAY
+
+
+def test_a_step_whose_effect_may_have_been_sent_is_remembered_when_it_is_let_go(shop: Shop) -> None:
+    first = begin(shop)
+    assert shop.release(first) is True
+    second = begin(shop)
+    assert (second.since, second.key) == (first.since, first.key)
+    assert shop.release(second, sent=False) is True  # the first worker may have sent it
+    shop.clock.now += DAY
+    assert isinstance(shop.begin(M1, "o"), Uncertain)
+
+
+def test_nobody_lets_go_of_another_workers_step(shop: Shop) -> None:
+    first = begin(shop)
+    shop.clock.now += MINUTE
+    second = begin(shop)
+    assert shop.release(first, sent=False) is False
+    assert shop.release(first) is False
+    assert shop.begin(M1, "o") == Busy(M1, second.until)
+
+
+def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
+    assert shop.open_steps("o") == []
+    assert shop.open_steps("missing") == []
+    step = begin(shop)
+    assert shop.open_steps("o") == [Busy(M1, step.until)]
+    shop.clock.now += MINUTE
+    (found,) = shop.open_steps("o")
+    assert found == Uncertain(M1, NOW, step.fence, step.key)
+    assert isinstance(found, Uncertain)
+    assert isinstance(shop.add(M1, "o", finishes=found), Applied)
+
+
+def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Shop) -> None:
+    step = begin(shop)
+    with pytest.raises(InvalidUpdate, match="is of message 'm1'"):
+        shop.add(M2, "o", finishes=step)
+    with pytest.raises(InvalidUpdate, match="was begun in"):
+        shop.add(M1, "another", finishes=step)
+    wrong: Any = "step"
+    with pytest.raises(InvalidUpdate, match="not a str"):
+        shop.add(M1, "o", finishes=wrong)
+
+
+@seen_only
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": ""}, "name is ''"),
+        ({"lease": timedelta(0)}, "lease="),
+        ({"lease": 60}, "lease=60"),
+        ({"safe_for": timedelta(-1)}, "safe_for="),
+        ({"safe_for": None}, "safe_for=None"),
+    ],
+)
+def test_a_step_that_makes_no_sense_is_refused_before_it_is_sent(shop: Shop, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidUpdate, match=said):
+        shop.begin(M1, "o", **asked)
+    assert shop.open_steps("o") == []
+
+
+def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, make_shop: MakeShop) -> None:
+    other = make_shop(SeenIds(attribute="otherMessages"))
+    mine, theirs = begin(shop), other.begin(M1, "o")
+    assert isinstance(theirs, Begun)
+    assert len(shop.open_steps("o")) == len(other.open_steps("o")) == 1
+    assert isinstance(other.add(M1, "o", finishes=theirs), Applied)
+    assert isinstance(shop.add(M1, "o"), Busy)
+    assert isinstance(shop.add(M1, "o", finishes=mine), Applied)
+    assert n_of(shop) == 2
+
+
+def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), Outbox("shop/orders"))
+    shop.put_raw("o", n=0)
+    assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
+    assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Paid"]
+
+
+# --- perform ----------------------------------------------------------------------------------------------------------
+
+
+class Provider:
+    """Charges once a key, as long as it remembers it."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.fails = 0
+
+    def __call__(self, step: Begun) -> int:
+        self.keys.append(step.key)
+        if self.fails:
+            self.fails -= 1
+            raise TimeoutError("the provider does not answer")
+        return 5
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def test_the_common_case_is_one_call_and_its_effect_happens_once(shop: Shop) -> None:
+    provider = Provider()
+    assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
+    assert isinstance(shop.perform(M1, "o", provider, _same), Duplicate)
+    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")])
+
+
+def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: Shop) -> None:
+    provider = Provider()
+    provider.fails = 1
+    with pytest.raises(TimeoutError, match="does not answer"):
+        shop.perform(M1, "o", provider, _same)
+    assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
+    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
+
+
+def test_an_effect_that_has_failed_for_longer_than_its_key_is_known_is_not_tried_again(shop: Shop) -> None:
+    provider = Provider()
+    provider.fails = 1
+    with pytest.raises(TimeoutError):
+        shop.perform(M1, "o", provider, _same)
+    shop.clock.now += DAY
+    assert isinstance(shop.perform(M1, "o", provider, _same), Uncertain)
+    assert len(provider.keys) == 1
+
+
+def test_an_effect_is_not_sent_once_its_lease_is_over(shop: Shop) -> None:
+    provider = Provider()
+    times = iter([NOW, NOW + MINUTE])
+    clock, shop_clock = shop.clock, type(shop.clock)
+    original = shop_clock.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shop_clock, "__call__", lambda each: next(times, original(each)))
+        assert isinstance(shop.perform(M1, "o", provider, _same), Busy)
+    assert (provider.keys, shop.open_steps("o"), clock.now) == ([], [], NOW)
+
+
+@pytest.mark.parametrize("made", [None, "SET a = :a"])
+def test_an_effect_whose_result_cannot_be_written_stays_remembered(shop: Shop, made: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="then= returned a"):
+        shop.perform(M1, "o", Provider(), lambda _: made)
+    shop.clock.now += DAY
+    assert isinstance(shop.begin(M1, "o"), Uncertain)
