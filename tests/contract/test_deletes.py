@@ -25,6 +25,7 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.ledger import Ledger
+from onewrite.outbox import Outgoing
 from tests.contract.stores import NOW, MakeShop, Shop
 
 RETENTION = timedelta(days=30)
@@ -205,3 +206,89 @@ def test_a_delete_emits_like_any_write_and_a_redelivery_emits_nothing(shop: Shop
     shop.delete(M2, "o", emit=[Event("Deleted", 2)])
     assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Made", "Deleted"]
     assert shop.expiry("o") is None
+
+
+# --- pending events ----------------------------------------------------------------------------------------------------
+
+
+def _accepts(events: list[Outgoing]) -> None:
+    """A broker that takes everything."""
+
+
+def test_pending_events_survive_a_delete_and_their_last_clear_lets_the_tombstone_expire(shop: Shop) -> None:
+    shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
+    shop.delete(M2, "o", emit=[Event("C", 3)])
+    assert shop.expiry("o") is None
+    flushed = shop.relay(_accepts, clock=lambda: NOW + 100).flush("o")
+    assert [(event.type, event.sequence) for event in flushed.published] == [("A", 1), ("B", 2), ("C", 3)]
+    assert flushed.cleared
+    assert shop.expiry("o") == EXPIRY + 100
+    held = shop.raw("o") or {}
+    assert "outbox_events" not in held
+    assert held["outbox_sent"] == 3
+    assert shop.add(LATE, "o") == Gone(LATE)
+
+
+def test_what_was_published_before_a_delete_is_counted_on(shop: Shop) -> None:
+    relay = shop.relay(_accepts)
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    (first,) = relay.flush("o").published
+    shop.delete(M2, "o", emit=[Event("B", 2)])
+    (second,) = relay.flush("o").published
+    assert (second.source, second.sequence) == (first.source, 2)
+
+
+def test_a_refused_event_holds_the_tombstone_until_it_is_skipped(shop: Shop) -> None:
+    shop.delete(M1, "o", emit=[Event("A", 1), Event("Poison", 2)])
+    relay = shop.relay(lambda events: [event for event in events if event.type == "Poison"], clock=lambda: NOW)
+    refused = relay.flush("o").refused
+    assert refused is not None
+    assert shop.expiry("o") is None
+    relay.skip("o", refused.id)
+    relay.flush("o")
+    assert shop.expiry("o") == EXPIRY
+
+
+def test_an_entity_that_is_deleted_while_its_events_are_published_expires_and_nothing_goes_out_twice(
+    store: str, shop: Shop
+) -> None:
+    if "async" in store:
+        pytest.skip("a blocking delete cannot come in between; the flow and the requests are those of the blocking store")
+    published: list[str] = []
+
+    def publish(events: list[Outgoing]) -> None:
+        published.extend([event.type for event in events])
+        shop.delete(M2, "o")
+
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    assert shop.relay(publish, clock=lambda: NOW).flush("o").cleared
+    assert published == ["A"]
+    assert shop.expiry("o") == EXPIRY
+    assert "outbox_events" not in (shop.raw("o") or {})
+
+
+def test_a_tombstone_with_two_outboxes_expires_with_the_last_event_of_both(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
+    other = make_shop(SeenIds(attribute="mine"), Outbox("other", attribute="mine_box"))
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    other.add(M1, "o", emit=[Event("B", 2)])
+    shop.delete(M2, "o")
+    shop.relay(_accepts, clock=lambda: NOW).flush("o")
+    assert shop.expiry("o") is None
+    assert [event.type for event in other.relay(_accepts, clock=lambda: NOW + 7).flush("o").published] == ["B"]
+    assert shop.expiry("o") == EXPIRY + 7
+
+
+def test_only_what_the_labels_name_is_kept_whatever_the_callers_fields_are_called(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
+    other = make_shop(HighWaterMark(attribute="my_ledger_x"))
+    odd = ["events", "events_log", "outbox_all", "messageIDs_old", "a_ledger", "mine_14d", "my_ledger_y", "n@", "_", "é_all"]
+    lists: dict[str, Any] = {"list": [1], "map": {"a": None}, "nothing": None, "mine_ledger": "ow1"}
+    shop.put_raw("o", **dict.fromkeys(odd, "ow1"), **lists)
+    first = Message("first", "é", sequence=1)
+    other.add(first, "o")
+    shop.delete(M2, "o", emit=[Event("A", 1)])
+    held = set(shop.raw("o") or {})
+    assert held.isdisjoint({*odd, *lists, "n"})
+    assert {"my_ledger_x_ledger", "messageIDs_ledger", "outbox_ledger", "outbox_events", "ow_tombstone"} <= held
+    assert other.add(first, "o") == Duplicate(first)

@@ -93,8 +93,14 @@ class DeleteFlows(StepFlows):
 
     def _deleted(self, item: Entity) -> Entity | None:
         """What was deleted, where it is still there."""
-        own = business(self._ledger.terms, item, self._outbox_names)
+        own = self._own(item)
         return own if own.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
+
+    def _own(self, item: Entity) -> Entity:
+        """The attributes of a tombstone that are the caller's own."""
+        own = business(self._ledger.terms, item, self._outbox_names)
+        own.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
+        return own
 
     def _clean_up(self, key: Mapping[str, Any], left: Entity) -> Flow[None]:
         """Remove the caller's attributes, and let the database remove the tombstone later, unless events are pending.
@@ -102,8 +108,7 @@ class DeleteFlows(StepFlows):
         A relay that publishes the last of them sets the time then. Nobody can emit any more.
         """
         tombstone = read_tombstone(left[TOMBSTONE])
-        kept = {*key, tombstone.ttl}
-        names = [name for name in business(self._ledger.terms, left, self._outbox_names) if name not in kept]
+        names = [name for name in self._own(left) if name not in key]
         expires = tombstone.ttl not in left and not pending_lists(left)
         chunks = [names[n : n + _MOST_NAMES] for n in range(0, len(names), _MOST_NAMES)]
         for chunk in chunks[:-1]:
