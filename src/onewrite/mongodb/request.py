@@ -157,24 +157,27 @@ def _guard(
     step: str,
     emission: Emission | None,
 ) -> Guarded:
-    _check_range(entry)
-    _check_collation(entry, fields, native.get("collation"))
-    entity, upsert = identity(query, fields), bool(native.get("upsert", False))
-    if upsert:
-        _check_not_in_transaction(native, "upsert=True", _NO_UPSERT)
-    emitted = _events_of(emission)
+    _check_sendable(entry, fields, native)
+    entity, emitted = identity(query, fields), _events_of(emission)
     return Guarded(
         entry,
         filter=guarded_filter(entry, query, step, emitted, piped=not isinstance(update, Mapping)),
         update=fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, stage(entry, emitted)],
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
-        upsert=upsert and not entry.follows_gap,
+        upsert=bool(native.get("upsert", False)) and not entry.follows_gap,
         entity=entity,
         conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
         emission=emission,
         step=step,
     )
+
+
+def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> None:
+    _check_range(entry)
+    _check_collation(entry, fields, native.get("collation"))
+    if native.get("upsert"):
+        _check_not_in_transaction(native, "upsert=True", _NO_UPSERT)
 
 
 def guard_insert(

@@ -1,0 +1,295 @@
+"""Workers that perform one step of one message, in every order, with crashes, lost answers and clocks that are off.
+
+The flows are the library's own. Beneath them is an entity in memory, in which each request is one step of the model, and a provider
+that recognises a key for as long as it promises and not a second longer. An effect that is sent reaches the provider within the time
+that `left()` gave it, or never: that is what the timeout of the request is for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from onewrite import Applied, Begun, Duplicate, Message, Outcome, Stale, Superseded
+from onewrite.flow import Do
+from onewrite.step import STEP_SKEW, Asked, Step, new_step
+from onewrite.step_flows import Start, begun, performed
+
+M = Message("m", source="s", sequence=1)
+LEASE = timedelta(minutes=1)
+SAFE_FOR = LEASE + 2 * STEP_SKEW + timedelta(minutes=30)  # a step is taken over for half an hour after its begin
+START = 1_790_000_000.0
+Reply = tuple[str, Any]  # "got" and a value, or "raised" and nothing
+
+
+class Wrong(Exception):
+    """Somebody was charged twice, or a charge was never recorded."""
+
+
+class World(NamedTuple):
+    now: float = START
+    step: Step | None = None
+    mark: str = "absent"  # or "done", or "overtaken" by a later message of the source
+    charges: tuple[tuple[str, float], ...] = ()  # each key, and when the provider learnt it
+    records: int = 0
+    settled: bool = False  # somebody has told the broker that the message is done
+
+
+class Worker(NamedTuple):
+    """A delivery: what it was told so far, and what its clock has shown. `offset`: how far the clock is ahead."""
+
+    number: int
+    offset: float
+    deliveries: int
+    replies: tuple[Reply, ...] = ()
+    readings: tuple[float, ...] = ()
+    runs: bool = False
+
+
+class State(NamedTuple):
+    world: World
+    workers: tuple[Worker, ...]
+    faults: int
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request to the store."""
+
+    what: str
+    step: Any
+    more: Any = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far each worker's clock is ahead, in seconds; how often the message comes to each; how much time passes and goes wrong."""
+
+    offsets: tuple[float, ...] = (0.0, 0.0)
+    deliveries: int = 1
+    faults: int = 1
+    ticks: int = 3
+    # Seconds, one of which passes at each tick: a lease; and so much that a step may be taken over after one, and a key is forgotten
+    # after two.
+    passes: tuple[float, ...] = (60.0, 1320.0)
+    overtaken: bool = False  # a later message of the source comes in between
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules that may be left out, to see what they are for."""
+
+    first_key: bool = True  # a takeover keeps the key of the first begin
+    first_time: bool = True  # and its time
+    skew: bool = True  # a takeover bears that clocks are off
+    left: bool = True  # an effect is not sent after its lease
+    remembers_sent: bool = True  # a release of what may have been sent leaves the step
+    outranks: bool = True  # an open step comes before the ledger
+
+
+class Model:
+    """Searches all states. `explore` returns how many there are, or raises `Wrong` with the shortest way to a wrong one."""
+
+    def __init__(self, bounds: Bounds, rules: Rules = Rules()) -> None:
+        self._bounds, self._rules = bounds, rules
+        workers = [Worker(n, offset, bounds.deliveries) for n, offset in enumerate(bounds.offsets)]
+        self._known_steps: dict[tuple[Worker, float], tuple[Any, tuple[float, ...]]] = {}
+        self._start = State(World(), tuple(workers), bounds.faults, bounds.ticks)
+
+    def explore(self) -> int:
+        before: dict[State, tuple[State, str] | None] = {self._start: None}
+        waiting = deque([self._start])
+        while waiting:
+            state = waiting.popleft()
+            for what, reached in self._moves(state):
+                if reached in before:
+                    continue
+                before[reached] = state, what
+                if wrong := _wrong(reached.world):
+                    raise Wrong("\n".join([*_way(before, reached), wrong]))
+                waiting.append(reached)
+        return len(before)
+
+    def _moves(self, state: State) -> Iterator[tuple[str, State]]:
+        world = state.world
+        if state.ticks:
+            for seconds in self._bounds.passes:
+                yield (
+                    f"{seconds} s pass",
+                    state._replace(world=world._replace(now=world.now + seconds), ticks=state.ticks - 1),
+                )
+        if self._bounds.overtaken and world.mark == "absent":
+            yield "a later message moves the mark", state._replace(world=world._replace(mark="overtaken"))
+        for worker in state.workers:
+            if worker.runs:
+                yield from self._step(state, worker)
+            elif worker.deliveries and not world.settled:
+                yield (
+                    f"the message comes to {worker.number}",
+                    self._told(state, worker._replace(runs=True, deliveries=worker.deliveries - 1)),
+                )
+
+    def _step(self, state: State, worker: Worker) -> Iterator[tuple[str, State]]:
+        ask = self._next(worker, state.world.now)[0]
+        name = f"{worker.number}: {ask.what}"
+        for reply, world in self._performed(state.world, worker, ask):
+            yield f"{name} -> {reply}", self._told(state._replace(world=world), _hears(worker, reply))
+            if state.faults:
+                spent = state._replace(world=world, faults=state.faults - 1)
+                yield f"{name}, and the worker dies", _put(spent, _ended(worker))
+                if ask.what == "effect" and reply[0] == "got":
+                    yield f"{name}, and its answer is lost", self._told(spent, _hears(worker, ("raised", None)))
+                if ask.what in ("begin", "finish"):  # the driver sends it again
+                    for again, after in self._performed(world, worker, ask):
+                        told = self._told(spent._replace(world=after), _hears(worker, self._known(ask, reply, again)))
+                        yield f"{name}, sent twice", told
+
+    @staticmethod
+    def _known(ask: Ask, first: Reply, again: Reply) -> Reply:
+        """A write that finishes knows its own earlier try by its token, and says so as the first answer would have."""
+        return first if ask.what == "finish" and isinstance(first[1], Applied) else again
+
+    # --- what is asked --------------------------------------------------------------------------------------------------
+
+    def _next(self, worker: Worker, now: float) -> tuple[Any, tuple[float, ...]]:
+        """What the worker does after what it was told, and what its clock has shown by then. An outcome: it is done."""
+        if (worker, now) not in self._known_steps:
+            self._known_steps[worker, now] = self._played(worker, now)
+        return self._known_steps[worker, now]
+
+    def _played(self, worker: Worker, now: float) -> tuple[Any, tuple[float, ...]]:
+        recorded, shown = deque(worker.readings), list[float]()
+
+        def clock() -> float:
+            reading = recorded.popleft() if recorded else now + worker.offset
+            shown.append(reading)
+            return reading
+
+        steps = self._program(worker, clock)
+        try:
+            step = next(steps)
+            for kind, value in worker.replies:
+                step = steps.throw(TimeoutError()) if kind == "raised" else steps.send(value)
+        except StopIteration as done:
+            return done.value, tuple(shown)
+        except TimeoutError:
+            return None, tuple(shown)
+        finally:
+            steps.close()
+        return (Ask("effect", step.args[0]) if isinstance(step, Do) else step), tuple(shown)
+
+    def _program(self, worker: Worker, clock: Any) -> Any:
+        safe_for = SAFE_FOR if self._rules.skew else SAFE_FOR + 2 * STEP_SKEW
+        asked, now = Asked("charge", LEASE, safe_for), clock()
+        fresh = new_step("a", M, asked, f"{worker.number}.{worker.deliveries}", now)
+        left = clock if self._rules.left else lambda: now
+
+        def try_to_begin(step: Step, replaced: str | None) -> Any:
+            return (yield Ask("begin", step, replaced))
+
+        def finish(step: Begun, _: object) -> Any:
+            return (yield Ask("finish", step))
+
+        def release(step: Begun, *, sent: bool) -> Any:
+            return (yield Ask("release", step, sent))
+
+        start = Start(M, {}, asked, fresh, now, left)
+        return performed(begun(start, try_to_begin), lambda _: None, finish, release, lambda _: {})
+
+    # --- what it does ---------------------------------------------------------------------------------------------------
+
+    def _performed(self, world: World, worker: Worker, ask: Ask) -> Iterator[tuple[Reply, World]]:
+        if ask.what == "begin":
+            yield self._begin(world, ask.step, ask.more)
+        elif ask.what == "effect":
+            yield from self._effect(world, worker, ask.step)
+        elif ask.what == "finish":
+            yield _finish(world, ask.step.fence)
+        else:
+            yield self._release(world, worker, ask.step, sent=ask.more)
+
+    def _begin(self, world: World, step: Step, replaced: str | None) -> tuple[Reply, World]:
+        held, done = world.step, _of_mark(world)
+        if done is not None and not self._rules.outranks:
+            return ("got", done), world
+        if held is not None and held.fence != replaced:
+            return ("got", held), world
+        if held is None and (done is not None or replaced is not None):
+            return ("got", done), world
+        if held is not None and not self._rules.first_key:
+            step = step._replace(key=step.fence)
+        if held is not None and not self._rules.first_time:
+            step = step._replace(since=step.until - LEASE.total_seconds())
+        return ("got", step), world._replace(step=step)
+
+    def _effect(self, world: World, worker: Worker, step: Begun) -> Iterator[tuple[Reply, World]]:
+        yield ("raised", None), world  # it never arrives
+        if self._rules.left and world.now >= step.until - worker.offset:
+            return
+        known = [each for each in world.charges if each[0] == step.key and world.now < each[1] + SAFE_FOR.total_seconds()]
+        charges = world.charges if known else (*world.charges, (step.key, world.now))
+        yield ("got", "charged"), world._replace(charges=charges)
+
+    def _release(self, world: World, worker: Worker, step: Begun, *, sent: bool) -> tuple[Reply, World]:
+        if world.step is None or world.step.fence != step.fence:
+            return ("got", False), world
+        if step.first and not (sent and self._rules.remembers_sent):
+            return ("got", True), world._replace(step=None)
+        return ("got", True), world._replace(step=world.step._replace(until=world.now + worker.offset))
+
+    def _told(self, state: State, worker: Worker) -> State:
+        """The state once the worker has gone on to its next request, or to its end."""
+        step, readings = self._next(worker, state.world.now)
+        if isinstance(step, Ask):
+            return _put(state, worker._replace(readings=readings))
+        world = state.world._replace(settled=state.world.settled or (step is not None and step.settled))
+        return _put(state._replace(world=world), _ended(worker))
+
+
+def _finish(world: World, fence: str) -> tuple[Reply, World]:
+    if world.step is None:
+        done = _of_mark(world)
+        return ("got", Superseded(M) if done is None else done), world
+    if world.step.fence != fence:
+        return ("got", Superseded(M)), world
+    mark = "done" if world.mark == "absent" else world.mark
+    return ("got", Applied(M)), world._replace(step=None, mark=mark, records=world.records + 1)
+
+
+def _of_mark(world: World) -> Outcome | None:
+    return {"absent": None, "done": Duplicate(M), "overtaken": Stale(M, 2)}[world.mark]
+
+
+def _wrong(world: World) -> str | None:
+    if len(world.charges) > 1:
+        return f"charged {len(world.charges)} times"
+    if world.records > 1:
+        return f"recorded {world.records} times"
+    if world.settled and world.charges and not world.records:
+        return "charged, never recorded, and the broker has forgotten the message"
+    return None
+
+
+def _hears(worker: Worker, reply: Reply) -> Worker:
+    return worker._replace(replies=(*worker.replies, reply))
+
+
+def _ended(worker: Worker) -> Worker:
+    return Worker(worker.number, worker.offset, worker.deliveries)
+
+
+def _put(state: State, worker: Worker) -> State:
+    n = worker.number
+    return state._replace(workers=(*state.workers[:n], worker, *state.workers[n + 1 :]))
+
+
+def _way(before: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    way: list[str] = []
+    while (step := before[state]) is not None:
+        state, what = step
+        way.append(what)
+    return way[::-1]
