@@ -16,7 +16,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.errors import InvalidUpdate, LedgerMismatch
+from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
 from onewrite.message import Message
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
@@ -103,7 +103,7 @@ def read_step(held: object) -> Step:
         since, until = seconds(fields["since"]), seconds(fields["until"])
         ledger, key, fence = str(fields["ledger"]), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise LedgerMismatch(
             "The entity holds something else where a step of a message should be: another writer uses names that begin with "
             "ow_step. Repair the entity."

@@ -62,7 +62,7 @@ def performed(
     begin: Flow[Answer],
     effect: Effect,
     finish: Callable[[Begun, Mapping[str, Any]], Flow[Outcome]],
-    release: Callable[..., Flow[bool]],
+    release: Callable[..., Flow[None]],
     then: Then,
 ) -> Flow[Outcome]:
     """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""

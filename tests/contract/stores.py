@@ -62,7 +62,7 @@ class Shop(Protocol):
         self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
     ) -> Answer: ...
     def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer: ...
-    def release(self, step: Begun, *, sent: bool = True) -> bool: ...
+    def release(self, step: Begun, *, sent: bool = True) -> None: ...
     def open_steps(self, order: str) -> list[Busy | Uncertain]: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
@@ -138,8 +138,8 @@ class DynamoShop:
         native = {"Key": self.key(order), **STEP, **asked}
         return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
 
-    def release(self, step: Begun, *, sent: bool = True) -> bool:
-        return self._done(self._guarded.release(step, sent=sent))
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        self._done(self._guarded.release(step, sent=sent))
 
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
         return self._done(self._guarded.open_steps(Key=self.key(order)))
@@ -253,8 +253,8 @@ class MongoShop:
         native = {**STEP, **asked}
         return self._done(self._guarded.perform(message, "charge", effect, self.key(order), then=arguments, **native))
 
-    def release(self, step: Begun, *, sent: bool = True) -> bool:
-        return self._done(self._guarded.release(step, sent=sent))
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        self._done(self._guarded.release(step, sent=sent))
 
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
         return self._done(self._guarded.open_steps(self.key(order)))

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedErro
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import ExponentialBackoff
 
-from onewrite import Applied, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Begun, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
 from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly, uncounted_ledgers
@@ -300,3 +301,28 @@ def _in_order(table: GuardedTable, source: int, count: int) -> list[Outcome]:
 
 def _expect(expected: Outcome, got: Outcome) -> None:
     assert got == expected
+
+
+@lost
+@ledgers
+def test_a_step_whose_answers_are_lost_is_begun_once_finished_once_and_let_go(
+    guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
+) -> None:
+    table = guard(ledger)
+    created = Message("created", source="another", sequence=1)
+    add(table, created)
+    asked: Any = {"Key": addition(M1, "e")["Key"], "lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+    fault_proxy.plan(fault)
+    step = table.begin(M1, "charge", **asked)
+    assert isinstance(step, Begun)
+    fault_proxy.plan(fault)
+    table.release(step)
+    fault_proxy.plan(fault)
+    taken = table.begin(M1, "charge", **asked)
+    assert isinstance(taken, Begun)
+    assert taken.key == step.key
+    fault_proxy.plan(fault)
+    assert add(table, finishes=taken) == Applied(M1, retried=True)
+    assert fault_proxy.hit == [fault] * 4
+    assert isinstance(table.begin(M1, "charge", **asked), Duplicate)
+    assert state() == (2, ["created", "m-1"])

@@ -111,8 +111,8 @@ class StepFlows(Flows):
             return outcome
         return self._applied(attempt.message, response)
 
-    def release(self, step: Begun, *, sent: bool) -> Flow[bool]:
-        """End the lease. A step whose effect nobody can have sent is removed. False: the step is not this worker's any more."""
+    def release(self, step: Begun, *, sent: bool) -> Flow[None]:
+        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed."""
         message, values = step.message, {":old": step.fence}
         if step.first and not sent:
             mark = Members((step_mark(self._ledger.attribute, message),))
@@ -125,8 +125,6 @@ class StepFlows(Flows):
         except ClientError as error:
             if code(error) != "ConditionalCheckFailedException":
                 raise
-            return False
-        return True
 
     def perform(
         self, message: Message, native: Mapping[str, Any], asked: Asked, *, effect: Effect, then: Then

@@ -164,12 +164,11 @@ class GuardedCollection:
         asked = Asked(name, lease, safe_for)
         return run(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
 
-    def release(self, step: Begun, *, sent: bool = True) -> bool:
-        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
-
-        False: the step was not this worker's any more.
+    def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
         """
-        return run(self._flows.release(step, sent=sent), self._target)
+        run(self._flows.release(step, sent=sent), self._target)
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
@@ -333,12 +332,11 @@ class AsyncGuardedCollection:
         asked = Asked(name, lease, safe_for)
         return await arun(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
 
-    async def release(self, step: Begun, *, sent: bool = True) -> bool:
-        """End the step's lease now. `sent=False` says that its effect was not sent, so that nothing of it need be remembered.
-
-        False: the step was not this worker's any more.
+    async def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
+        nothing of it need be remembered.
         """
-        return await arun(self._flows.release(step, sent=sent), self._target)
+        await arun(self._flows.release(step, sent=sent), self._target)
 
     async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""

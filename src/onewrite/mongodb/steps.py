@@ -122,15 +122,14 @@ class StepFlows(Flows):
                 return outcome
         raise LedgerMismatch(MOVED_BACK)
 
-    def release(self, step: Begun, *, sent: bool) -> Flow[bool]:
-        """End the lease. A step whose effect nobody can have sent is removed. False: the step is not this worker's any more."""
+    def release(self, step: Begun, *, sent: bool) -> Flow[None]:
+        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed."""
         path = self._step(step.message)
         if step.first and not sent:
             update: dict[str, Any] = {"$unset": {path: ""}}
         else:
             update = {"$set": {f"{path}.until": moment(self._clock())}}
-        reply = yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, update))
-        return landed("update_one", reply, upsert=False)
+        yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, update))
 
     def perform(
         self, message: Message, query: Document, native: Document, asked: Asked, *, effect: Effect, then: Then

@@ -1,0 +1,357 @@
+"""What beginning, finishing and letting go of a step take, each flow driven by hand with the answers that an engine would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pymongo import WriteConcern
+from pymongo.errors import OperationFailure
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Rejected,
+    SeenIds,
+    Superseded,
+)
+from onewrite.dynamodb.steps import StepFlows as TableFlows
+from onewrite.dynamodb.values import typed
+from onewrite.flow import Call, Do, Flow
+from onewrite.ledger import Ledger
+from onewrite.mongodb.steps import StepFlows as CollectionFlows
+from onewrite.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
+
+NOW = 1_790_000_000.0
+M = Message("m5", source="s", sequence=5)
+ASKED = Asked("charge", timedelta(minutes=1), timedelta(days=1))
+KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
+QUERY = {"_id": "o-1"}
+MARK = step_mark("messageIDs", M)
+DONE: dict[str, Any] = {}
+
+
+def step(call: str = "another", ago: float = 3600.0, ledger: str = "messageIDs") -> Step:
+    """A step that another call has begun, whose lease is over."""
+    return new_step(ledger, M, ASKED, call, NOW - ago)
+
+
+def item(*steps: Step, **more: Any) -> dict[str, Any]:
+    held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
+    for each in steps:
+        mark = step_mark(each.ledger, M)
+        held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.stored()}
+    return held
+
+
+def document(*steps: Step, **more: Any) -> dict[str, Any]:
+    return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.stored() for each in steps}, **more}
+
+
+class Table:
+    name = "orders"
+
+    def update_item(self) -> None:
+        """Never called: the flows are driven by hand."""
+
+
+class Collection:
+    name = "orders"
+    write_concern = WriteConcern()
+
+    def with_options(self, **_: Any) -> Collection:
+        return self
+
+    def update_one(self) -> None:
+        """Never called either."""
+
+
+class Reply:
+    raw_result: Mapping[str, Any] = {}
+    upserted_id = None
+
+    def __init__(self, matched_count: int) -> None:
+        self.matched_count = matched_count
+
+
+LANDED, NOTHING = Reply(1), Reply(0)
+
+
+def table(ledger: Ledger | None = None) -> TableFlows:
+    return TableFlows(Table(), ledger or SeenIds(), None, lambda: NOW, lambda: "mine", awaited=False)
+
+
+def collection(ledger: Ledger | None = None) -> CollectionFlows:
+    return CollectionFlows(
+        Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", awaited=False
+    )
+
+
+def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
+    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
+    steps: list[Any] = [next(flow)]
+    for n, answer in enumerate(answers):
+        try:
+            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
+        except StopIteration as done:
+            assert n == len(answers) - 1, "the flow ended with answers left"
+            return done.value, steps
+    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
+
+
+def failure(code: str, text: str = "", **more: Any) -> ClientError:
+    response: Any = {"Error": {"Code": code, "Message": text}, **more}
+    return ClientError(response, "UpdateItem")
+
+
+def refusal(held: Mapping[str, Any] | None) -> ClientError:
+    shown = {} if held is None else {"Item": typed(held)}
+    return failure("ConditionalCheckFailedException", "", **shown)
+
+
+TOO_LARGE = "Item size to update has exceeded the maximum allowed size"
+
+
+def mine() -> Step:
+    return new_step("messageIDs", M, ASKED, "mine", NOW)
+
+
+def claim(held: Step) -> Begun:
+    return held.begun(M, KEY["Key"], lambda: NOW)
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_begin_whose_answer_was_lost_finds_its_own_claim() -> None:
+    begun, steps = play(table().begin(M, KEY, ASKED), refusal(item(mine())))
+    assert isinstance(begun, Begun)
+    assert (begun.fence, len(steps)) == (mine().fence, 1)
+
+
+def test_a_takeover_is_one_more_request_that_demands_the_old_fence() -> None:
+    old = step()
+    begun, (_, takeover) = play(table().begin(M, KEY, ASKED), refusal(item(old)), DONE)
+    assert isinstance(begun, Begun)
+    assert begun.since == old.since
+    assert takeover.kwargs["ConditionExpression"] == "#step.#fence=:old"
+    assert takeover.kwargs["ExpressionAttributeValues"][":old"] == old.fence
+
+
+def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() -> None:
+    begun, steps = play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(item()), DONE)
+    assert isinstance(begun, Begun)
+    assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
+
+
+def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
+    done = item(messageIDs_ledger="ow1 14d", messageIDs_14d_r1={bytes.fromhex("e2925dfad35a3323aea4")})
+    answer, _ = play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(done))
+    assert isinstance(answer, Duplicate)
+
+
+def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_rejected() -> None:
+    assert play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(None))[0] == Rejected(M)
+
+
+def test_who_always_comes_second_is_told_to_come_again() -> None:
+    others = [refusal(item(step(f"other {n}"))) for n in range(6)]
+    assert play(table().begin(M, KEY, ASKED), *others)[0] == Busy(M, NOW)
+
+
+def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
+    with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
+        play(table().begin(M, KEY, ASKED), failure("ValidationException", TOO_LARGE), {"Item": item()})
+    flow = table().finish(M, KEY, claim(mine()))
+    with pytest.raises(EntityTooLarge):
+        play(flow, failure("ValidationException", TOO_LARGE), {"Item": item(mine())})
+
+
+def test_a_begin_that_is_denied_says_what_the_driver_says() -> None:
+    with pytest.raises(ClientError, match="AccessDenied"):
+        play(table().begin(M, KEY, ASKED), failure("AccessDeniedException"))
+
+
+@pytest.mark.parametrize("name", ["UpdateExpression", "ReturnValues"])
+def test_a_begin_takes_nothing_that_changes_the_entity(name: str) -> None:
+    with pytest.raises(InvalidUpdate, match=f"leave out {name}"):
+        play(table().begin(M, {**KEY, name: "ALL_NEW"}, ASKED))
+
+
+def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
+    landed = item(messageIDs_try_r4={blake2b(b"mine", digest_size=3).digest()})
+    assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
+
+
+def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() -> None:
+    _, (call,) = play(table().finish(M, {**KEY, "UpdateExpression": "ADD n :one"}, claim(mine())), DONE)
+    assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(messageIDs_ledger)")
+    assert "contains" not in call.kwargs["ConditionExpression"]
+    assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_os")
+    assert f"ow_step_{MARK.hex()}" in call.kwargs["ExpressionAttributeNames"].values()
+
+
+def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
+    with pytest.raises(LedgerMismatch, match="kept as '36h'"):
+        play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), messageIDs_ledger="ow1 36h")))
+
+
+def test_a_mark_that_was_moved_back_under_an_open_step_is_a_mismatch() -> None:
+    own = new_step("events", M, ASKED, "mine", NOW)
+    held = item(own, events_ledger="ow1 marks", **{"events@s": 2})
+    with pytest.raises(LedgerMismatch, match="moved the mark back"):
+        play(table(InSequence()).finish(M, KEY, claim(own)), refusal(held), refusal(held))
+
+
+def test_a_step_that_is_gone_and_was_not_done_is_superseded() -> None:
+    assert play(table().finish(M, KEY, claim(mine())), refusal(item()))[0] == Superseded(M, {"orderId": "o-1", "n": 1})
+    assert isinstance(play(table(InSequence()).finish(M, KEY, claim(mine())), refusal(item()))[0], Superseded)
+
+
+def test_a_release_of_what_is_no_longer_there_is_none_and_says_what_the_driver_says() -> None:
+    play(table().release(claim(mine()), sent=True), refusal(item()))
+    with pytest.raises(ClientError, match="Throttling"):
+        play(table().release(claim(mine()), sent=True), failure("ThrottlingException"))
+
+
+def test_a_write_that_meets_another_messages_step_is_sent_again_and_the_next_asks_at_once() -> None:
+    store = table()
+    other = {**item(), "ow_steps": {b"0123456789"}}
+    assert play(store.write(M, {**KEY, "UpdateExpression": "ADD n :one"}), refusal(other), DONE)[0] == Applied(M)
+    _, (call,) = play(store.write(M, {**KEY, "UpdateExpression": "ADD n :one"}), DONE)
+    assert "NOT contains(ow_steps,:ow_o)" in call.kwargs["ConditionExpression"]
+    assert call.kwargs["ExpressionAttributeValues"][":ow_o"] == MARK
+
+
+def test_a_refusal_that_is_recorded_beside_another_messages_step_is_sent_again() -> None:
+    closed = {"ConditionExpression": "attribute_not_exists(closed)"}
+    held = {**item(closed=True), "events_ledger": "ow1 marks", "events@s": 4}
+    other = {**held, "ow_steps": {b"0123456789"}}
+    flow = table(InSequence()).write(M, {**KEY, **closed})
+    answer, steps = play(flow, refusal(held), refusal(other), DONE)
+    assert isinstance(answer, Rejected)
+    assert answer.settled
+    assert "NOT contains(ow_steps,:ow_o)" in steps[-1].kwargs["ConditionExpression"]
+
+
+# --- MongoDB ----------------------------------------------------------------------------------------------------------
+
+
+def test_on_mongodb_a_takeover_is_a_look_and_a_write_that_demands_the_old_fence() -> None:
+    old = step()
+    begun, steps = play(collection().begin(M, QUERY, {}, ASKED), NOTHING, document(old), LANDED)
+    assert isinstance(begun, Begun)
+    assert steps[-1].args[0] == {"_id": "o-1", f"ow_steps.{MARK.hex()}.fence": old.fence}
+
+
+def test_on_mongodb_a_step_that_was_let_go_meanwhile_is_begun_anew() -> None:
+    begun, _ = play(collection().begin(M, QUERY, {}, ASKED), NOTHING, document(step()), NOTHING, document(), LANDED)
+    assert isinstance(begun, Begun)
+    assert begun.first
+
+
+def test_on_mongodb_a_refusal_that_nothing_explains_is_tried_once_more() -> None:
+    assert isinstance(play(collection().begin(M, QUERY, {}, ASKED), NOTHING, document(), LANDED)[0], Begun)
+    twice = play(collection().begin(M, QUERY, {}, ASKED), NOTHING, document(), NOTHING, document())
+    assert isinstance(twice[0], Rejected)
+
+
+def test_on_mongodb_a_step_that_makes_the_entity_too_large_is_said_to_do_so() -> None:
+    with pytest.raises(EntityTooLarge):
+        play(collection().begin(M, QUERY, {}, ASKED), OperationFailure("too large", 17419), document())
+
+
+def test_on_mongodb_text_in_the_ledger_asks_once_for_the_collation() -> None:
+    flow = collection(SeenIds(readable=True)).begin(M, QUERY, {}, ASKED)
+    _, steps = play(flow, {"_id_": {"key": [("_id", 1)]}}, LANDED)
+    assert [each.method for each in steps] == ["index_information", "update_one"]
+
+
+def test_on_mongodb_nobody_creates_or_hides_what_begins() -> None:
+    with pytest.raises(InvalidUpdate, match="begin creates nothing"):
+        play(collection().begin(M, QUERY, {"upsert": True}, ASKED))
+    with pytest.raises(InvalidUpdate, match="begin in a transaction"):
+        play(collection().begin(M, QUERY, {"session": Transaction()}, ASKED))
+
+
+class Transaction:
+    in_transaction = True
+
+
+def test_on_mongodb_a_mark_that_was_moved_back_under_an_open_step_is_a_mismatch() -> None:
+    own = new_step("events", M, ASKED, "mine", NOW)
+    held = document(own, events_ledger="ow1 marks", **{"events@": {"s": 2}})
+    flow = collection(InSequence()).change(
+        M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.begun(M, QUERY, lambda: NOW)
+    )
+    with pytest.raises(LedgerMismatch, match="moved the mark back"):
+        play(flow, *[NOTHING, held] * 4)
+
+
+@pytest.mark.parametrize("update", [{"$inc": {"n": 1}}, [{"$set": {"n": 1}}]])
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark()], ids=["seen", "mark"])
+def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
+    own = new_step(ledger.attribute, M, ASKED, "mine", NOW)
+    finishes = own.begun(M, QUERY, lambda: NOW)
+    held = document(own, events_ledger="ow1 marks", **{"events@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
+    answers = [LANDED] if held is None else [NOTHING, held, LANDED]
+    flow = collection(ledger).change(M, QUERY, update, {}, "update_one", emit=None, finishes=finishes)
+    answer, steps = play(flow, *answers)
+    assert isinstance(answer, Applied)
+    path = f"ow_steps.{step_mark(ledger.attribute, M).hex()}"
+    sent = steps[-1].args
+    assert sent[0][f"{path}.fence"] == own.fence
+    taken = sent[1]["$unset"] if isinstance(update, dict) else sent[1][-1]["$set"]
+    assert taken[path] in {"", "$$REMOVE"}
+
+
+# --- perform ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_effect_whose_step_cannot_be_released_says_both() -> None:
+    flow = table().perform(M, KEY, ASKED, effect=lambda _: None, then=dict)
+    assert isinstance(next(flow), Call)
+    assert isinstance(flow.send(DONE), Do)
+    assert isinstance(flow.throw(TimeoutError("no answer")), Call)
+    with pytest.raises(TimeoutError, match="no answer") as raised:
+        flow.throw(failure("ThrottlingException"))
+    assert "stays until its lease ends" in raised.value.__notes__[0]
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_read_as_it_was_stored() -> None:
+    plain = Message("m")
+    for message in (M, plain, plain.part("a"), Message("m", sequence="7")):
+        held = new_step("a", message, ASKED, "c", NOW)
+        assert read_step(held.stored()) == held
+    assert set(new_step("a", plain, ASKED, "c", NOW).stored()) == {"ledger", "id", "key", "fence", "since", "until", "first"}
+
+
+@pytest.mark.parametrize("held", [None, "text", {}, {**mine().stored(), "since": "soon"}, {**mine().stored(), "id": 7}])
+def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
+    with pytest.raises(LedgerMismatch, match="where a step of a message should be"):
+        read_step(held)
+
+
+def test_two_ledgers_and_two_messages_have_steps_of_their_own() -> None:
+    others = [Message("m5"), Message("m6", source="s"), M.part("x"), Message("5", source="sm")]
+    marks = {step_mark("messageIDs", M), step_mark("events", M), *[step_mark("messageIDs", other) for other in others]}
+    assert len(marks) == 6
+
+
+def test_the_clocks_of_two_workers_may_be_as_far_off_as_for_tokens() -> None:
+    assert timedelta(minutes=5) == STEP_SKEW
