@@ -69,6 +69,7 @@ def test_every_write_that_comes_late_is_answered_gone_and_changes_nothing(shop: 
         shop.touch(LATE, "o", "colour"),
         shop.record(LATE, "o"),
         shop.delete(LATE, "o"),
+        shop.begin(LATE, "o"),
         shop.seen(LATE, "o"),
     ]
     assert answers == [Gone(LATE)] * len(answers)
@@ -94,6 +95,14 @@ def test_deleting_what_is_not_there_leaves_a_tombstone_that_refuses_a_late_creat
     assert shop.create(M1, "o") == Gone(M1)
     assert shop.expiry("o") == EXPIRY
     assert shop.get("o") is None
+
+
+def test_once_the_database_has_removed_the_tombstone_the_id_is_free_again(shop: Shop) -> None:
+    shop.create(M1, "o")
+    shop.delete(M2, "o")
+    shop.delete_raw("o")
+    assert isinstance(shop.create(M3, "o"), Applied)
+    assert shop.get("o") is not None
 
 
 def test_what_was_deleted_is_returned_where_it_is_asked_for(shop: Shop) -> None:

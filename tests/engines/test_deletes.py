@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from onewrite import Message, Outcome, SeenIds, Tombstones
+from onewrite import Applied, EntityTooLarge, Gone, Message, Outcome, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
@@ -152,3 +152,15 @@ def test_what_threads_delete_stays_deleted_whoever_writes_and_whoever_dies(shop:
         left = {name for name in held if not name.startswith(("messageIDs", "mine", "ow_"))}
         assert left == {shop.key, "expiresAt"}
         assert 29 < (held["expiresAt"] - datetime.now(UTC).timestamp()) / 86_400 <= 30.001
+
+
+def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> None:
+    orders = GuardedTable(dynamo, SeenIds(), table_name=table, tombstones=TOMBSTONES)
+    full = {"id": "e", "large": "x" * 300_000, "larger": "y" * 109_560}
+    dynamo.put_item(TableName=table, Item={name: {"S": value} for name, value in full.items()})
+    with pytest.raises(EntityTooLarge):
+        orders.update_item(Message("m"), Key={"id": "e"}, **_ADD)
+    outcome = orders.delete_item(Message("d"), Key={"id": "e"}, ReturnValues="ALL_OLD")
+    assert isinstance(outcome, Applied)
+    assert outcome.entity == full
+    assert orders.update_item(Message("m"), Key={"id": "e"}, **_ADD) == Gone(Message("m"))

@@ -19,10 +19,11 @@ from onewrite.dynamodb.expression import check_limits, merge_update, read_update
 from onewrite.dynamodb.flows import code, send
 from onewrite.dynamodb.layout import business
 from onewrite.dynamodb.request import guard_update
+from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.steps import StepFlows
 from onewrite.dynamodb.values import Convert
 from onewrite.dynamodb.verdict import refused
-from onewrite.errors import InvalidUpdate
+from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS, TOMBSTONE, is_shared, pending_lists
@@ -41,6 +42,7 @@ from onewrite.tombstone import (
 
 # An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
 _MOST_NAMES = 500
+_MOST_AT_ONCE = 100  # in the first request, which has the ledger's part too
 
 
 class DeleteFlows(StepFlows):
@@ -84,12 +86,26 @@ class DeleteFlows(StepFlows):
             held, unexplained = yield from self._refusal(error, call)
             outcome = _refused(attempt, held)
             if unexplained is not None and isinstance(outcome, Rejected):
-                self._raise(unexplained, attempt, call, held)
+                smaller = self._smaller(deletion, unexplained, attempt, call, held)
+                return (yield from self._bury(message, native, smaller, emit))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 outcome = yield from self._record_refusal(outcome, native)
             return outcome, held or {}
         before = self._plain(dict(response.get("Attributes", {})))
         return self._applied(message, response), deletion.left_of(before)
+
+    def _smaller(
+        self, deletion: _Deletion, error: ClientError, attempt: Attempt, call: Call, held: Entity | None
+    ) -> _Deletion:
+        """A delete whose first request removes something already, because an item that is full has no room for a tombstone."""
+        try:
+            self._raise(error, attempt, call, held)
+        except EntityTooLarge:
+            kept = {*attempt.entity_key, deletion.tombstones.ttl_attribute}
+            own = {name: value_size(value) for name, value in self.without_ledger(held or {}).items() if name not in kept}
+            if deletion.removes or not own:
+                raise
+            return replace(deletion, removes=tuple(sorted(own, key=lambda name: (-own[name], name))[:_MOST_AT_ONCE]))
 
     def _deleted(self, item: Entity) -> Entity | None:
         """What was deleted, where it is still there."""
@@ -144,6 +160,7 @@ class _Deletion:
 
     tombstones: Tombstones
     name: str
+    removes: tuple[str, ...] = ()  # attributes that the first request removes, where the item has no room for a tombstone
     _set: dict[str, Any] = field(default_factory=dict[str, Any])  # what the first request sets beside the ledger
 
     def guard(self, attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> Call:
@@ -154,9 +171,11 @@ class _Deletion:
         # Asks whether any message has a step open.
         call = guard_update(attempt._replace(exact=False), native, convert)
         request = call.kwargs
-        update = merge_update(read_update(request["UpdateExpression"]), {"SET": f"{TOMBSTONE}=:ow_t", "REMOVE": "#ow_t"})
+        removes = {"#ow_t": self.tombstones.ttl_attribute, **{f"#ow_r{n}": name for n, name in enumerate(self.removes)}}
+        ours = {"SET": f"{TOMBSTONE}=:ow_t", "REMOVE": ",".join(removes)}
+        update = merge_update(read_update(request["UpdateExpression"]), ours)
         check_limits("UpdateExpression", update)
-        names = {**request.get("ExpressionAttributeNames", {}), "#ow_t": self.tombstones.ttl_attribute}
+        names = {**request.get("ExpressionAttributeNames", {}), **removes}
         values = {**request["ExpressionAttributeValues"], ":ow_t": convert(":ow_t", tombstone)}
         changed = {
             "UpdateExpression": update,
