@@ -129,6 +129,8 @@ def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
         stock.delete_one(M1, {"_id": 1, "ow_tombstone": None})
     with pytest.raises(InvalidUpdate, match="names one entity"):
         stock.delete_one(M1, {"n": 1})
+    with pytest.raises(InvalidUpdate, match="takes no upsert"):
+        stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # the point
     assert faults.requests == ()
 
 

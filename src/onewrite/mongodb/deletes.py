@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onewrite.errors import ConfigurationError
+from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Outbox
 from onewrite.flow import Flow
 from onewrite.ledger import Ledger
@@ -44,6 +44,9 @@ class DeleteFlows(StepFlows):
     def delete(
         self, message: Message, query: Document, native: Document, writer: Writer, emit: object = None
     ) -> Flow[Outcome]:
+        for name in ("upsert", "return_document", "array_filters"):
+            if name in native:
+                raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
         now = self._clock()
         tombstone = new_tombstone(made_with_tombstones(self._tombstones), now, self._attempts(), self._key)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)

@@ -72,7 +72,7 @@ def _kept(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
 def _pending(besides: str) -> dict[str, Any]:
     """Is there an outbox in which something is pending?"""
     lists = _each(_labelled({"$eq": ["$$label.v", OUTBOX]}), {"$concat": ["$$each", "_events"]})
-    waits = [{"$in": [_NAME, lists]}, {"$ne": ["$$field.v", []]}, {"$ne": [_NAME, {"$literal": besides}]}]
+    waits: list[Any] = [{"$in": [_NAME, lists]}, {"$ne": ["$$field.v", []]}, {"$ne": [_NAME, {"$literal": besides}]}]
     return {"$ne": [_fields_where({"$and": waits}), []]}
 
 
