@@ -60,7 +60,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call a function, and wait for what it returns if that is awaitable. `sends`: does it make a request?"""
+    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous.
+
+    `sends`: does it make a request?
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -143,8 +146,6 @@ def performer(
         reply = _done(step, counting) if isinstance(step, Do) else _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
-            if isinstance(step, Do):
-                raise ConfigurationError(f"{_name(step.function)} is asynchronous: use the asynchronous form of this call.")
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
         return reply
 
@@ -171,18 +172,10 @@ def aperformer(
     return perform
 
 
-async def _awaited(result: Any) -> Any:
-    return await result if isawaitable(result) else result
-
-
 def _done(step: Do, counting: Meter | None) -> Any:
     if counting is not None and step.sends:
         counting.requests += 1
     return step.function(*step.args, **step.kwargs)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", function))
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")

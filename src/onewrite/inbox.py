@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
-from time import time
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
@@ -28,6 +27,7 @@ class Inbox:
     database's TTL has not come to it yet. `store` is a boto3 Table, or a client with `table_name`; or a pymongo collection. Two
     consumers of one message have two names. `key` is the partition key of the table, a text and without a sort key; in a
     collection it is `_id`. `ttl_attribute` is where the end of the retention stands: let the table's TTL, or a TTL index, use it.
+    The time is that of the first participant's store, unless `clock` tells it.
     """
 
     store: Any
@@ -36,7 +36,7 @@ class Inbox:
     key: str = field(default="id", kw_only=True)
     ttl_attribute: str = field(default="expiresAt", kw_only=True)
     table_name: str | None = field(default=None, kw_only=True)
-    clock: Callable[[], float] = field(default=time, kw_only=True)
+    clock: Callable[[], float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.consumer), str) or not self.consumer:
@@ -59,9 +59,9 @@ class Inbox:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
 
-    def expires(self) -> float:
+    def expires(self, clock: Callable[[], float]) -> float:
         """When a message that is remembered now may be forgotten, in epoch seconds."""
-        return self.clock() + self.retention.total_seconds()
+        return (self.clock or clock)() + self.retention.total_seconds()
 
 
 TOKEN = "attempt"  # noqa: S105  # the name of an attribute: which call has put the item there

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     package,
     speed_dynamodb,
     speed_mongodb,
+    transactions,
     wire,
     worker,
 )
@@ -33,6 +34,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "wire": wire.rows,
     "worker": worker.rows,
     "events": events.rows,
+    "transactions": transactions.rows,
     "growth": growth.rows,
 }
 

@@ -236,7 +236,7 @@ class DynamoShop:
 
     def inbox(self, consumer: str) -> Inbox:
         """Among the orders, whose key is a text as an inbox needs it."""
-        named = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
+        named: dict[str, Any] = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
         table_name = None if hasattr(self._target, "name") else self._table.name
         return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
 
@@ -379,7 +379,7 @@ class MongoShop:
         return onewrite.mongodb.explain_transaction(message, participants, **options)
 
     def inbox(self, consumer: str) -> Inbox:
-        named = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
+        named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
         return Inbox(self._target, retention=timedelta(days=14), **named)
 
     def key(self, order: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ def moved(client: Any, table: str, message: Message = M1, *, cents: int = 5, **o
 
 
 def change(accounts: GuardedTable, name: str, cents: int, **native: Any) -> Any:
-    update = {"UpdateExpression": "ADD cents :c", "ExpressionAttributeValues": {":c": cents}}
+    update: dict[str, Any] = {"UpdateExpression": "ADD cents :c", "ExpressionAttributeValues": {":c": cents}}
     return accounts.updating(Key={"id": name}, **update, **native)
 
 
@@ -106,8 +106,8 @@ def test_transfers_of_many_threads_conserve_the_sum_and_each_takes_effect_once(d
     for name in names:
         accounts.put_item(Message(f"open {name}"), Item={"id": name, "cents": 30})
     draw = random.Random(14)
-    orders = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
-    enough = {"ConditionExpression": "cents >= :enough"}
+    orders: list[Any] = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
+    enough: Any = {"ConditionExpression": "cents >= :enough"}
 
     def transfer(order: tuple[Message, str, str]) -> Outcome:
         message, giver, taker = order

@@ -107,7 +107,7 @@ def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection
     names = [f"account {n}" for n in range(4)]
     collection.insert_many([{"_id": name, "cents": 30} for name in names])
     draw = random.Random(14)
-    orders = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
+    orders: list[Any] = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
     deliveries = draw.sample(orders * 3, len(orders) * 3)
     sums: set[int] = set()
     done = threading.Event()

@@ -328,7 +328,7 @@ def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twi
     if isinstance(twin.client(), AsyncClient):
         assert twin.run(flow(later), twin.client()) == 3
     else:
-        with pytest.raises(ConfigurationError, match="later is asynchronous"):
+        with pytest.raises(ConfigurationError, match="given an asynchronous function"):
             twin.run(flow(later), twin.client())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -89,7 +89,7 @@ def guarded(client: Any, ledger: Any = None, **options: Any) -> GuardedTable:
 def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
     """Two writes, of items a and b."""
     table = guarded(client, ledger)
-    update = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **native}
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, **native}
     return [table.updating(Key={"id": key}, **update) for key in "ab"]
 
 
@@ -137,7 +137,7 @@ def test_a_transaction_is_one_request_and_keeps_the_drivers_answer() -> None:
 
 def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
     client = Client()
-    update = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+    update: dict[str, Any] = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
     plain = GuardedTable(client, None, table_name="plain")
     prepared = [
         plain.updating(Key={"id": "a"}, ConditionExpression=Attr("open").eq(True), **update),
@@ -350,7 +350,7 @@ def test_what_is_invalid_in_a_write_without_a_ledger_is_the_drivers_to_say() -> 
     assert raised.value is error
     client = Client(cancelled(MISTYPED, None), {"Item": typed(FREE)})
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
-    update = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+    update: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
     with pytest.raises(ClientError, match="TransactionCanceled"):
         sent(client, [GuardedTable(client, None, table_name="p").updating(Key={"id": "a"}, **update)], inbox=inbox)
 
@@ -375,12 +375,13 @@ def test_the_servers_word_that_an_item_is_there_twice_is_said_as_ours() -> None:
 
 def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared() -> None:
     table: Any = guarded(Client())
-    for prepare in (
-        lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"),
-        lambda: table.putting(Item={"id": "a"}, finishes=object()),
-        lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"),
-    ):
-        with pytest.raises(InvalidUpdate, match="takes no"):
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: table.updating(Key={"id": "a"}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW"), "returns no items"),
+        (lambda: table.putting(Item={"id": "a"}, finishes=object()), "would leave the step open"),
+        (lambda: table.recording(Key={"id": "a"}, UpdateExpression="REMOVE a"), "it takes ConditionExpression"),
+    ]
+    for prepare, why in refused:
+        with pytest.raises(InvalidUpdate, match=f"takes no .*{why}"):
             prepare()
 
 
@@ -461,7 +462,7 @@ def test_the_form_of_the_call_is_that_of_the_stores() -> None:
 )
 def test_a_write_without_a_ledger_leaves_alone_what_is_ours(native: Any, complaint: str) -> None:
     client = Client()
-    values = {
+    values: Any = {
         "ExpressionAttributeValues": {":n": 1},
         "ExpressionAttributeNames": {"#ow_a": "a"} if "#ow" in str(native) else {},
     }

@@ -271,13 +271,12 @@ def test_an_insert_that_meets_and_never_finds_raises_what_it_met() -> None:
 
 def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
     error = met({"email": 1})
-    for prepare in (
-        lambda store: store.inserting({"_id": "a"}),
-        lambda store: store.updating({"_id": "a"}, {"$set": {"x": 1}}),
-    ):
+    for inserts in (True, False):
         documents = Documents(error)
+        store = guarded(documents)
+        write = store.inserting({"_id": "a"}) if inserts else store.updating({"_id": "a"}, {"$set": {"x": 1}})
         with pytest.raises(DuplicateKeyError) as raised:
-            made(documents, [prepare(guarded(documents)), *writes(documents)[1:]])
+            made(documents, [write, *writes(documents)[1:]])
         assert raised.value is error
         assert documents.session.log == ["start", "abort", "end"]
 

@@ -53,7 +53,7 @@ def test_two_transfers_end_as_if_one_had_come_after_the_other(other: TransferCre
     assert report.exhausted
 
 
-class Releases(CommandListener):  # type: ignore[misc]  # pymongo's class is of any type here
+class Releases(CommandListener):
     """Ends another transaction when ours has met it for the third time."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary
@@ -55,10 +55,10 @@ class Mark(NamedTuple):
         return Duplicate(self.message)
 
 
-def mark_of(inbox: Inbox, message: Message, call: str) -> Mark:
+def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:
     """`call` is the name of the call, which no other call has."""
     token, named = token_of(call), inbox.table_name is not None
-    item = {inbox.key: inbox.mark(message), inbox.ttl_attribute: int(inbox.expires()), TOKEN: token}
+    item = {inbox.key: inbox.mark(message), inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}
     return Mark(message, token, inbox.table_name or inbox.store.name, item, inbox.key, named)
 
 

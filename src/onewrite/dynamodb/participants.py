@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -12,7 +12,6 @@ from onewrite.dynamodb.layout import without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.unguarded import plain_put, plain_update
-from onewrite.dynamodb.values import typed_value
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emit, Outbox
@@ -31,6 +30,11 @@ _ARGUMENTS: dict[PreparedMethod, set[str]] = {
     "putting": {"Item", *_EVERY_WRITE},
     "recording": {"Key", *_EVERY_WRITE},
 }
+_WHY = {
+    "ReturnValues": "a transaction returns no items. Read them after it.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +52,10 @@ class Prepared:
         parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
         return sum([value_size(value) for part in parts for value in part.values()])
 
-    def keys(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
-        """Which item it means, in a form that compares; None where the whole item lacks one of these `names` of a key."""
+    def key(self, names: Iterable[str]) -> dict[str, Any] | None:
+        """What of it is the key, where these are its names; None where the whole item lacks one of them."""
         held: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
-        if not names or any(name not in held for name in names):
-            return None
-        return tuple([(name, repr(typed_value(name, held[name]))) for name in sorted(names)])
+        return {name: held[name] for name in names} if held.keys() >= {*names} else None
 
 
 class Action(NamedTuple):
@@ -134,7 +136,8 @@ class JointFlows(DeleteFlows):
             )
         used = NO_LEDGER if ledger is None else ledger
         super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
-        self.target: Any = table
+        self.target = cast("Any", table)
+        self.table_name: str = table_name or self.target.name
         self.awaited = awaited
         self.clock = clock
         self.attempts = attempts
@@ -148,17 +151,11 @@ class JointFlows(DeleteFlows):
         """What sends a transaction. A Table's own client takes plain values, as the Table does."""
         return self.target if self._table else self.target.meta.client
 
-    @property
-    def table_name(self) -> str:
-        return str(self._table.get("TableName") or self.target.name)
-
     def prepared(self, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
         for name in native:
             if name not in _ARGUMENTS[method]:
-                raise InvalidUpdate(
-                    f"{method} takes no {name}: a write in a transaction returns nothing, and its transaction alone says how it is "
-                    f"sent. It takes {', '.join(sorted(_ARGUMENTS[method]))} and emit."
-                )
+                why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+                raise InvalidUpdate(f"{method} takes no {name}: {why}")
         return Prepared(self, method, {**native}, emit)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:

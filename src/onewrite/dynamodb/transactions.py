@@ -44,6 +44,7 @@ Part: TypeAlias = Action | Mark
 _DEADLINE = timedelta(seconds=30)
 _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
+_FEW = 10
 # Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
 _PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
 # The whole request got no verdict. Under the same token it may be sent again whatever became of it.
@@ -170,7 +171,11 @@ class _Transaction:
     def _parts(self, name: str) -> list[Part]:
         message = self._message
         writes: list[Part] = [each.store.action(place, message, each, name) for place, each in enumerate(self._participants)]
-        return writes if self._inbox is None else [*writes, mark_of(self._inbox, message, name)]
+        return (
+            writes
+            if self._inbox is None
+            else [*writes, mark_of(self._inbox, message, name, self._participants[0].store.clock)]
+        )
 
     def _together(self, backoff: Backoff) -> Flow[Outcome]:
         # One name for all tries of this call: whichever has landed is known by its token.
@@ -366,14 +371,15 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     count = len(participants) + (inbox is not None)
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
-    size = sum([each.size for each in participants])
+    # An item has 400 KB at most, so that ten of them are within the limit.
+    size = sum([each.size for each in participants]) if count > _FEW else 0
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
-    key_names = {each.store.table_name: tuple(each.native["Key"]) for each in participants if each.native.get("Key")}
-    seen: set[tuple[str, Any]] = set()
+    key_names = {each.store.table_name: each.native["Key"] for each in participants if each.native.get("Key")}
+    seen: dict[str, list[dict[str, Any]]] = {}
     for each in participants:
         table = each.store.table_name
-        keys = each.keys(key_names.get(table, ()))
-        if keys is not None and (table, keys) in seen:
+        key, others = each.key(key_names.get(table, ())), seen.setdefault(table, [])
+        if key and key in others:
             raise InvalidUpdate("Two participants write the same item: make them one write.")
-        seen.add((table, keys))
+        others.append(key or {})

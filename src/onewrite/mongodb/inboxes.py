@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ class Mark(NamedTuple):
         yield from ()
 
 
-def mark_of(inbox: Inbox, message: Message, call: str) -> Mark:
+def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:
     """`call` is the name of the call, which no other call has."""
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
@@ -69,5 +70,5 @@ def mark_of(inbox: Inbox, message: Message, call: str) -> Mark:
         read_concern=ReadConcern("majority"),
         read_preference=ReadPreference.PRIMARY,
     )
-    expires = datetime.fromtimestamp(inbox.expires(), UTC)
+    expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
     return Mark(message, target, {"_id": inbox.mark(message), inbox.ttl_attribute: expires, TOKEN: token_of(call)})

@@ -132,7 +132,9 @@ class _Transaction:
     def parts(self) -> list[Part]:
         message = self._message
         writes: list[Part] = [each.store.operation(place, message, each) for place, each in enumerate(self._participants)]
-        return writes if self._inbox is None else [mark_of(self._inbox, message, self._name), *writes]
+        if self._inbox is None:
+            return writes
+        return [mark_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
 
     def flow(self, session: Any, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
         backoff = Backoff(deadline, chance, self._participants[0].store.clock)
