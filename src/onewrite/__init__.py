@@ -26,6 +26,7 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
+from onewrite.tombstone import Tombstones
 
 __all__ = [
     "Answer",
@@ -52,6 +53,7 @@ __all__ = [
     "SeenIds",
     "Stale",
     "Superseded",
+    "Tombstones",
     "Uncertain",
     "sortable",
 ]

@@ -82,3 +82,15 @@ def opened(accounts: GuardedTable) -> Callable[[Message], Outcome]:
         return accounts.put_item(message, Item={**C1, "balance": message.body["amount"]})
 
     return handle
+
+
+def closed(customers: GuardedTable) -> Callable[[Message], Outcome]:
+    """A message without an amount deletes the customer, whom no deposit that comes late or again brings back."""
+
+    def handle(message: Message) -> Outcome:
+        if "amount" not in message.body:
+            return customers.delete_item(message, Key=C1)
+        values = {":n": message.body["amount"]}
+        return customers.update_item(message, Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values)
+
+    return handle

@@ -73,3 +73,14 @@ def opened(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
         return accounts.insert_one(message, {**C1, "balance": message.body["amount"]})
 
     return handle
+
+
+def closed(customers: GuardedCollection) -> Callable[[Message], Outcome]:
+    """A message without an amount deletes the customer, whom no deposit that comes late or again brings back."""
+
+    def handle(message: Message) -> Outcome:
+        if "amount" not in message.body:
+            return customers.delete_one(message, C1)
+        return customers.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+
+    return handle

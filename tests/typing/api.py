@@ -28,6 +28,7 @@ from onewrite import (
     SeenIds,
     Stale,
     Superseded,
+    Tombstones,
     Uncertain,
     dynamodb,
     mongodb,
@@ -122,6 +123,7 @@ def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[
     orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock, attempts=attempts)
     assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_OLD"), Outcome)
     assert_type(orders.record(message, Key={"id": 1}), Outcome)
     assert_type(orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
@@ -137,6 +139,7 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     orders = AsyncGuardedTable(client, HighWaterMark(), table_name="orders", clock=clock)
     assert_type(await orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(await orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(await orders.delete_item(message, Key={"id": 1}), Outcome)
     assert_type(await orders.record(message, Key={"id": 1}), Outcome)
     assert_type(await orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
@@ -151,6 +154,8 @@ def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message:
     orders.update_item(message, Key={"id": 1}, Item={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.put_item(message, Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.record(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_NEW")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.delete_item(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.seen(message, Key={"id": 1}, ProjectionExpression="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.update_item(message, Key={"id": 1}, ConditionExpression=Attr("a").exists(), ReturnConsumedCapacity="TOTAL")
@@ -200,6 +205,8 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(stock.update_one(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}), Outcome)
+    assert_type(stock.delete_one(message, {"_id": 1}), Outcome)
+    assert_type(stock.find_one_and_delete(message, {"_id": 1}, projection={"n": 1}), Outcome)
     assert_type(stock.insert_one(message, {"_id": 1}), Outcome)
     assert_type(stock.record(message, {"_id": 1}), Outcome)
     assert_type(stock.seen(message, {"_id": 1}), Outcome)
@@ -207,6 +214,7 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
     assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
     GuardedCollection(collection, InSequence(), identity=("email",))
+    GuardedCollection(collection, InSequence(), tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
     GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
@@ -217,6 +225,7 @@ def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message:
     stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}, return_document=ReturnDocument.AFTER, maxTimeMS=100)
     stock.insert_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.delete_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.seen(message, {"_id": 1}, projection={"n": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.find_one({"_id": 1}, projection={"n": 1}, sort=[("n", -1)], max_time_ms=100)
     stock.record(message, {"_id": 1}, upsert=False, comment="why")
@@ -226,6 +235,8 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
     stock = AsyncGuardedCollection(collection, SeenIds(), identity=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
+    assert_type(await stock.delete_one(message, {"_id": 1}), Outcome)
+    assert_type(await stock.find_one_and_delete(message, {"_id": 1}), Outcome)
     assert_type(await stock.insert_one(message, {"_id": 1}), Outcome)
     assert_type(await stock.record(message, {"_id": 1}), Outcome)
     assert_type(await stock.seen(message, {"_id": 1}), Outcome)

@@ -33,7 +33,7 @@ FLOORS = [
     {"label", "ring"},
     {"entry"},
     {"event", "inbox", "ledger"},
-    {"step"},
+    {"step", "tombstone"},
     {""},
     {"backoff", "clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"step_flows"},
@@ -96,7 +96,7 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    modules = ("entry", "errors", "event", "inbox", "label", "ledger", "message", "outcome", "ring")
+    modules = ("entry", "errors", "event", "inbox", "label", "ledger", "message", "outcome", "ring", "tombstone")
     assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
@@ -135,6 +135,7 @@ def test_the_exported_names_are_these() -> None:
         "SeenIds",
         "Stale",
         "Superseded",
+        "Tombstones",
         "Uncertain",
         "sortable",
     ]

@@ -18,6 +18,7 @@ from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
+from onewrite.label import TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
@@ -91,13 +92,15 @@ class Flows:
         now = self._clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
-        entity = None if item is None else self._without_ledger(item)
+        entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
         outcome = judged(attempt, item or {}, entity)
         return Applied(message, entity) if outcome is None or isinstance(outcome, Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+        if "ProjectionExpression" in native:  # which would hide that the item was deleted
+            native = {**native, "ProjectionExpression": f"{native['ProjectionExpression']},{TOMBSTONE}"}
         item = yield from self._read(self._named(native))
-        return None if item is None else self._without_ledger(item)
+        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
         return self._compiled(message, native, guard_put if "Item" in native else guard_update, emit)[1].kwargs

@@ -95,6 +95,13 @@ class PutItemArguments(_EveryWrite, total=False):
     ReturnValues: Literal["NONE", "ALL_OLD"]
 
 
+class DeleteItemArguments(_EveryWrite, total=False):
+    """The arguments of `delete_item`."""
+
+    Key: Required[Mapping[str, Any]]
+    ReturnValues: Literal["NONE", "ALL_OLD"]
+
+
 class SeenArguments(_EveryRequest, total=False):
     """The arguments of `seen`, which reads the whole item."""
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
 from onewrite.dynamodb.attempt import Attempt
+from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.dynamodb.layout import without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.steps import StepFlows
 from onewrite.dynamodb.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -20,6 +20,7 @@ from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Outcome, Rejected, Superseded
+from onewrite.tombstone import Tombstones
 
 PreparedMethod = Literal["updating", "putting", "recording"]
 
@@ -114,7 +115,7 @@ def numbered(outcome: Outcome | None, place: int) -> Outcome | None:
     return replace(outcome, participant=place)
 
 
-class JointFlows(StepFlows):
+class JointFlows(DeleteFlows):
     """The flows of a guarded table that may also take part in a transaction, with a ledger or without one."""
 
     def __init__(
@@ -126,6 +127,7 @@ class JointFlows(StepFlows):
         attempts: Callable[[], str],
         *,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
         if ledger is None and outbox is not None:
@@ -133,7 +135,7 @@ class JointFlows(StepFlows):
                 "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
             )
         used = NO_LEDGER if ledger is None else ledger
-        super().__init__(table, used, table_name, clock, attempts, outbox=outbox, awaited=awaited)
+        super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
         self.target = cast("Any", table)
         self.table_name: str = table_name or self.target.name
         self.awaited = awaited

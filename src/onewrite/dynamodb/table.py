@@ -10,6 +10,7 @@ from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.native import (
     BeginArguments,
     Client,
+    DeleteItemArguments,
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
@@ -31,6 +32,7 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.tombstone import Tombstones
 
 
 class GuardedTable:
@@ -50,6 +52,7 @@ class GuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -61,6 +64,7 @@ class GuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -71,8 +75,11 @@ class GuardedTable:
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
+        self._flows = JointFlows(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -85,6 +92,13 @@ class GuardedTable:
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put, emit), self._target)
+
+    def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return run(self._flows.delete(message, native, emit), self._target)
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
@@ -180,6 +194,7 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -191,6 +206,7 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
@@ -201,8 +217,11 @@ class AsyncGuardedTable:
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = JointFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
+        self._flows = JointFlows(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -215,6 +234,13 @@ class AsyncGuardedTable:
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put, emit), self._target)
+
+    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return await arun(self._flows.delete(message, native, emit), self._target)
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]

@@ -17,6 +17,8 @@ from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
+    DeleteOneArguments,
+    FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
     InsertingArguments,
@@ -31,6 +33,7 @@ from onewrite.mongodb.participants import JointFlows, Prepared
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.tombstone import Tombstones
 
 
 class GuardedCollection:
@@ -56,12 +59,20 @@ class GuardedCollection:
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
         self._flows = JointFlows(
-            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=False,
         )
-        self._target = self._flows.target
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     def update_one(
@@ -97,6 +108,18 @@ class GuardedCollection:
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return run(self._flows.insert(message, document, native, emit), self._target)
+
+    def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return run(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return run(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
 
     def record(
         self,
@@ -218,12 +241,20 @@ class AsyncGuardedCollection:
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
         self._flows = JointFlows(
-            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=True,
         )
-        self._target = self._flows.target
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     async def update_one(
@@ -259,6 +290,18 @@ class AsyncGuardedCollection:
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return await arun(self._flows.insert(message, document, native, emit), self._target)
+
+    async def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return await arun(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    async def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return await arun(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
 
     async def record(
         self,

@@ -71,6 +71,20 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     sort: Mapping[str, Any] | None
 
 
+class DeleteOneArguments(SeenArguments, total=False):
+    """The arguments of `delete_one` beside the filter."""
+
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+
+
+class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
+    """The arguments of `find_one_and_delete` beside the filter."""
+
+    projection: Mapping[str, Any] | Iterable[str] | None
+    sort: Sort | None
+
+
 class FindOneAndUpdateArguments(SeenArguments, total=False):
     """The arguments of `find_one_and_update` beside the filter and the update."""
 

@@ -17,13 +17,14 @@ from onewrite.flow import Do, Flow, at
 from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
+from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document, without_ledger
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
-from onewrite.mongodb.steps import StepFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
+from onewrite.tombstone import Tombstones
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -152,7 +153,7 @@ def numbered(outcome: Outcome, place: int) -> Outcome:
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 
-class JointFlows(StepFlows):
+class JointFlows(DeleteFlows):
     """The flows of a guarded collection that may also take part in a transaction, with a ledger or without one."""
 
     def __init__(
@@ -165,6 +166,7 @@ class JointFlows(StepFlows):
         *,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
         if ledger is None and outbox is not None:
@@ -172,7 +174,17 @@ class JointFlows(StepFlows):
                 "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
             )
         used = NO_LEDGER if ledger is None else ledger
-        super().__init__(collection, used, clock, fields, durability, attempts=attempts, outbox=outbox, awaited=awaited)
+        super().__init__(
+            collection,
+            used,
+            clock,
+            fields,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=awaited,
+        )
         self.awaited = awaited
         self.clock = clock
         self.attempts = attempts
