@@ -143,7 +143,9 @@ def performer(
     def perform(step: Yielded) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        reply = _done(step, counting) if isinstance(step, Do) else _send(step, target, counting)
+        if isinstance(step, Do):
+            return _finished(_done(step, counting))
+        reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
@@ -196,6 +198,19 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
+    return result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:
