@@ -36,6 +36,7 @@ Method: TypeAlias = Literal[
     "update_one",
     "insert_one",
     "find_one_and_update",
+    "find",
     "find_one",
     "index_information",
     "database.list_collection_names",
@@ -172,6 +173,17 @@ def aperformer(
         return reply
 
     return perform
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError("A blocking store was given an asynchronous function: guard the store with the Async class.")
+    return result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
 
 
 def _done(step: Do, counting: Meter | None) -> Any:
