@@ -178,7 +178,9 @@ def aperformer(
 def _finished(result: Any) -> Any:
     if isinstance(result, CoroutineType):
         result.close()  # nobody awaited it, so it did nothing
-        raise ConfigurationError("A blocking store was given an asynchronous function: guard the store with the Async class.")
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
     return result
 
 
@@ -210,19 +212,6 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
-
-
-def _finished(result: Any) -> Any:
-    if isinstance(result, CoroutineType):
-        result.close()  # nobody awaited it, so it did nothing
-        raise ConfigurationError(
-            "A blocking store was given an asynchronous function: guard the store with the Async class."
-        )
-    return result
-
-
-async def _awaited(result: Any) -> Any:
-    return await result if isawaitable(result) else result
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:

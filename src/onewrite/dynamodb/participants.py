@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Unpack, cast
 
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.dynamodb.layout import without_ledger
+from onewrite.dynamodb.native import PuttingArguments, RecordingArguments, UpdatingArguments
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.unguarded import plain_put, plain_update
@@ -17,7 +18,7 @@ from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emit, Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.ledger import NO_LEDGER, Ledger, ledger_or_none
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Outcome, Rejected, Superseded
 from onewrite.tombstone import Tombstones
@@ -130,11 +131,7 @@ class JointFlows(DeleteFlows):
         tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        if ledger is None and outbox is not None:
-            raise ConfigurationError(
-                "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-            )
-        used = NO_LEDGER if ledger is None else ledger
+        used = ledger_or_none(ledger, emits=outbox is not None)
         super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
         self.target = cast("Any", table)
         self.table_name: str = table_name or self.target.name
@@ -185,3 +182,21 @@ class JointFlows(DeleteFlows):
 
     def entity_too_large(self, call: Call, held: Entity | None) -> EntityTooLarge:
         return self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held)
+
+
+class Prepares:
+    """What the two classes of a guarded table have in common: they prepare writes for `transact`."""
+
+    _flows: JointFlows
+
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)

@@ -14,16 +14,13 @@ from onewrite.dynamodb.native import (
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
-    PuttingArguments,
     RecordArguments,
-    RecordingArguments,
     SeenArguments,
     Table,
     UpdateItemArguments,
-    UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.participants import JointFlows, Prepared
+from onewrite.dynamodb.participants import JointFlows, Prepares
 from onewrite.dynamodb.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
@@ -35,7 +32,7 @@ from onewrite.step_flows import Effect, Then
 from onewrite.tombstone import Tombstones
 
 
-class GuardedTable:
+class GuardedTable(Prepares):
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
@@ -164,25 +161,13 @@ class GuardedTable:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
 
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
-
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
-
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)
-
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this table."""
         return made_with_outbox(self._outboxes)
 
 
-class AsyncGuardedTable:
+class AsyncGuardedTable(Prepares):
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
     @overload
@@ -305,18 +290,6 @@ class AsyncGuardedTable:
     def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
         """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
         return self._flows.explain(message, native, emit)
-
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
-
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
-
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:

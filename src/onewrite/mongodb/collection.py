@@ -21,22 +21,19 @@ from onewrite.mongodb.native import (
     FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
-    InsertingArguments,
     InsertOneArguments,
-    RecordingArguments,
     SeenArguments,
     UpdateOneArguments,
-    UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.participants import JointFlows, Prepared
+from onewrite.mongodb.participants import JointFlows, Prepares
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
 from onewrite.tombstone import Tombstones
 
 
-class GuardedCollection:
+class GuardedCollection(Prepares):
     """A MongoDB collection whose writes take effect once a message.
 
     Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `identity`,
@@ -208,27 +205,13 @@ class GuardedCollection:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
 
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
-
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
-
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
-
     @property
     def outboxes(self) -> Outboxes:
         """What a relay asks of this collection."""
         return made_with_outbox(self._outboxes)
 
 
-class AsyncGuardedCollection:
+class AsyncGuardedCollection(Prepares):
     """`GuardedCollection` for pymongo's `AsyncCollection`."""
 
     def __init__(
@@ -389,20 +372,6 @@ class AsyncGuardedCollection:
     async def update_many(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a message is guarded in one entity."""
         raise _refusal("update_many")
-
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
-
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
-
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
 
     @property
     def outboxes(self) -> Outboxes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Unpack, cast
 
 import bson
 from pymongo.errors import DuplicateKeyError
@@ -15,12 +15,13 @@ from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Emission, Emit, Outbox
 from onewrite.flow import Do, Flow, at
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.ledger import NO_LEDGER, Ledger, ledger_or_none
 from onewrite.message import Message
 from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document, without_ledger
+from onewrite.mongodb.native import InsertingArguments, RecordingArguments, UpdatingArguments
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
@@ -169,22 +170,9 @@ class JointFlows(DeleteFlows):
         tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        if ledger is None and outbox is not None:
-            raise ConfigurationError(
-                "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-            )
-        used = NO_LEDGER if ledger is None else ledger
-        super().__init__(
-            collection,
-            used,
-            clock,
-            fields,
-            durability,
-            attempts=attempts,
-            outbox=outbox,
-            tombstones=tombstones,
-            awaited=awaited,
-        )
+        used = ledger_or_none(ledger, emits=outbox is not None)
+        more: dict[str, Any] = {"attempts": attempts, "outbox": outbox, "tombstones": tombstones, "awaited": awaited}
+        super().__init__(collection, used, clock, fields, durability, **more)
         self.awaited = awaited
         self.clock = clock
         self.attempts = attempts
@@ -266,3 +254,23 @@ class JointFlows(DeleteFlows):
             yield from self._raise(error, guarded)
         if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
             raise self._too_large(document) from error
+
+
+class Prepares:
+    """What the two classes of a guarded collection have in common: they prepare writes for `transact`."""
+
+    _flows: JointFlows
+
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
