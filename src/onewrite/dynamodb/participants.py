@@ -93,9 +93,10 @@ class Action(NamedTuple):
     def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | None:
         """Why its condition failed, given the item as it was then. None: it is to be sent again as an exact one."""
         if self.attempt is None:
+            if TOMBSTONE in (item or {}):
+                return Gone(self.message, participant=self.place)
             entity = None if item is None else without_ledger(NO_LEDGER.terms, item)
-            kind = Gone if TOMBSTONE in (item or {}) else Rejected
-            return kind(self.message, entity, participant=self.place)
+            return Rejected(self.message, entity, participant=self.place)
         outcome = refused(self.attempt._replace(exact=exact or self.attempt.exact), item, shows=False)
         if outcome is None:
             self.flows.ask_exactly()

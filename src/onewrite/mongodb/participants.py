@@ -127,9 +127,10 @@ class Operation(NamedTuple):
 
     def _verdict(self, found: Document | None) -> Outcome:
         if self.entry is None:
+            if TOMBSTONE in (found or {}):
+                return Gone(self.message, participant=self.place)
             entity = None if found is None else without_ledger(NO_LEDGER.terms, found)
-            kind = Gone if TOMBSTONE in (found or {}) else Rejected
-            return kind(self.message, entity, participant=self.place)
+            return Rejected(self.message, entity, participant=self.place)
         now = self.flows.clock()
         outcome = unmatched(self.entry, self.message, found, self.emission, now=now, entity_key=self.entity)
         return numbered(outcome, self.place)
