@@ -178,7 +178,9 @@ def aperformer(
 def _finished(result: Any) -> Any:
     if isinstance(result, CoroutineType):
         result.close()  # nobody awaited it, so it did nothing
-        raise ConfigurationError("A blocking store was given an asynchronous function: guard the store with the Async class.")
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
     return result
 
 

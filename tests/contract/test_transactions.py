@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from onewrite import (
     Rejected,
     SeenIds,
     Stale,
+    Tombstones,
 )
 from tests.contract.stores import Engines, MakeIn, MakeShop, Shop, explored_mongomock
 
