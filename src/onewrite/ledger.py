@@ -245,15 +245,6 @@ class _NoLedger:
 NO_LEDGER = _NoLedger()
 
 
-def ledger_or_none(ledger: Ledger | None, *, emits: bool) -> Ledger:
-    """The ledger of a store that may have none. `emits`: has it an outbox?"""
-    if ledger is None and emits:
-        raise ConfigurationError(
-            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-        )
-    return NO_LEDGER if ledger is None else ledger
-
-
 def check_ledger(ledger: object) -> None:
     """Raise unless this is a ledger that a store may use."""
     if isinstance(ledger, type):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Unpack, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.dynamodb.layout import without_ledger
-from onewrite.dynamodb.native import PuttingArguments, RecordingArguments, UpdatingArguments
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emit, Outbox
+from onewrite.event import Emit, Outbox, check_ledgerless
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger, ledger_or_none
+from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Outcome, Rejected, Superseded
 from onewrite.tombstone import Tombstones
@@ -132,7 +131,8 @@ class JointFlows(DeleteFlows):
         tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        used = ledger_or_none(ledger, emits=outbox is not None)
+        check_ledgerless(ledger, outbox)
+        used = NO_LEDGER if ledger is None else ledger
         super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
         self.target = cast("Any", table)
         self.table_name: str = table_name or self.target.name
@@ -183,21 +183,3 @@ class JointFlows(DeleteFlows):
 
     def entity_too_large(self, call: Call, held: Entity | None) -> EntityTooLarge:
         return self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held)
-
-
-class Prepares:
-    """What the two classes of a guarded table have in common: they prepare writes for `transact`."""
-
-    _flows: JointFlows
-
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
-
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
-
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)

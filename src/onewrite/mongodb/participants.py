@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Unpack, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import bson
 from pymongo.errors import DuplicateKeyError
@@ -12,20 +12,18 @@ from pymongo.errors import DuplicateKeyError
 from onewrite.clock import random_name
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Emission, Emit, Outbox
+from onewrite.event import Emission, Emit, Outbox, check_ledgerless
 from onewrite.flow import Do, Flow, at
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger, ledger_or_none
+from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
 from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document, without_ledger
-from onewrite.mongodb.native import InsertingArguments, RecordingArguments, UpdatingArguments
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
-from onewrite.tombstone import Tombstones
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -168,11 +166,12 @@ class JointFlows(DeleteFlows):
         *,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
         awaited: bool,
+        **more: Any,
     ) -> None:
-        used = ledger_or_none(ledger, emits=outbox is not None)
-        more: dict[str, Any] = {"attempts": attempts, "outbox": outbox, "tombstones": tombstones, "awaited": awaited}
+        check_ledgerless(ledger, outbox)
+        used = NO_LEDGER if ledger is None else ledger
+        more |= {"attempts": attempts, "outbox": outbox, "awaited": awaited}
         super().__init__(collection, used, clock, fields, durability, **more)
         self.awaited = awaited
         self.clock = clock
@@ -255,23 +254,3 @@ class JointFlows(DeleteFlows):
             yield from self._raise(error, guarded)
         if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
             raise self._too_large(document) from error
-
-
-class Prepares:
-    """What the two classes of a guarded collection have in common: they prepare writes for `transact`."""
-
-    _flows: JointFlows
-
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
-
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
-
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
