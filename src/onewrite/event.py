@@ -114,6 +114,14 @@ def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
         )
 
 
+def check_ledgerless(ledger: object, outbox: object) -> None:
+    """Raise if a store without a ledger has an outbox."""
+    if ledger is None and outbox is not None:
+        raise ConfigurationError(
+            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
+        )
+
+
 class EmissionShape(NamedTuple):
     """What decides the text of a request: two emissions of one shape differ in values only."""
 

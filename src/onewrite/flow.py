@@ -36,6 +36,7 @@ Method: TypeAlias = Literal[
     "update_one",
     "insert_one",
     "find_one_and_update",
+    "find",
     "find_one",
     "index_information",
     "database.list_collection_names",
@@ -143,7 +144,9 @@ def performer(
     def perform(step: Yielded) -> Any:
         if isinstance(step, Wait):
             return sleep(step.seconds)
-        reply = _done(step, counting) if isinstance(step, Do) else _send(step, target, counting)
+        if isinstance(step, Do):
+            return _finished(_done(step, counting))
+        reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
@@ -170,6 +173,19 @@ def aperformer(
         return reply
 
     return perform
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
+    return result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
 
 
 def _done(step: Do, counting: Meter | None) -> Any:

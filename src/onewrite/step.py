@@ -110,6 +110,21 @@ def read_step(held: object) -> Step:
         ) from error
 
 
+class FoundStep(NamedTuple):
+    """What a scan has found in the entity whose key is written so: a step, or why it cannot be read."""
+
+    entity: str
+    step: Step | LedgerMismatch
+
+
+def found_step(entity: str, held: object) -> FoundStep:
+    """Unlike `read_step` it does not raise: one entity that somebody has damaged must not hide all others."""
+    try:
+        return FoundStep(entity, read_step(held))
+    except LedgerMismatch as error:
+        return FoundStep(entity, error)
+
+
 def answer_to(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from onewrite import (
     Rejected,
     SeenIds,
     Stale,
+    Tombstones,
 )
 from tests.contract.stores import Engines, MakeIn, MakeShop, Shop, explored_mongomock
 
@@ -144,8 +146,8 @@ def test_a_message_is_recorded_in_all_of_them(shop: Shop) -> None:
 
 
 def test_what_is_left_of_a_deleted_entity_refuses(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds())
-    shop.put_raw("b", ow_tombstone=1)
+    shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
+    assert isinstance(shop.delete(M2, "b"), Applied)
     outcome = shop.transact(M1, shop.adding("a"), shop.adding("b"))
     assert isinstance(outcome, Gone)
     assert outcome.participant == 1
@@ -236,8 +238,8 @@ def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
 
 
 def test_what_is_left_of_a_deleted_entity_refuses_those_who_have_no_ledger(make_shop: MakeShop) -> None:
-    plain = make_shop(None)
-    plain.put_raw("b", ow_tombstone=1)
+    plain, shop = make_shop(None), make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
+    assert isinstance(shop.delete(M2, "b"), Applied)
     for write in (plain.adding("b"), plain.creating("b")):
         assert place_and_kind(plain.transact(M1, plain.adding("a"), write, inbox=plain.inbox("x"))) == (1, Gone)
 

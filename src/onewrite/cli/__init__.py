@@ -10,7 +10,7 @@ from onewrite.extras import package_of
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
-_REMEDIES = {"worker": _OF_STORES, "relay": _OF_STORES}
+_REMEDIES = {"worker": _OF_STORES, "relay": _OF_STORES, "steps": _OF_STORES}
 # The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 _EXTRAS = frozenset(
     {

@@ -10,6 +10,7 @@ from onewrite.cli.command_line import CommandLine, VersionOption
 from onewrite.cli.demo import demo
 from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.relay import relay
+from onewrite.cli.steps import steps
 from onewrite.cli.worker import worker
 
 # Help and errors without markup look the same on a terminal, in a log and in a pipe.
@@ -17,6 +18,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=N
 app.command()(demo)
 app.command()(worker)
 app.command()(relay)
+app.command()(steps)
 
 
 @app.callback()

@@ -1,20 +1,23 @@
-"""Makes a relay of what the command line says: where the outboxes are, and where their events go. No module of the user's is needed.
+"""Makes what a verb needs of a store that the command line names by its URL. No module of the user's is needed.
 
-To relay, only the outbox in an entity must be known. Which ledger its writers have makes no difference.
+To relay, only the outbox in an entity must be known, and to find open steps nothing. Which ledger its writers have makes no
+difference.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
+from onewrite.flow import Flow
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.passes import Outboxes
 from onewrite.outbox.relay import Publisher
+from onewrite.step import FoundStep
 
 FORMS = "dynamodb://TABLE or mongodb://HOST/DATABASE.COLLECTION"
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
@@ -28,6 +31,15 @@ class OutboxStore:
     outboxes: Outboxes
 
 
+class StepFinder(Protocol):
+    """Goes through a store once, page by page. `target` is the client that its flows are run with."""
+
+    target: Any
+
+    # The steps of the next page, which may have none; None at the end.
+    def next(self) -> Flow[list[FoundStep] | None]: ...
+
+
 def is_url(name: str) -> bool:
     return "://" in name
 
@@ -37,20 +49,45 @@ def relay_of(url: str, outbox: Outbox, to: str | None) -> Relay:
     return Relay(OutboxStore(_outboxes(url, outbox)), _nowhere if to is None else _publisher(to, outbox))
 
 
-def _outboxes(url: str, outbox: Outbox) -> Outboxes:
-    parts = urlsplit(url)
-    if parts.scheme == "dynamodb" and parts.netloc and not parts.path:
-        from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # One engine does without the other's driver.
+def step_finder(url: str) -> StepFinder:
+    """Finds the open steps in a table or collection."""
+    table = _table(url)
+    if table is not None:
+        from onewrite.dynamodb.step_finder import StepFinder as OfTable  # noqa: PLC0415  # One engine does without the other's driver.
 
-        return OfTable(_client("dynamodb", None), parts.netloc, outbox)
-    database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
-    if not parts.scheme.startswith("mongodb") or not database or not collection:
-        raise ConfigurationError(f"A store is given as {FORMS}.")  # without what was given: it may hold a password
+        return OfTable(_client("dynamodb", None), table)
+    database, collection = _collection(url)
+    from onewrite.mongodb.step_finder import StepFinder as OfCollection  # noqa: PLC0415  # as above
+
+    return OfCollection(_mongo_client(url)[database][collection])
+
+
+def _outboxes(url: str, outbox: Outbox) -> Outboxes:
+    table = _table(url)
+    if table is not None:
+        from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # as above
+
+        return OfTable(_client("dynamodb", None), table, outbox)
+    database, collection = _collection(url)
     if outbox.index is not None:
         raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on outbox_due by itself.")
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
     return OfCollection(_mongo_client(url)[database][collection], ("_id",), outbox)
+
+
+def _table(url: str) -> str | None:
+    """The name of the table, if it is one of DynamoDB."""
+    parts = urlsplit(url)
+    return parts.netloc if parts.scheme == "dynamodb" and parts.netloc and not parts.path else None
+
+
+def _collection(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
+    if not parts.scheme.startswith("mongodb") or not database or not collection:
+        raise ConfigurationError(f"A store is given as {FORMS}.")  # without what was given: it may hold a password
+    return database, collection
 
 
 def _mongo_client(url: str) -> Any:

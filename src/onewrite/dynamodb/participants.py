@@ -14,7 +14,7 @@ from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emit, Outbox
+from onewrite.event import Emit, Outbox, check_ledgerless
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
@@ -130,10 +130,7 @@ class JointFlows(DeleteFlows):
         tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        if ledger is None and outbox is not None:
-            raise ConfigurationError(
-                "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-            )
+        check_ledgerless(ledger, outbox)
         used = NO_LEDGER if ledger is None else ledger
         super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
         self.target = cast("Any", table)

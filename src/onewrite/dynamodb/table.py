@@ -35,7 +35,39 @@ from onewrite.step_flows import Effect, Then
 from onewrite.tombstone import Tombstones
 
 
-class GuardedTable:
+class _NothingSent:
+    """What both classes have that sends no request."""
+
+    _flows: JointFlows
+    _outboxes: Outboxes | None
+
+    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
+        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
+        return self._flows.without_ledger(item)
+
+    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
+        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
+        return self._flows.explain(message, native, emit)
+
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this table."""
+        return made_with_outbox(self._outboxes)
+
+
+class GuardedTable(_NothingSent):
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
@@ -156,33 +188,8 @@ class GuardedTable:
         """The entity without its ledger, or None."""
         return run(self._flows.get(native), self._target)
 
-    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
-        return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
-
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
-
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
-
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this table."""
-        return made_with_outbox(self._outboxes)
-
-
-class AsyncGuardedTable:
+class AsyncGuardedTable(_NothingSent):
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
     @overload
@@ -297,28 +304,3 @@ class AsyncGuardedTable:
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.get(native), self._target)
-
-    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
-        return self._flows.without_ledger(item)
-
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
-
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
-
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
-
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this table."""
-        return made_with_outbox(self._outboxes)

@@ -36,7 +36,55 @@ from onewrite.step_flows import Effect, Then
 from onewrite.tombstone import Tombstones
 
 
-class GuardedCollection:
+class _NothingSent:
+    """What both classes have that sends no request."""
+
+    _flows: JointFlows
+    _outboxes: Outboxes | None
+
+    def without_ledger(self, document: Document) -> Entity:
+        """The entity without its ledger, for a document that was read another way."""
+        return self._flows.without_ledger(document)
+
+    def explain(
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+    ) -> dict[str, Any]:
+        """The arguments that `update_one` would send. Nothing is sent."""
+        return self._flows.explain(message, filter, update, native, emit=emit)
+
+    def replace_one(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a new document has no ledger."""
+        raise _refusal("replace_one")
+
+    def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a new document has no ledger."""
+        raise _refusal("find_one_and_replace")
+
+    def update_many(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a message is guarded in one entity."""
+        raise _refusal("update_many")
+
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this collection."""
+        return made_with_outbox(self._outboxes)
+
+
+class GuardedCollection(_NothingSent):
     """A MongoDB collection whose writes take effect once a message.
 
     Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `identity`,
@@ -186,49 +234,8 @@ class GuardedCollection:
         """The entity without its ledger, or None."""
         return run(self._flows.find(filter, native), self._collection)
 
-    def without_ledger(self, document: Document) -> Entity:
-        """The entity without its ledger, for a document that was read another way."""
-        return self._flows.without_ledger(document)
 
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
-
-    def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("replace_one")
-
-    def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("find_one_and_replace")
-
-    def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a message is guarded in one entity."""
-        raise _refusal("update_many")
-
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
-
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
-
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this collection."""
-        return made_with_outbox(self._outboxes)
-
-
-class AsyncGuardedCollection:
+class AsyncGuardedCollection(_NothingSent):
     """`GuardedCollection` for pymongo's `AsyncCollection`."""
 
     def __init__(
@@ -367,47 +374,6 @@ class AsyncGuardedCollection:
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.find(filter, native), self._collection)
-
-    def without_ledger(self, document: Document) -> Entity:
-        """The entity without its ledger, for a document that was read another way."""
-        return self._flows.without_ledger(document)
-
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
-
-    async def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("replace_one")
-
-    async def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("find_one_and_replace")
-
-    async def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a message is guarded in one entity."""
-        raise _refusal("update_many")
-
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
-
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
-
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this collection."""
-        return made_with_outbox(self._outboxes)
 
 
 def _refusal(method: str) -> InvalidUpdate:

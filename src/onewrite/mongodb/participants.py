@@ -12,7 +12,7 @@ from pymongo.errors import DuplicateKeyError
 from onewrite.clock import random_name
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Emission, Emit, Outbox
+from onewrite.event import Emission, Emit, Outbox, check_ledgerless
 from onewrite.flow import Do, Flow, at
 from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
@@ -24,7 +24,6 @@ from onewrite.mongodb.layout import Document, without_ledger
 from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
-from onewrite.tombstone import Tombstones
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -166,25 +165,13 @@ class JointFlows(DeleteFlows):
         *,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
         awaited: bool,
+        **more: Any,
     ) -> None:
-        if ledger is None and outbox is not None:
-            raise ConfigurationError(
-                "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
-            )
+        check_ledgerless(ledger, outbox)
         used = NO_LEDGER if ledger is None else ledger
-        super().__init__(
-            collection,
-            used,
-            clock,
-            fields,
-            durability,
-            attempts=attempts,
-            outbox=outbox,
-            tombstones=tombstones,
-            awaited=awaited,
-        )
+        more |= {"attempts": attempts, "outbox": outbox, "awaited": awaited}
+        super().__init__(collection, used, clock, fields, durability, **more)
         self.awaited = awaited
         self.clock = clock
         self.attempts = attempts

@@ -1,0 +1,54 @@
+"""Finds the steps that are open in a table, whatever ledger their finish writes. It reads the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
+
+from boto3.dynamodb.types import Binary
+
+from onewrite.dynamodb.outboxes import origin
+from onewrite.dynamodb.values import plain, raw
+from onewrite.flow import Call, Flow
+from onewrite.label import STEP, STEPS, is_shared
+from onewrite.step import FoundStep, found_step
+
+
+class StepFinder:
+    """Goes through a table once, by a plain client.
+
+    The names of steps cannot be known before, so whole items are read. Reads are eventually consistent, at half the price: what was
+    begun within the last second may be missed, and what was finished then may still be shown.
+    """
+
+    def __init__(self, client: Any, table_name: str) -> None:
+        self.target = client
+        self._table = {"TableName": table_name}
+        self._key_names: tuple[str, ...] = ()
+        self._start: Mapping[str, Any] | None = {}
+
+    def next(self) -> Flow[list[FoundStep] | None]:
+        """The steps of the next page, which may have none; None at the end."""
+        if self._start is None:
+            return None
+        if not self._key_names:
+            described = yield Call("describe_table", (), dict(self._table))
+            self._key_names = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+        start = {"ExclusiveStartKey": self._start} if self._start else {}
+        page = yield Call("scan", (), {**self._table, "FilterExpression": f"attribute_exists({STEPS})", **start})
+        self._start = page.get("LastEvaluatedKey") or None
+        return [found for item in page["Items"] for found in self._steps(item)]
+
+    def _steps(self, item: Mapping[str, Any]) -> Iterator[FoundStep]:
+        held = plain({name: value for name, value in item.items() if name in self._key_names or is_shared(name)})
+        entity, marks = origin({name: held[name] for name in self._key_names}), held[STEPS]
+        if not isinstance(marks, AbstractSet):
+            yield found_step(entity, marks)
+            return
+        for mark in sorted([_hex(mark) for mark in cast("AbstractSet[object]", marks)]):
+            yield found_step(entity, held.get(f"{STEP}{mark}"))
+
+
+def _hex(mark: object) -> str:
+    return raw(mark).hex() if isinstance(mark, Binary) else ""
