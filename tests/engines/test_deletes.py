@@ -164,3 +164,17 @@ def test_an_item_that_is_full_can_still_be_deleted(dynamo: Any, table: str) -> N
     assert isinstance(outcome, Applied)
     assert outcome.entity == full
     assert orders.update_item(Message("m"), Key={"id": "e"}, **_ADD) == Gone(Message("m"))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_answer_of_either_request_of_a_delete_leaves_a_clean_tombstone(dynamo: Any, table: str, lost: int) -> None:
+    shop = Items(dynamo, table)
+    shop.deliver("create", "e")
+    faults = shop.faulty()
+    faults.lose_answer(lost)
+    outcome = shop.deliver("delete", "e", faults.store)
+    faults.assert_all_used()
+    assert isinstance(outcome, Applied)
+    assert outcome.retried == (lost == 1)
+    assert {name for name in shop.raw("e") if not name.startswith(("messageIDs", "ow_"))} == {"id", "expiresAt"}
+    assert type(shop.deliver("delete", "e")).__name__ == "Duplicate"

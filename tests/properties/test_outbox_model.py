@@ -26,7 +26,7 @@ WORLDS = {
 LARGE_WORLDS = {
     "three relays": Bounds(relays=3, scripts=(("emit1", "emit1", "emit1"),), faults=1),
     "four events": Bounds(passes=3, scripts=(("emit2", "emit1", "emit1"),), faults=2),
-    "guarded deletes and skips": Bounds(scripts=(("emit2", "emit1"), ("bury", "clean up")), operators=("skip",), faults=2),
+    "guarded deletes and skips": Bounds(scripts=(("emit2", "emit1"), ("bury", "clean up")), operators=("skip",), faults=1),
     "deletes and skips": Bounds(scripts=(("emit2", "emit1"), ("delete",)), operators=("skip",), faults=2),
     "a restore with faults": Bounds(
         passes=3, scripts=(("emit2", "back up", "emit1", "restore", "emit1"),), operators=("restart",), faults=1
