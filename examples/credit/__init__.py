@@ -1,7 +1,7 @@
 """Reserving customer credit for orders: one MongoDB document a customer, asked in any order and more than once."""
 
-from credit.commands import ReleaseCredit, ReserveCredit
+from credit.commands import ReleaseCredit, ReserveCredit, TransferCredit
 from credit.customers import Customers
-from credit.handlers import release, reserve
+from credit.handlers import release, reserve, transfer
 
-__all__ = ["Customers", "ReleaseCredit", "ReserveCredit", "release", "reserve"]
+__all__ = ["Customers", "ReleaseCredit", "ReserveCredit", "TransferCredit", "release", "reserve", "transfer"]

@@ -13,7 +13,7 @@ from typing import Any
 from pymongo.collection import Collection
 
 from onewrite import Message, Outcome, Rejected, SeenIds
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 
 
 class Customers:
@@ -45,6 +45,18 @@ class Customers:
                 "$push": {"released": order_id},
             },
         )
+
+    def transfer(self, message: Message, giver_id: str, taker_id: str, cents: int) -> Outcome:
+        """Both customers change or neither does. `Rejected`: the first has too little credit, or one of them is no customer.
+
+        The two are written in one order by all transfers, so that opposite ones meet at the first document.
+        """
+        given = self._guarded.updating(
+            {"_id": giver_id, "available": {"$gte": cents}},
+            {"$inc": {"available": -cents}, "$push": {"given": message.id}},
+        )
+        taken = self._guarded.updating({"_id": taker_id}, {"$inc": {"available": cents}})
+        return transact(message, [given, taken] if giver_id < taker_id else [taken, given])
 
     def raise_credit(self, message: Message, customer_id: str, cents: int) -> Outcome:
         return self._change(message, customer_id, {}, {"$inc": {"available": cents}})

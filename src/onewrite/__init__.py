@@ -9,6 +9,7 @@ from onewrite.errors import (
     OnewriteError,
 )
 from onewrite.event import Event, Outbox
+from onewrite.inbox import Inbox
 from onewrite.ledger import HighWaterMark, InSequence, SeenIds
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
@@ -25,6 +26,7 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
+from onewrite.tombstone import Tombstones
 
 __all__ = [
     "Answer",
@@ -39,6 +41,7 @@ __all__ = [
     "Gone",
     "HighWaterMark",
     "InSequence",
+    "Inbox",
     "InvalidMessage",
     "InvalidUpdate",
     "LedgerMismatch",
@@ -50,6 +53,7 @@ __all__ = [
     "SeenIds",
     "Stale",
     "Superseded",
+    "Tombstones",
     "Uncertain",
     "sortable",
 ]

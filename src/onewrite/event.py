@@ -17,7 +17,7 @@ from uuid import UUID
 
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.label import OutboxNames, check_attribute, outbox_names
-from onewrite.message import Message
+from onewrite.message import Message, key_of
 
 T = TypeVar("T")
 
@@ -114,6 +114,14 @@ def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
         )
 
 
+def check_ledgerless(ledger: object, outbox: object) -> None:
+    """Raise if a store without a ledger has an outbox."""
+    if ledger is None and outbox is not None:
+        raise ConfigurationError(
+            "A store without a ledger emits no events, because nothing would tell which write has emitted them: give it a ledger."
+        )
+
+
 class EmissionShape(NamedTuple):
     """What decides the text of a request: two emissions of one shape differ in values only."""
 
@@ -150,11 +158,9 @@ def emission(outbox: Outbox | None, message: Message, events: object, now: float
         return nothing_emitted(outbox)
     nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
     at = moment(now)
-    # Two sources may give two messages the same id, and their events are two as well. The length keeps source and key apart.
-    of_source = f"of {len(message.source)}:{message.source} " if message.source else ""
     stored = [
         {
-            "id": message.child(f"{of_source}{key}"),
+            "id": key_of(message, key),
             "type": event.type,
             "body": _encoded(outbox, event),
             "time": at,

@@ -26,6 +26,7 @@ Method: TypeAlias = Literal[
     "get_item",
     "query",
     "scan",
+    "transact_write_items",
     "describe_table",
     "watch",
     "send_message_batch",
@@ -60,10 +61,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous."""
+    """Call a function of the user's or of the driver's. What it returns is awaited, where the store is asynchronous.
+
+    `sends`: does it make a request?
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    sends: bool = False
 
 
 Yielded: TypeAlias = Call | Wait | Do
@@ -85,6 +91,25 @@ def inner_meter() -> Meter:
     """A meter that counts for itself, and whose results the current meter has as well. Both may be in different threads."""
     outer = meter.get()
     return Meter() if outer is None else Meter(results=outer.results)
+
+
+def at(target: object, flow: Flow[T]) -> Flow[T]:
+    """The flow with each of its calls made at this target: a flow that serves several clients takes in those of each."""
+    try:
+        step = next(flow)
+        while True:
+            if isinstance(step, Call):
+                step = Do(attrgetter(step.method)(target), step.args, step.kwargs, sends=True)
+            try:
+                answer = yield step
+            except Exception as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
+    finally:
+        flow.close()
 
 
 async def _sleep(seconds: float) -> None:
@@ -120,7 +145,7 @@ def performer(
         if isinstance(step, Wait):
             return sleep(step.seconds)
         if isinstance(step, Do):
-            return _finished(step.function(*step.args))
+            return _finished(_done(step, counting))
         reply = _send(step, target, counting)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
@@ -139,7 +164,7 @@ def aperformer(
         if isinstance(step, Wait):
             return sleep(step.seconds)
         if isinstance(step, Do):
-            return _awaited(step)
+            return _awaited(_done(step, counting))
         reply = _send(step, target, counting)
         if not isawaitable(reply):
             raise ConfigurationError(
@@ -148,6 +173,25 @@ def aperformer(
         return reply
 
     return perform
+
+
+def _finished(result: Any) -> Any:
+    if isinstance(result, CoroutineType):
+        result.close()  # nobody awaited it, so it did nothing
+        raise ConfigurationError(
+            "A blocking store was given an asynchronous function: guard the store with the Async class."
+        )
+    return result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
+
+
+def _done(step: Do, counting: Meter | None) -> Any:
+    if counting is not None and step.sends:
+        counting.requests += 1
+    return step.function(*step.args, **step.kwargs)
 
 
 _BLOCKING = ("boto3", "botocore", "pymongo.synchronous")
@@ -168,20 +212,6 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
-
-
-def _finished(result: Any) -> Any:
-    if isinstance(result, CoroutineType):
-        result.close()  # nobody awaited it, so it did nothing
-        raise ConfigurationError(
-            "A blocking store was given an asynchronous function: guard the store with the Async class."
-        )
-    return result
-
-
-async def _awaited(step: Do) -> Any:
-    result = step.function(*step.args)
-    return await result if isawaitable(result) else result
 
 
 def _send(call: Call, target: object, counting: Meter | None) -> Any:

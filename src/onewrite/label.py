@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -76,6 +76,14 @@ def labelled(fields: Iterable[tuple[str, object]]) -> Labelled:
     outboxes = [attribute for attribute, text in found.items() if text == OUTBOX]
     plain = {attribute for attribute, text in found.items() if shows_plain_set(text)}
     return Labelled(found.keys() - outboxes, plain.union(*map(outbox_names, outboxes)))
+
+
+def pending_lists(fields: Mapping[str, object]) -> list[str]:
+    """The names of the lists in which outboxes keep what is pending in an entity, where there is something."""
+    outboxes = [
+        attribute for name, text in fields.items() if text == OUTBOX and (attribute := labelled_attribute(name, text))
+    ]
+    return [events for attribute in outboxes if fields.get(events := outbox_names(attribute).events)]
 
 
 def check_outbox(names: OutboxNames, label: object, *, holds: bool) -> None:

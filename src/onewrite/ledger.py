@@ -224,6 +224,27 @@ class InSequence:
         return Advance(mark_slot(self.attribute, message), message.sequence, "below")
 
 
+class _NoLedger:
+    """Stands where a store has none. Nothing is guarded there, so that whatever would be is refused."""
+
+    attribute = layout = remedy = ""
+    also = ()
+    skew = None
+    terms = Terms("", (), frozenset(), (), None, (), ())
+
+    def entry(self, message: Message, now: float) -> Entry:  # noqa: ARG002  # as every ledger has it
+        raise ConfigurationError(
+            "This store has no ledger, so that nothing would tell a redelivery from a fresh message: give it one, or write to it "
+            "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
+        )
+
+    def look(self, message: Message, now: float) -> Change:
+        return self.entry(message, now).own
+
+
+NO_LEDGER = _NoLedger()
+
+
 def check_ledger(ledger: object) -> None:
     """Raise unless this is a ledger that a store may use."""
     if isinstance(ledger, type):

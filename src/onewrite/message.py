@@ -67,6 +67,14 @@ class Message:
         return replace(self, parts=(*self.parts, name))
 
 
+def key_of(message: Message, name: str) -> str:
+    """`message.child(name)` for what must differ between two messages of one id from two sources.
+
+    The length keeps source and name apart.
+    """
+    return message.child(f"of {len(message.source)}:{message.source} {name}" if message.source else name)
+
+
 def sortable(n: int) -> str:
     """Text that sorts as the number does, for numbers too long for a database (Kinesis: 56 digits).
 

@@ -1,8 +1,9 @@
 """Hooks for `on_outcome` that count what became of each record and measure how long it took.
 
-An outcome is counted under its name: Applied, Duplicate, Stale, Deferred or Rejected. A record that raised an error, or in
-which no key was found, counts as Failed. One whose function returned no outcome counts as NoOutcome, and one that was not for
-the function as Skipped. Each outcome of a record that has several is counted. No metric contains anything of a record's content.
+An outcome is counted under its name: Applied, Duplicate, Stale, Deferred, Rejected, Gone, Busy, Uncertain or Superseded; so is
+Begun, where the function returned it. A record that raised an error, or in which no key was found, counts as Failed. One whose
+function returned no outcome counts as NoOutcome, and one that was not for the function as Skipped. Uncertain and Begun deserve
+an alarm: the first waits for an operator, the second for a function that finishes its step. Each outcome of a record that has several is counted. No metric contains anything of a record's content.
 
 Both hooks may be called from several threads at a time.
 """
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 from onewrite.message import Message
-from onewrite.outcome import Applied, Outcome
+from onewrite.outcome import Answer, Applied
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-Reported: TypeAlias = Outcome | Sequence[Outcome] | BaseException | Skip | None
+Reported: TypeAlias = Answer | Sequence[Answer] | BaseException | Skip | None
 Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 
 FAILED = "Failed"
@@ -96,9 +97,9 @@ def embedded(
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     """Counts on OpenTelemetry's `meter`: `onewrite.messages` by `outcome`, and `onewrite.message.duration` in seconds.
 
-    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, skipped, failed and none. An Applied whose first
-    answer was lost has the attribute `retried` too, and a failure has `error.type`. Everything has `faas.name`, the name of
-    the function, where `emf` would have its dimension.
+    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, gone, busy, uncertain, superseded, begun, skipped,
+    failed and none. An Applied whose first answer was lost has the attribute `retried` too, and a failure has `error.type`.
+    Everything has `faas.name`, the name of the function, where `emf` would have its dimension.
     """
     messages = meter.create_counter("onewrite.messages", unit="{message}", description="What became of messages.")
     duration = meter.create_histogram(
@@ -129,7 +130,7 @@ def kinds_of(reported: Reported) -> list[tuple[str, bool]]:
         return [(FAILED, False)]
     if isinstance(reported, Skip):
         return [(SKIPPED, False)]
-    outcomes: Sequence[Outcome] = () if reported is None else reported if isinstance(reported, Sequence) else (reported,)
+    outcomes: Sequence[Answer] = () if reported is None else reported if isinstance(reported, Sequence) else (reported,)
     kinds = [(type(each).__name__, isinstance(each, Applied) and each.retried) for each in outcomes]
     return kinds or [(NO_OUTCOME, False)]
 

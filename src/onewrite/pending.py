@@ -19,7 +19,8 @@ from uuid import UUID, uuid5
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import seconds
-from onewrite.label import OutboxNames, check_outbox
+from onewrite.label import TOMBSTONE, OutboxNames, check_outbox
+from onewrite.tombstone import Tombstone, read_tombstone
 
 SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
 
@@ -82,7 +83,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent` is None before the first clear."""
+    """An entity's outbox as it was read. `key` is the entity's key as text, for the source; `sent` is None before the first clear.
+
+    `tombstone`: the entity was deleted, and whoever clears the last event lets the database remove it.
+    """
 
     entity: Mapping[str, Any] = field(hash=False)
     origin: str
@@ -90,6 +94,7 @@ class Box:
     incarnation: str | None = None
     events: tuple[Pending, ...] = ()
     due: str | None = None
+    tombstone: Tombstone | None = None
 
     @property
     def base(self) -> int:
@@ -163,7 +168,8 @@ def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: M
             f"The outbox {names.events!r} of an entity holds something else than events and their count: another writer uses its "
             "attributes. Give the Outbox an attribute of its own, or repair the entity."
         )
-    return Box(entity, origin, sent, incarnation, events, due)
+    tombstone = read_tombstone(held[TOMBSTONE]) if TOMBSTONE in held else None
+    return Box(entity, origin, sent, incarnation, events, due, tombstone)
 
 
 def _key_part(value: object) -> object:

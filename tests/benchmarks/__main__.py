@@ -18,6 +18,7 @@ from tests.benchmarks import (
     speed_dynamodb,
     speed_mongodb,
     steps,
+    transactions,
     wire,
     worker,
 )
@@ -34,6 +35,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "wire": wire.rows,
     "worker": worker.rows,
     "events": events.rows,
+    "transactions": transactions.rows,
     "growth": growth.rows,
     "steps": steps.rows,
 }

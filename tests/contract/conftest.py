@@ -45,4 +45,4 @@ def make_shop(request: pytest.FixtureRequest, store: str, opened: MakeIn) -> Mak
         if store.startswith(mark.args[0]):
             request.applymarker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
     place = next(_places)
-    return lambda ledger, outbox=None: opened(ledger, place, outbox)
+    return lambda ledger, outbox=None, tombstones=None: opened(ledger, place, outbox, tombstones)

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,13 +18,16 @@ import boto3
 import pymongo
 from aiobotocore.session import get_session
 
-from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Uncertain
+import onewrite.dynamodb
+import onewrite.mongodb
+from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.step import Claim
 from onewrite.testing import mongomock_collection, moto_table
+from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 
@@ -67,6 +70,17 @@ class Shop(Protocol):
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
     def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome: ...
+    def expiry(self, order: str) -> float | None: ...
+    def key(self, order: str) -> dict[str, str]: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
@@ -78,6 +92,12 @@ class Shop(Protocol):
     def put_raw(self, order: str, **fields: Any) -> None: ...
     def delete_raw(self, order: str) -> None: ...
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any: ...
+    def creating(self, order: str, n: int = 0) -> Any: ...
+    def recording(self, order: str) -> Any: ...
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]: ...
+    def inbox(self, consumer: str) -> Inbox: ...
 
 
 Done = Callable[[Any], Any]
@@ -94,8 +114,9 @@ class Place:
 class DynamoShop:
     name = "dynamodb"
 
-    def __init__(self, guarded: Any, table: Any, done: Done, place: Place) -> None:
+    def __init__(self, guarded: Any, table: Any, done: Done, place: Place, target: Any = None) -> None:
         self.clock, self._place = place.clock, place.name
+        self._target = table if target is None else target
         self._guarded, self._table, self._done = guarded, table, done
 
     def add(
@@ -115,7 +136,7 @@ class DynamoShop:
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
         native = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
-        return self._done(self._guarded.begin(message, name, Key=self._key(order), **native, **{**STEP, **asked}))
+        return self._done(self._guarded.begin(message, name, Key=self.key(order), **native, **{**STEP, **asked}))
 
     def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
         def arguments(amount: Any) -> Any:
@@ -124,14 +145,14 @@ class DynamoShop:
                 return made
             return {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": made}, "ReturnValues": "ALL_NEW"}
 
-        native = {"Key": self._key(order), **STEP, **asked}
+        native = {"Key": self.key(order), **STEP, **asked}
         return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         self._done(self._guarded.release(step, sent=sent))
 
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
-        return self._done(self._guarded.open_steps(Key=self._key(order)))
+        return self._done(self._guarded.open_steps(Key=self.key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         return self._update(message, order, amount, ReturnValues="ALL_NEW")
@@ -140,44 +161,86 @@ class DynamoShop:
         return self._update(message, order, 1, ReturnConsumedCapacity="TOTAL")
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.put_item(message, Item={**self._key(order), "n": n, "lines": [1], "new": True}))
+        return self._done(self._guarded.put_item(message, Item={**self.key(order), "n": n, "lines": [1], "new": True}))
+
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
+        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        native |= ({"ReturnValues": "ALL_OLD"} if shows else {}) | ({} if emit is None else {"emit": emit})
+        return self._done(self._guarded.delete_item(message, Key=self.key(order), **native))
+
+    def expiry(self, order: str) -> float | None:
+        found = (self.raw(order) or {}).get("expiresAt")
+        return None if found is None else float(found)
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         names, values = {"#f": field}, {":v": 1}
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-        return self._done(self._guarded.update_item(message, Key=self._key(order), UpdateExpression="SET #f = :v", **native))
+        return self._done(self._guarded.update_item(message, Key=self.key(order), UpdateExpression="SET #f = :v", **native))
 
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
-        return self._done(self._guarded.record(message, Key=self._key(order), finishes=finishes))
+        return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self._key(order)))
+        return self._done(self._guarded.seen(message, Key=self.key(order)))
 
     def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, Key=self._key(order), ProjectionExpression="n"))
+        return self._done(self._guarded.seen(message, Key=self.key(order), ProjectionExpression="n"))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, Key=self._key(order), UpdateExpression="REMOVE n")
+        return self._guarded.explain(message, Key=self.key(order), UpdateExpression="REMOVE n")
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.get_item(Key=self._key(order), ConsistentRead=True))
+        return self._done(self._guarded.get_item(Key=self.key(order), ConsistentRead=True))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._table.get_item(Key=self._key(order), ConsistentRead=True).get("Item")
+        return self._table.get_item(Key=self.key(order), ConsistentRead=True).get("Item")
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._table.put_item(Item={**self._key(order), **fields})
+        self._table.put_item(Item={**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._table.delete_item(Key=self._key(order))
+        self._table.delete_item(Key=self.key(order))
 
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self._key(order)}, options)
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self.key(order)}, options)
 
-    def _key(self, order: str) -> dict[str, str]:
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
+        native: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(closed)"} if if_open else {}
+        update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": amount}}
+        return self._guarded.updating(Key=self.key(order), emit=emit, **update, **native)
+
+    def creating(self, order: str, n: int = 0) -> Any:
+        return self._guarded.putting(Item={**self.key(order), "n": n})
+
+    def recording(self, order: str) -> Any:
+        return self._guarded.recording(Key=self.key(order))
+
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
+        is_async = type(self._guarded).__name__.startswith("Async")
+        call: Any = onewrite.dynamodb.atransact if is_async else onewrite.dynamodb.transact
+        return self._done(call(message, participants, **options))
+
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+        return onewrite.dynamodb.explain_transaction(message, participants, **options)
+
+    def inbox(self, consumer: str) -> Inbox:
+        """Among the orders, whose key is a text as an inbox needs it."""
+        named: dict[str, Any] = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
+        table_name = None if hasattr(self._target, "name") else self._table.name
+        return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
+
+    def key(self, order: str) -> dict[str, str]:
         return {"orderId": f"{self._place}-{order}"}
 
     def _update(self, message: Message, order: str, amount: int, **native: Any) -> Outcome:
@@ -185,7 +248,7 @@ class DynamoShop:
         return self._done(
             self._guarded.update_item(
                 message,
-                Key=self._key(order),
+                Key=self.key(order),
                 UpdateExpression="ADD n :amount",
                 ExpressionAttributeValues=values,
                 **native,
@@ -194,8 +257,9 @@ class DynamoShop:
 
 
 class MongoShop:
-    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place) -> None:
+    def __init__(self, name: str, guarded: Any, collection: Any, done: Done, place: Place, target: Any = None) -> None:
         self.name, self.clock, self._place = name, place.clock, place.name
+        self._target = collection if target is None else target
         self._guarded, self._collection, self._done = guarded, collection, done
 
     def add(
@@ -209,12 +273,12 @@ class MongoShop:
         emit: Sequence[Event] | None = None,
         finishes: Claim | None = None,
     ) -> Outcome:
-        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
         options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes}
         return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, **options))
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
-        query = self._key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
         return self._done(self._guarded.begin(message, name, query, **{**STEP, **asked}))
 
     def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
@@ -223,58 +287,102 @@ class MongoShop:
             return {"update": {"$inc": {"n": made}}} if isinstance(made, int) else made
 
         native = {**STEP, **asked}
-        return self._done(self._guarded.perform(message, "charge", effect, self._key(order), then=arguments, **native))
+        return self._done(self._guarded.perform(message, "charge", effect, self.key(order), then=arguments, **native))
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         self._done(self._guarded.release(step, sent=sent))
 
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
-        return self._done(self._guarded.open_steps(self._key(order)))
+        return self._done(self._guarded.open_steps(self.key(order)))
 
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome:
         native = {"upsert": True, "return_document": pymongo.ReturnDocument.AFTER}
-        return self._done(self._guarded.find_one_and_update(message, self._key(order), {"$inc": {"n": amount}}, **native))
+        return self._done(self._guarded.find_one_and_update(message, self.key(order), {"$inc": {"n": amount}}, **native))
 
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order)
 
     def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.insert_one(message, {**self._key(order), "n": n}))
+        return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}))
+
+    def delete(
+        self,
+        message: Message,
+        order: str,
+        *,
+        if_open: bool = False,
+        shows: bool = False,
+        emit: Sequence[Event] | None = None,
+    ) -> Outcome:
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        method = self._guarded.find_one_and_delete if shows else self._guarded.delete_one
+        return self._done(method(message, query, **({} if emit is None else {"emit": emit})))
+
+    def expiry(self, order: str) -> float | None:
+        found = (self.raw(order) or {}).get("expiresAt")
+        return None if found is None else found.replace(tzinfo=UTC).timestamp()
 
     def touch(self, message: Message, order: str, field: str) -> Outcome:
-        return self._done(self._guarded.update_one(message, self._key(order), {"$set": {field: 1}}))
+        return self._done(self._guarded.update_one(message, self.key(order), {"$set": {field: 1}}))
 
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
-        return self._done(self._guarded.record(message, self._key(order), finishes=finishes))
+        return self._done(self._guarded.record(message, self.key(order), finishes=finishes))
 
     def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self._key(order)))
+        return self._done(self._guarded.seen(message, self.key(order)))
 
     def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, self._key(order), projection={"n": 1}))
+        return self._done(self._guarded.seen(message, self.key(order), projection={"n": 1}))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, self._key(order), {"$unset": {"n": ""}})
+        return self._guarded.explain(message, self.key(order), {"$unset": {"n": ""}})
 
     def get(self, order: str) -> dict[str, Any] | None:
-        return self._done(self._guarded.find_one(self._key(order)))
+        return self._done(self._guarded.find_one(self.key(order)))
 
     def without_ledger(self, entity: dict[str, Any]) -> dict[str, Any]:
         return self._guarded.without_ledger(entity)
 
     def raw(self, order: str) -> dict[str, Any] | None:
-        return self._collection.find_one(self._key(order))
+        return self._collection.find_one(self.key(order))
 
     def put_raw(self, order: str, **fields: Any) -> None:
-        self._collection.insert_one({**self._key(order), **fields})
+        self._collection.insert_one({**self.key(order), **fields})
 
     def delete_raw(self, order: str) -> None:
-        self._collection.delete_one(self._key(order))
+        self._collection.delete_one(self.key(order))
 
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
-        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self._key(order)}, options)
+        return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self.key(order)}, options)
 
-    def _key(self, order: str) -> dict[str, str]:
+    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
+        """A transaction creates nothing by an update: what it changes has to be there."""
+        if self.raw(order) is None:
+            self.put_raw(order)
+        query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
+        return self._guarded.updating(query, {"$inc": {"n": amount}}, emit=emit)
+
+    def creating(self, order: str, n: int = 0) -> Any:
+        return self._guarded.inserting({**self.key(order), "n": n})
+
+    def recording(self, order: str) -> Any:
+        if self.raw(order) is None:
+            self.put_raw(order)
+        return self._guarded.recording(self.key(order))
+
+    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
+        is_async = type(self._guarded).__name__.startswith("Async")
+        call: Any = onewrite.mongodb.atransact if is_async else onewrite.mongodb.transact
+        return self._done(call(message, participants, **options))
+
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+        return onewrite.mongodb.explain_transaction(message, participants, **options)
+
+    def inbox(self, consumer: str) -> Inbox:
+        named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
+        return Inbox(self._target, retention=timedelta(days=14), **named)
+
+    def key(self, order: str) -> dict[str, str]:
         return {"_id": f"{self._place}-{order}"}
 
 
@@ -305,11 +413,15 @@ class ShopRelay:
 
 
 class MakeShop(Protocol):
-    def __call__(self, ledger: Ledger, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(
+        self, ledger: Ledger | None, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+    ) -> Shop: ...
 
 
 class MakeIn(Protocol):
-    def __call__(self, ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop: ...
+    def __call__(
+        self, ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+    ) -> Shop: ...
 
 
 Opener = Callable[["Engines"], AbstractContextManager[MakeIn]]
@@ -337,13 +449,16 @@ def _moto(engines: Engines, *, plain_client: bool) -> Iterator[MakeIn]:
     with moto_table(**TABLE) as table:
         client = boto3.client("dynamodb", **DUMMIES)
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(
+            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+        ) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
             guarded = (
-                GuardedTable(client, ledger, table_name="orders", clock=place.clock, outbox=outbox)
+                GuardedTable(client, ledger, table_name="orders", **more)
                 if plain_client
-                else GuardedTable(table, ledger, clock=place.clock, outbox=outbox)
+                else GuardedTable(table, ledger, **more)
             )
-            return DynamoShop(guarded, table, _same, place)
+            return DynamoShop(guarded, table, _same, place, client if plain_client else table)
 
         yield make
         client.close()
@@ -362,9 +477,12 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
         done = _awaited(runner) if kind.startswith("async") else _same
         table_name = server.table if kind.endswith("client") else None
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
-            guarded = guard(target, ledger, table_name=table_name, clock=place.clock, outbox=outbox)
-            return DynamoShop(guarded, table, done, place)
+        def make(
+            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+        ) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
+            guarded = guard(target, ledger, table_name=table_name, **more)
+            return DynamoShop(guarded, table, done, place, target)
 
         yield make
 
@@ -389,14 +507,31 @@ def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runn
 def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
     with mongomock_collection() as collection, asyncio.Runner() as runner:
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
+        def make(
+            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+        ) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
             if asynchronous:
-                guarded: Any = AsyncGuardedCollection(
-                    AsyncStandInCollection(collection), ledger, clock=place.clock, outbox=outbox
-                )
+                guarded: Any = AsyncGuardedCollection(AsyncStandInCollection(collection), ledger, **more)
             else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
+                guarded = GuardedCollection(collection, ledger, **more)
             return MongoShop("mongomock", guarded, collection, _awaited(runner) if asynchronous else _same, place)
+
+        yield make
+
+
+@contextmanager
+def explored_mongomock(engines: Engines) -> Iterator[MakeIn]:
+    """mongomock has no transactions, and brings them where a handler is explored: as here, one request after the other."""
+    with mongomock_collection() as made:
+        machine = Machine(lambda: made)
+        collection = machine.stores(machine.perform)
+
+        def make(
+            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+        ) -> Shop:
+            guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox, tombstones=tombstones)
+            return MongoShop("mongomock", guarded, collection, _same, place)
 
         yield make
 
@@ -407,14 +542,15 @@ def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[Mak
     with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
         collection = client[server.database][server.collection]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
+        target = collection if opened is None else opened[server.database][server.collection]
 
-        def make(ledger: Ledger, place: Place, outbox: Outbox | None = None) -> Shop:
-            if opened is not None:
-                documents = opened[server.database][server.collection]
-                guarded: Any = AsyncGuardedCollection(documents, ledger, clock=place.clock, outbox=outbox)
-            else:
-                guarded = GuardedCollection(collection, ledger, clock=place.clock, outbox=outbox)
-            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place)
+        def make(
+            ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
+        ) -> Shop:
+            more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
+            guard: Any = GuardedCollection if opened is None else AsyncGuardedCollection
+            guarded = guard(target, ledger, **more)
+            return MongoShop("mongod", guarded, collection, _same if opened is None else _awaited(runner), place, target)
 
         yield make
         if opened is not None:

@@ -341,7 +341,7 @@ def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
     assert shop.raw("o-1") is None
 
 
-@pytest.mark.parametrize("wrong", [SeenIds, HighWaterMark, InSequence, None, "messageIDs", timedelta(days=14)], ids=str)
+@pytest.mark.parametrize("wrong", [SeenIds, HighWaterMark, InSequence, "messageIDs", timedelta(days=14)], ids=str)
 def test_what_is_no_ledger_makes_no_store(make_shop: MakeShop, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"write \w+\(\)|is no ledger"):
         make_shop(wrong)

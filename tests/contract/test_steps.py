@@ -26,6 +26,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.ledger import Ledger
+from onewrite.message import key_of
 from onewrite.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
@@ -62,7 +63,7 @@ def n_of(shop: Shop) -> Any:
 
 def test_a_step_is_begun_and_finished_in_two_requests_and_hidden_meanwhile(shop: Shop) -> None:
     step = begin(shop)
-    assert (step.key, step.since, step.until) == (M1.child("charge"), NOW, NOW + MINUTE)
+    assert (step.key, step.since, step.until) == (key_of(M1, "charge"), NOW, NOW + MINUTE)
     assert step.left() == MINUTE
     assert len(shop.get("o") or {}) == 2  # its key, and n
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
@@ -181,6 +182,7 @@ def test_a_plain_write_of_the_message_does_not_overtake_its_own_step(shop: Shop)
 def test_a_step_of_one_source_is_none_of_another(shop: Shop) -> None:
     other = Message("m1", source="another", sequence=1)
     first, second = begin(shop), begin(shop, other)
+    assert first.key != second.key
     assert [type(shop.add(m, "o", finishes=step)) for m, step in ((other, second), (M1, first))] == [Applied, Applied]
     assert n_of(shop) == 2
 
@@ -299,8 +301,9 @@ def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, mak
     assert n_of(shop) == 2
 
 
-def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(), Outbox("shop/orders"))
+@pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])
+def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbox: Outbox) -> None:
+    shop = make_shop(SeenIds(), outbox)
     shop.put_raw("o", n=0)
     assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
     assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Paid"]
@@ -332,7 +335,7 @@ def test_the_common_case_is_one_call_and_its_effect_happens_once(shop: Shop) -> 
     provider = Provider()
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
     assert isinstance(shop.perform(M1, "o", provider, _same), Duplicate)
-    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")])
+    assert (n_of(shop), provider.keys) == (5, [key_of(M1, "charge")])
 
 
 def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: Shop) -> None:
@@ -341,7 +344,7 @@ def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: S
     with pytest.raises(TimeoutError, match="does not answer"):
         shop.perform(M1, "o", provider, _same)
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
-    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
+    assert (n_of(shop), provider.keys) == (5, [key_of(M1, "charge")] * 2)
 
 
 def test_an_effect_that_has_failed_for_longer_than_its_key_is_known_is_not_tried_again(shop: Shop) -> None:

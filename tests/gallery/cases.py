@@ -18,6 +18,9 @@ NOW = 1_790_000_000
 OUTBOX: list[str] = []  # a side effect outside of any database; the handler that fills it empties it when it is built
 
 
+CLOSE = Message("close", body={})
+
+
 def deposit(n: int) -> Message:
     return Message(f"m{n}", source="bank", sequence=n, body={"amount": 10**n})
 

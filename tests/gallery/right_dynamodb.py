@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onewrite import Message, Outcome, Rejected
-from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import GuardedTable, Prepared, transact
 
 C1 = {"id": "c1"}
 
@@ -45,6 +45,20 @@ def transferred(accounts: GuardedTable) -> Callable[[Message], list[Outcome]]:
     return handle
 
 
+def transacted(accounts: GuardedTable) -> Callable[[Message], Outcome]:
+    """Both entities change in one transaction, so that nobody ever sees one half."""
+
+    def add(account: str, amount: int) -> Prepared:
+        values = {":n": amount}
+        return accounts.updating(Key={"id": account}, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values)
+
+    def handle(message: Message) -> Outcome:
+        amount = message.body["amount"]
+        return transact(message, [add("alice", -amount), add("bob", amount)])
+
+    return handle
+
+
 def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
     """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
 
@@ -66,5 +80,17 @@ def opened(accounts: GuardedTable) -> Callable[[Message], Outcome]:
 
     def handle(message: Message) -> Outcome:
         return accounts.put_item(message, Item={**C1, "balance": message.body["amount"]})
+
+    return handle
+
+
+def closed(customers: GuardedTable) -> Callable[[Message], Outcome]:
+    """A message without an amount deletes the customer, whom no deposit that comes late or again brings back."""
+
+    def handle(message: Message) -> Outcome:
+        if "amount" not in message.body:
+            return customers.delete_item(message, Key=C1)
+        values = {":n": message.body["amount"]}
+        return customers.update_item(message, Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values)
 
     return handle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onewrite import Message, Outcome, Rejected
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 
 C1 = {"_id": "c1"}
 
@@ -41,6 +41,17 @@ def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome
     return handle
 
 
+def transacted(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
+    """Both accounts are opened in one transaction, so that nobody ever sees one half."""
+
+    def handle(message: Message) -> Outcome:
+        amount = message.body["amount"]
+        opened = {"alice": -amount, "bob": amount}
+        return transact(message, [accounts.inserting({"_id": name, "balance": n}) for name, n in opened.items()])
+
+    return handle
+
+
 def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
     """A withdrawal that is not covered is recorded as refused, and stays refused when there is money again."""
 
@@ -60,5 +71,16 @@ def opened(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
 
     def handle(message: Message) -> Outcome:
         return accounts.insert_one(message, {**C1, "balance": message.body["amount"]})
+
+    return handle
+
+
+def closed(customers: GuardedCollection) -> Callable[[Message], Outcome]:
+    """A message without an amount deletes the customer, whom no deposit that comes late or again brings back."""
+
+    def handle(message: Message) -> Outcome:
+        if "amount" not in message.body:
+            return customers.delete_one(message, C1)
+        return customers.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
 
     return handle

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Message, SeenIds
+from onewrite import HighWaterMark, InSequence, Message, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from tests.gallery import right_dynamodb, right_mongodb, right_mongodb_async
-from tests.gallery.cases import awaited_balances, balances, deposit
+from tests.gallery.cases import CLOSE, awaited_balances, balances, deposit
 
 ONE = (deposit(1),)
 TWO = (deposit(1), deposit(2))
 WITHDRAWAL = Message("m2", source="bank", sequence=2, body={"amount": -10})
+
+TOMBSTONES = Tombstones(timedelta(days=30))
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ WORKS = {
     "mark in any order": Work("replaced", HighWaterMark()),
     "several entities": Work("transferred", SeenIds(), ONE),
     "several entities, two messages": Work("transferred", SeenIds(), only="table"),
+    "a transaction": Work("transacted", SeenIds(), ONE),
+    "transactions of two messages": Work("transacted", SeenIds(), only="table"),
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
+    "deletion": Work("closed", SeenIds(), (deposit(1), CLOSE)),
     "creation": Work("opened", SeenIds()),
     "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table"),
 }
@@ -54,13 +60,13 @@ HANDLERS: dict[str, ModuleType] = {
 def guard(kind: str, ledger: Ledger, store: Any) -> Any:
     match kind:
         case "table":
-            return GuardedTable(store, ledger)
+            return GuardedTable(store, ledger, tombstones=TOMBSTONES)
         case "client":
-            return GuardedTable(store, ledger, table_name="customers")
+            return GuardedTable(store, ledger, table_name="customers", tombstones=TOMBSTONES)
         case "collection":
-            return GuardedCollection(store, ledger)
+            return GuardedCollection(store, ledger, tombstones=TOMBSTONES)
         case _:
-            return AsyncGuardedCollection(store, ledger)
+            return AsyncGuardedCollection(store, ledger, tombstones=TOMBSTONES)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.gallery import (
     wrong_mongodb,
     wrong_steps_dynamodb,
 )
-from tests.gallery.cases import OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit
+from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit
 
 FEW = 4  # steps, so that a counterexample is easy to read
 NEVER_EXPECTED = "processing each message once, one at a time, never ends like this"
@@ -64,6 +64,7 @@ COMMON = {
     "high_water_mark_on_an_unordered_queue": Mistake({"c1": 100}, messages=TWO),
     "forgets_within_the_redelivery_window": Mistake({"c1": 20}),
     "lease_outlived": Mistake({"c1": 20}),
+    "deleted_with_its_ledger": Mistake({"c1": 10}, (deposit(1), CLOSE), bounds={"reorder": False}),
 }
 DYNAMODB = {
     **COMMON,
@@ -118,6 +119,7 @@ STEPS = {
     "eventually_consistent_look": Mistake({"c1": 20}, bounds=ONE_WORKER),
     "outbox_emptied_before_it_is_sent": Mistake(({"c1": 10}, []), observe=and_receipts),
     "parked_and_left_there": Mistake({"c1": 10}, TWO, ("customers", "parked")),
+    "completed_after_a_refusal": Mistake({"bob": 10}),
     "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
 BY_HAND = {

@@ -198,3 +198,16 @@ def side_effect_before_the_write(customers: Any) -> Handler:
         return guarded.update_item(message, Key=C1, **added_item(message))
 
     return handle
+
+
+def deleted_with_its_ledger(customers: Any) -> Handler:
+    """It deletes the customer, and the ledger with it. A deposit that comes again after that brings the customer back."""
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(message: Message) -> None:
+        if "amount" in message.body:
+            guarded.update_item(message, Key=C1, **added_item(message))
+        else:
+            customers.delete_item(Key=C1)
+
+    return handle

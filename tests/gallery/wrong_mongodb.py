@@ -192,3 +192,16 @@ def side_effect_before_the_write(stores: Mapping[str, Any]) -> Handler:
         return customers.update_one(message, C1, _add(message), upsert=True)
 
     return handle
+
+
+def deleted_with_its_ledger(customers: Any) -> Handler:
+    """It deletes the customer, and the ledger with it. A deposit that comes again after that brings the customer back."""
+    guarded = GuardedCollection(customers, SeenIds())
+
+    def handle(message: Message) -> None:
+        if "amount" in message.body:
+            guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+        else:
+            customers.delete_one(C1)
+
+    return handle

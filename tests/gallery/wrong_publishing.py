@@ -50,7 +50,7 @@ def cleared_before_it_is_published(stores: Mapping[str, Any]) -> Handler:
         if message.id != RELAY:
             return here.pay(message, emit=[Event("Paid", message.body["amount"])])
         box = drive(boxes.read(here.key), perform)
-        if box.events and drive(boxes.clear(box, len(box.events)), perform) is None:
+        if box.events and drive(boxes.clear(box, len(box.events), 0.0), perform) is None:
             here.take([box.outgoing(place) for place in range(len(box.events))])
         return None
 

@@ -101,7 +101,7 @@ class Course:
         assert told[event.sequence - 1] == body, "two events have one number"
 
     def clear(self, relay: Reader, box: Box) -> None:
-        found = self.asked(self.store.outboxes.clear(box, relay.accepted))
+        found = self.asked(self.store.outboxes.clear(box, relay.accepted, 0.0))
         if found is None:
             relay.box, relay.accepted = box.after(relay.accepted), 0
         else:

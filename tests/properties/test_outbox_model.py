@@ -17,6 +17,7 @@ WORLDS = {
     "two writers": Bounds(scripts=(("emit1",), ("emit2",)), faults=1),
     "an entity that is deleted and created again": Bounds(scripts=(("emit1", "delete", "emit1"),), faults=1),
     "a delete at any time": Bounds(scripts=(("emit1", "emit1"), ("delete",)), faults=1),
+    "a guarded delete at any time": Bounds(scripts=(("emit1", "emit1"), ("bury", "clean up")), faults=1),
     "an operator who skips": Bounds(scripts=(("emit2",),), operators=("skip",), faults=2),
     "a restore from a backup": Bounds(
         scripts=(("emit2", "back up", "emit1", "restore", "emit1"),), operators=("restart",), faults=0
@@ -25,6 +26,7 @@ WORLDS = {
 LARGE_WORLDS = {
     "three relays": Bounds(relays=3, scripts=(("emit1", "emit1", "emit1"),), faults=1),
     "four events": Bounds(passes=3, scripts=(("emit2", "emit1", "emit1"),), faults=2),
+    "guarded deletes and skips": Bounds(scripts=(("emit2", "emit1"), ("bury", "clean up")), operators=("skip",), faults=1),
     "deletes and skips": Bounds(scripts=(("emit2", "emit1"), ("delete",)), operators=("skip",), faults=2),
     "a restore with faults": Bounds(
         passes=3, scripts=(("emit2", "back up", "emit1", "restore", "emit1"),), operators=("restart",), faults=1
@@ -47,6 +49,7 @@ BROKEN = [
     (Rules(nonce=False), "an entity that is deleted and created again", "were never shown"),
     (Rules(count=False, nonce=False), "two relays that work side by side", "were never shown"),
     (Rules(incarnation=False, count=False), "a restore from a backup", "is shown"),
+    (Rules(tombstone=False), "a guarded delete at any time", "stays for ever"),
     (Rules(stops_at_refusal=False), "a prefix that is cleared while more is emitted", "consumers have seen 0 so far"),
 ]
 

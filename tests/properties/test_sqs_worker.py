@@ -13,13 +13,15 @@ from typing import Any, Literal, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
+from onewrite import Applied, Busy, ConfigurationError, Deferred, Duplicate, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
 
 Fault = Literal["none", "dies before", "dies after", "throttled", "answer lost", "comes again", "not taken", "never taken"]
-Trouble = Literal["none", "fails", "is deferred", "is slow", "dies before", "dies after"]
+Trouble = Literal[
+    "none", "fails", "is deferred", "is busy", "is superseded", "is uncertain", "is slow", "dies before", "dies after"
+]
 
 _ROUNDS = 300
 
@@ -78,8 +80,14 @@ class World:
             self.die()
         if trouble == "fails":
             raise ValueError
-        if trouble == "is deferred":
-            return Deferred(message, 1)
+        refused: dict[str, Outcome] = {
+            "is deferred": Deferred(message, 1),
+            "is busy": Busy(message, self.sqs.time.now + 45),
+            "is superseded": Superseded(message),
+            "is uncertain": Uncertain(message, self.sqs.time.now, "fence"),
+        }
+        if trouble in refused:
+            return refused[trouble]
         if trouble == "is slow":
             self.sqs.time.sleep(25)
         with self.lock:
@@ -91,7 +99,7 @@ class World:
         return outcome
 
     def work(self) -> None:
-        handler = sqs_handler(lambda record: Message(record["body"]))(self.handle)
+        handler = sqs_handler(lambda record: Message(record["body"]), clock=self.sqs.time)(self.handle)
         times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "conditions": self.sqs.time.condition}
         attempts = map(str, count())
         for _ in range(_ROUNDS):

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 from onewrite.event import Outbox
 from onewrite.outbox.passes import Passes, Publish
 from onewrite.pending import Box, Pending
+from onewrite.tombstone import Tombstone
 
 ENTITY: Mapping[str, Any] = {"id": "e"}
 CRASH, LOST = "the relay dies", "the answer is lost"
+TOMBSTONE = Tombstone("", "expiresAt", 1, "delete")
 Entity = tuple[int | None, str | None, tuple[Pending, ...]]
 Reply = tuple[str, Any]  # "got" and a value, "refused" and an event, or "raised" and nothing
 
@@ -33,6 +35,11 @@ class World(NamedTuple):
     owed: tuple[str, ...] = ()  # the events that no delete and no restore has taken away
     backup: Entity | None = None
     restored: bool = False  # since then nobody may emit until the entity is restarted
+    dead: bool = False  # a tombstone has taken the entity's place
+    waits: bool = (
+        False  # at that moment there were pending events, so that the one who deleted it leaves the expiry to a relay
+    )
+    expires: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class Boxes:
     def read(self, entity: Mapping[str, Any], /) -> Any:
         return (yield Ask("read"))
 
-    def clear(self, box: Box, count: int) -> Any:
+    def clear(self, box: Box, count: int, now: float) -> Any:
         return (yield Ask("clear", box, count))
 
     def replace(self, box: Box, place: int, event: Pending) -> Any:
@@ -139,7 +146,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Who takes part, and how many faults there may be. A script's operations are: emit1, emit2, delete, back up, restore."""
+    """Who takes part, and how many faults there may be.
+
+    A script's operations are: emit1, emit2, delete, back up, restore; bury and clean up, the two requests of a guarded delete.
+    """
 
     relays: int = 2
     passes: int = 2
@@ -156,6 +166,7 @@ class Rules:
     incarnation: bool = True
     count: bool = True
     stops_at_refusal: bool = True
+    tombstone: bool = True
 
 
 class Model:
@@ -173,6 +184,7 @@ class Model:
         while waiting:
             state = waiting.popleft()
             try:
+                _check_expiry(state.world)
                 following = list(self._steps(state))
                 if not following:
                     self._check_end(state.world)
@@ -238,7 +250,7 @@ class Model:
 
     def _perform(self, world: World, ask: Ask) -> tuple[World, Box | None]:
         sent, incarnation, events = world.entity
-        now = Box(ENTITY, "o", sent, incarnation, events)
+        now = Box(ENTITY, "o", sent, incarnation, events, tombstone=TOMBSTONE if world.dead else None)
         if ask.box is None:
             return world, now
         place = ask.more - 1 if ask.what == "clear" else ask.more[0] if ask.what == "replace" else 0 if events else None
@@ -253,6 +265,11 @@ class Model:
             return world._replace(entity=(0, ask.more, events), emitted=emitted, restored=False), None
         if ask.more == len(ask.box.events) and len(events) != ask.more:
             return world, now  # clears everything, and more has come
+        ends = ask.more == len(events)
+        if ends and self._rules.tombstone and now.tombstone != ask.box.tombstone:
+            return world, now
+        if ends and ask.box.tombstone is not None:
+            world = world._replace(expires=True)
         cleared = (ask.box.base + ask.more, ask.box.life, events[ask.more :])
         return world._replace(entity=cleared), None
 
@@ -275,6 +292,8 @@ class Model:
         while following := list(self._steps(state)):
             ((_, state),) = following
         sent, incarnation, events = state.world.entity
+        if state.world.dead and not state.world.expires:
+            raise Wrong("the tombstone stays for ever")
         if events:
             raise Wrong(f"at the end {len(events)} events wait, and the relay does not publish them")
         known = [each for life, n in state.world.shown for each in dict(state.world.emitted)[life][:n]]
@@ -284,6 +303,11 @@ class Model:
             emitted, shown = dict(state.world.emitted)[incarnation], dict(state.world.shown).get(incarnation, 0)
             if not sent == len(emitted) == shown:
                 raise Wrong(f"{len(emitted)} events were emitted in {incarnation}, {shown} shown, {sent} counted")
+
+
+def _check_expiry(world: World) -> None:
+    if world.expires and world.entity[2]:
+        raise Wrong("the database may remove the tombstone with what is pending in it")
 
 
 def _show(world: World, life: str, number: int, emitted_id: str) -> World:
@@ -300,6 +324,12 @@ def _show(world: World, life: str, number: int, emitted_id: str) -> World:
 def _native(world: World, operation: str) -> World:
     sent, incarnation, events = world.entity
     match operation:
+        case "bury":
+            return world._replace(dead=True, waits=bool(events))
+        case "clean up":
+            return world._replace(expires=world.expires or not world.waits)
+        case _ if world.dead:
+            return world  # nobody can write into a tombstone
         case "delete":
             return world._replace(entity=(None, None, ()), owed=())
         case "back up":

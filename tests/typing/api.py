@@ -12,12 +12,15 @@ from pymongo import ReturnDocument
 from types_aiobotocore_dynamodb import DynamoDBClient as AsyncClient
 
 from onewrite import (
+    Answer,
     Applied,
+    Begun,
     Busy,
     Deferred,
     Duplicate,
     Gone,
     HighWaterMark,
+    Inbox,
     InSequence,
     Message,
     Outcome,
@@ -25,7 +28,10 @@ from onewrite import (
     SeenIds,
     Stale,
     Superseded,
+    Tombstones,
     Uncertain,
+    dynamodb,
+    mongodb,
     sortable,
 )
 from onewrite.aws_lambda import Report, sqs_handler
@@ -117,6 +123,7 @@ def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[
     orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock, attempts=attempts)
     assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_OLD"), Outcome)
     assert_type(orders.record(message, Key={"id": 1}), Outcome)
     assert_type(orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
@@ -132,6 +139,7 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     orders = AsyncGuardedTable(client, HighWaterMark(), table_name="orders", clock=clock)
     assert_type(await orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(await orders.put_item(message, Item={"id": 1}), Outcome)
+    assert_type(await orders.delete_item(message, Key={"id": 1}), Outcome)
     assert_type(await orders.record(message, Key={"id": 1}), Outcome)
     assert_type(await orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
@@ -146,11 +154,42 @@ def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message:
     orders.update_item(message, Key={"id": 1}, Item={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.put_item(message, Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.record(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_NEW")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.delete_item(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.seen(message, Key={"id": 1}, ProjectionExpression="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.update_item(message, Key={"id": 1}, ConditionExpression=Attr("a").exists(), ReturnConsumedCapacity="TOTAL")
     of_any_type: dict[str, Any] = {"Key": {"id": 1}, "UpdateExpression": "REMOVE a"}
     orders.update_item(message, **of_any_type)
+
+
+def several_items_are_one_write(orders: GuardedTable, message: Message, table: Any, inbox: Inbox) -> None:
+    paid = orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", emit=[])
+    assert_type(paid, dynamodb.Prepared)
+    writes = [
+        paid,
+        orders.putting(Item={"id": 2}),
+        orders.recording(Key={"id": 3}),
+        GuardedTable(table, None).putting(Item={}),
+    ]
+    assert_type(dynamodb.transact(message, writes, completes=True, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
+    assert_type(dynamodb.explain_transaction(message, writes), dict[str, Any])
+    orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def several_documents_are_one_write(orders: AsyncGuardedCollection, message: Message, collection: Any) -> None:
+    paid = orders.updating({"_id": 1}, {"$unset": {"a": ""}}, comment="c")
+    assert_type(paid, mongodb.Prepared)
+    writes = [
+        paid,
+        orders.inserting({"_id": 2}),
+        orders.recording({"_id": 3}),
+        AsyncGuardedCollection(collection, None).inserting({}),
+    ]
+    assert_type(await mongodb.atransact(message, writes), Outcome)
+    orders.updating({"_id": 1}, {"$unset": {"a": ""}}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Inbox(collection, "billing")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
@@ -166,6 +205,8 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(stock.update_one(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}), Outcome)
+    assert_type(stock.delete_one(message, {"_id": 1}), Outcome)
+    assert_type(stock.find_one_and_delete(message, {"_id": 1}, projection={"n": 1}), Outcome)
     assert_type(stock.insert_one(message, {"_id": 1}), Outcome)
     assert_type(stock.record(message, {"_id": 1}), Outcome)
     assert_type(stock.seen(message, {"_id": 1}), Outcome)
@@ -173,6 +214,7 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
     assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
     GuardedCollection(collection, InSequence(), identity=("email",))
+    GuardedCollection(collection, InSequence(), tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
     GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
@@ -183,6 +225,7 @@ def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message:
     stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}, return_document=ReturnDocument.AFTER, maxTimeMS=100)
     stock.insert_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.delete_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.seen(message, {"_id": 1}, projection={"n": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.find_one({"_id": 1}, projection={"n": 1}, sort=[("n", -1)], max_time_ms=100)
     stock.record(message, {"_id": 1}, upsert=False, comment="why")
@@ -192,6 +235,8 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
     stock = AsyncGuardedCollection(collection, SeenIds(), identity=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
+    assert_type(await stock.delete_one(message, {"_id": 1}), Outcome)
+    assert_type(await stock.find_one_and_delete(message, {"_id": 1}), Outcome)
     assert_type(await stock.insert_one(message, {"_id": 1}), Outcome)
     assert_type(await stock.record(message, {"_id": 1}), Outcome)
     assert_type(await stock.seen(message, {"_id": 1}), Outcome)
@@ -212,6 +257,13 @@ def a_handler(stock: GuardedCollection) -> None:
     assert_type(ship.each(Message("m1")), Outcome)
     assert_type(ship({"Records": []}), dict[str, list[dict[str, Any]]])
     assert_type(ship.run({"Records": []}), Report)
+
+    @sqs_handler(json_body(id="id"))
+    def any_answer(message: Message) -> Answer:
+        return Begun(message, "key", "fence", 0.0, 60.0)
+
+    assert_type(any_answer.run({}), Report)
+
     sqs_handler(json_body(id="id"), max_worker=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
     @sqs_handler(json_body(id="id"))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]

@@ -11,7 +11,22 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Gone,
+    InvalidMessage,
+    Message,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
 from onewrite.batch.decorated import handler_of
 from onewrite.identity import Skip
@@ -45,6 +60,7 @@ SETTLED: list[Any] = [
     Duplicate(message()),
     Stale(message(), 7),
     Rejected(message()),
+    Gone(message()),
     [Applied(message()), Duplicate(message())],
     (Stale(message(), 7), Rejected(message())),
     [],
@@ -53,18 +69,43 @@ SETTLED: list[Any] = [
 
 
 @pytest.mark.parametrize("returned", SETTLED, ids=repr)
-def test_all_but_a_deferred_outcome_settles(returned: Any) -> None:
+def test_what_is_settled_does_not_come_again(returned: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: returned)(sqs(["a"]))) == []
 
 
-@pytest.mark.parametrize(
-    "returned", [Deferred(message(), 2), [Applied(message()), Deferred(message(), 2)], (Deferred(message(), 1),)], ids=repr
-)
+UNSETTLED: list[Any] = [
+    Deferred(message(), 2),
+    Rejected(message(), settled=False),
+    Busy(message(), 9e9),
+    Uncertain(message(), 0.0, "fence", "key"),
+    Superseded(message()),
+    Begun(message(), "key", "fence", 0.0, 60.0),
+    [Applied(message()), Deferred(message(), 2)],
+    (Deferred(message(), 1),),
+    [Busy(message(), 9e9), Applied(message())],
+]
+
+
+@pytest.mark.parametrize("returned", UNSETTLED, ids=repr)
 def test_a_record_is_settled_when_all_its_outcomes_are(returned: Any) -> None:
     report = sqs_handler(by_name)(lambda _: returned).run(sqs(["a"]))
     assert identifiers(report.response) == ["id-a"]
     assert report.results[0].error is None
     assert report.results[0].outcomes == (tuple(returned) if isinstance(returned, Sequence) else (returned,))
+
+
+@pytest.mark.parametrize("returned", UNSETTLED[:6], ids=repr)
+def test_what_is_behind_an_unsettled_message_of_a_fifo_group_goes_back_with_it(returned: Any) -> None:
+    handler = sqs_handler(by_name)(lambda message: returned if message.id == "a2" else Applied(message))
+    assert identifiers(handler(fifo("a1", "a2", "b1", "a3", "b2"))) == ["id-a2", "id-a3"]
+
+
+@pytest.mark.parametrize("returned", UNSETTLED[:6], ids=repr)
+def test_a_stream_starts_again_at_an_unsettled_message(returned: Any) -> None:
+    handler = kinesis_handler(by_name)(lambda message: returned if message.id == "b" else Applied(message))
+    report = handler.run(kinesis("abc"))
+    assert identifiers(report.response)[0] == "2"
+    assert len(report.results) == 2
 
 
 async def nothing() -> None: ...

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Outcome
+from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.order import SecondTries, ordered
 from onewrite.mongodb import GuardedCollection
@@ -202,6 +202,25 @@ def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
     assert not deferrals.defer(0, [Deferred(Message("a", "s", 2), 1), Deferred(Message("a", "t", 2), 1)])
     assert deferrals.settle([Applied(Message("m", "s", 1)), Applied(Message("n", "t", 1))]) == [0]
     assert deferrals.settle([Applied(Message("n", "t", 1))]) == []
+
+
+@pytest.mark.parametrize(
+    "answer", [Busy, lambda _: Uncertain(_, 0.0, "fence"), Superseded], ids=["busy", "uncertain", "superseded"]
+)
+def test_a_step_is_not_waited_for_within_the_batch(answer: Any) -> None:
+    """Whatever else the record waits for: its predecessor is in, and it is not tried again all the same."""
+    calls: list[str] = []
+
+    def each(message: Message) -> Answer | list[Answer]:
+        calls.append(message.id)
+        if message.id == "a1":
+            return Applied(message)
+        waits = Busy(message, 9e9) if answer is Busy else answer(message)
+        return [Deferred(message, 1), waits]
+
+    report = sqs_handler(unread)(lambda message: each(by_place({"body": message.id}))).run(sqs(["a2", "a1"]))
+    assert identifiers(report.response) == ["id-a2"]
+    assert calls == ["a2", "a1"]
 
 
 def test_outcomes_without_a_number_wake_nobody() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,21 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from onewrite import Applied, Deferred, Duplicate, InvalidMessage, Message, Outcome, Rejected, Stale
+from onewrite import (
+    Answer,
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    InvalidMessage,
+    Message,
+    Outcome,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch import users_code
 from onewrite.identity import Skip, json_body
@@ -83,7 +98,7 @@ def details(line: logging.LogRecord) -> dict[str, Any]:
 # ---------------------------------------------------------------- the line
 
 
-NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0}
+NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
 
 
 def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
@@ -142,6 +157,36 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
         },
         {"record": "id-g1", "message": "g1", "attempt": 1, "error": "Deferred", "reason": None, "where": None},
     ]
+
+
+KEY = "charge-7f3a"
+STEPS: list[tuple[Answer, str]] = [
+    (Busy(Message("m"), SENT), "Busy (another worker has a step open until 2023-11-14T22:13:20.000Z)"),
+    (Busy(Message("m"), math.inf), "Busy (another worker has a step open until 9999-12-31T23:59:59.000Z)"),
+    (
+        Uncertain(Message("m"), SENT, "fence", f"{KEY}\n"),
+        f"Uncertain (look up what became of the effect that was begun at 2023-11-14T22:13:20.000Z with the key {KEY}\\n)",
+    ),
+    (Superseded(Message("m")), "Superseded (the step was no longer this worker's when it was to be finished)"),
+    (
+        Begun(Message("m"), KEY, "fence", SENT, SENT + 60),
+        "Begun (the function returned it, and did not finish the step that it began)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), STEPS, ids=lambda each: type(each).__name__)
+def test_a_failure_by_a_step_says_what_is_to_be_done(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
+    sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
+    name = type(answer).__name__
+    assert lines[0].getMessage().endswith(f"1 record, 1 {name.lower()}, 1 failed; record id-m, message m, attempt 1: {said}")
+    assert details(lines[0])["outcomes"][name.lower()] == 1
+
+
+def test_of_several_outcomes_the_failure_names_the_one_that_needs_a_person(lines: list[logging.LogRecord]) -> None:
+    answers = [Busy(Message("m"), SENT), STEPS[2][0], Deferred(Message("m"), 2)]
+    sqs_handler(by_name)(lambda message: answers)(sqs(["m"]))
+    assert [failure["error"] for failure in details(lines[0])["failures"]] == ["Uncertain"]
 
 
 def test_a_record_without_an_error_fails_by_the_outcome_that_is_not_settled(lines: list[logging.LogRecord]) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import warnings
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from onewrite import ConfigurationError
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.flow import Call, Flow, Meter, Wait, arun, check_awaited, inner_meter, meter, run
+from onewrite.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, inner_meter, meter, run
 from onewrite.ledger import SeenIds
 
 
@@ -299,6 +300,60 @@ def test_an_inner_meter_counts_for_itself_and_the_outer_one_has_its_results_too(
     assert (inner.requests, outer.requests) == (2, 0)
     assert outer.results == ["done"]
     assert inner_meter().results == []
+
+
+def test_a_function_is_called_and_what_it_returns_is_awaited_where_calls_are(twin: Twin) -> None:
+    async def later(n: int, *, plus: int) -> int:
+        await asyncio.sleep(0)
+        return n + plus
+
+    def now(n: int, *, plus: int) -> int:
+        return n + plus
+
+    def flow(function: Any) -> Flow[int]:
+        try:
+            return (yield Do(function, (1,), {"plus": 2}))
+        except ZeroDivisionError:
+            return (yield Do(function, (3,), {"plus": 4}, sends=True))
+
+    counting = Meter()
+    before = meter.set(counting)
+    try:
+        assert twin.run(flow(now), twin.client()) == 3
+        assert counting.requests == 0
+        assert twin.run(flow(Mock(side_effect=[ZeroDivisionError, 7])), twin.client()) == 7
+        assert counting.requests == 1
+    finally:
+        meter.reset(before)
+    if isinstance(twin.client(), AsyncClient):
+        assert twin.run(flow(later), twin.client()) == 3
+    else:
+        with pytest.raises(ConfigurationError, match="given an asynchronous function"):
+            twin.run(flow(later), twin.client())
+
+
+def test_the_calls_of_a_flow_may_be_made_at_another_target(twin: Twin) -> None:
+    log: list[Any] = []
+    there = twin.client("first", "second")
+    here = twin.client()
+    assert twin.run(at(there, two_calls(log)), here) == "done"
+    assert (log, here.calls) == (["first", "second"], [])
+    assert there.calls[0] == (("a",), {"b": 1})
+
+
+def test_a_flow_that_is_made_at_another_target_sees_errors_and_waits(twin: Twin) -> None:
+    def flow() -> Flow[str]:
+        yield Wait(0.5)
+        try:
+            yield Call("update_item")
+        except Lost:
+            return (yield Call("update_item"))
+        return "not lost"
+
+    assert twin.run(at(twin.client(Lost(), "again"), flow()), twin.client()) == "again"
+    assert twin.slept == [0.5]
+    with pytest.raises(Lost):
+        twin.run(at(twin.client(Lost(), Lost()), flow()), twin.client())
 
 
 def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:

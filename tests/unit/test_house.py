@@ -32,10 +32,10 @@ FLOORS = [
     {"outcome"},
     {"label", "ring"},
     {"entry"},
-    {"event", "ledger"},
-    {"step"},
+    {"event", "inbox", "ledger"},
+    {"step", "tombstone"},
     {""},
-    {"clock", "extras", "flow", "pending", "sqs_message", "watch"},
+    {"backoff", "clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"step_flows"},
     {"identity"},
     {"dynamodb", "mongodb"},
@@ -96,7 +96,7 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    modules = ("entry", "errors", "event", "label", "ledger", "message", "outcome", "ring")
+    modules = ("entry", "errors", "event", "inbox", "label", "ledger", "message", "outcome", "ring", "tombstone")
     assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
@@ -123,6 +123,7 @@ def test_the_exported_names_are_these() -> None:
         "Gone",
         "HighWaterMark",
         "InSequence",
+        "Inbox",
         "InvalidMessage",
         "InvalidUpdate",
         "LedgerMismatch",
@@ -134,11 +135,13 @@ def test_the_exported_names_are_these() -> None:
         "SeenIds",
         "Stale",
         "Superseded",
+        "Tombstones",
         "Uncertain",
         "sortable",
     ]
-    assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable"]
-    assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection"]
+    joint = ["Prepared", "atransact", "explain_transaction", "transact"]
+    assert onewrite.dynamodb.__all__ == ["AsyncGuardedTable", "GuardedTable", *joint]
+    assert onewrite.mongodb.__all__ == ["AsyncGuardedCollection", "GuardedCollection", *joint]
     assert onewrite.identity.__all__ == [
         "Identity",
         "Record",

@@ -15,7 +15,21 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import onewrite
-from onewrite import Applied, ConfigurationError, Deferred, Duplicate, InvalidMessage, Message, Rejected, Stale
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Gone,
+    InvalidMessage,
+    Message,
+    Rejected,
+    Stale,
+    Superseded,
+    Uncertain,
+)
 from onewrite.metrics import Hook, emf, opentelemetry
 
 CANARY = "4111-1111-1111-1111"
@@ -30,6 +44,11 @@ CASES: list[tuple[Any, dict[str, int]]] = [
     (Stale(MESSAGE, 7), {"Stale": 1}),
     (Deferred(MESSAGE, 7), {"Deferred": 1}),
     (Rejected(MESSAGE), {"Rejected": 1}),
+    (Gone(MESSAGE), {"Gone": 1}),
+    (Busy(MESSAGE, NOW), {"Busy": 1}),
+    (Uncertain(MESSAGE, NOW, "fence", CANARY), {"Uncertain": 1}),
+    (Superseded(MESSAGE), {"Superseded": 1}),
+    (Begun(MESSAGE, CANARY, "fence", NOW, NOW), {"Begun": 1}),
     (InvalidMessage(CANARY), {"Failed": 1}),
     (KeyboardInterrupt(), {"Failed": 1}),
     (None, {"NoOutcome": 1}),

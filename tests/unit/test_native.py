@@ -37,6 +37,28 @@ def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(argument
     assert required == set(shape.required_members) - SAID_BY_THE_STORE
 
 
+@pytest.mark.parametrize(
+    ("arguments", "action"), [(dynamodb.UpdatingArguments, "Update"), (dynamodb.PuttingArguments, "Put")]
+)
+def test_a_write_in_a_transaction_has_the_arguments_that_botocore_knows(arguments: Any, action: str) -> None:
+    service = cast("Any", botocore.session.get_session().get_service_model("dynamodb"))
+    shape = service.operation_model("TransactWriteItems").input_shape.members["TransactItems"].member.members[action]
+    hints = get_type_hints(arguments, include_extras=True)
+    assert set(hints) == set(shape.members) - SAID_BY_THE_STORE
+
+
+@pytest.mark.parametrize(
+    ("prepared", "single"),
+    [
+        (mongodb.UpdatingArguments, mongodb.UpdateOneArguments),
+        (mongodb.RecordingArguments, mongodb.UpdateOneArguments),
+        (mongodb.InsertingArguments, mongodb.InsertOneArguments),
+    ],
+)
+def test_a_write_in_a_transaction_has_arguments_of_the_single_one(prepared: Any, single: Any) -> None:
+    assert set(prepared.__annotations__) <= set(single.__annotations__) - {"session", "upsert"}
+
+
 @pytest.mark.parametrize("collection", [Collection, AsyncCollection])
 @pytest.mark.parametrize(
     ("arguments", "method"), [(mongodb.UpdateOneArguments, "update_one"), (mongodb.InsertOneArguments, "insert_one")]

@@ -54,7 +54,7 @@ class Boxes:
         return found
         yield
 
-    def clear(self, box: Box, count: int) -> Any:
+    def clear(self, box: Box, count: int, now: float) -> Any:
         name = box.entity["id"]
         if name in self.overtaken:
             return Box(box.entity, box.origin)

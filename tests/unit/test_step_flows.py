@@ -199,7 +199,7 @@ def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() ->
     _, (call,) = play(table().finish(M, {**KEY, "UpdateExpression": "ADD n :one"}, claim(mine())), DONE)
     assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(messageIDs_ledger)")
     assert "contains" not in call.kwargs["ConditionExpression"]
-    assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_os")
+    assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_xs")
     assert f"ow_step_{MARK.hex()}" in call.kwargs["ExpressionAttributeNames"].values()
 
 

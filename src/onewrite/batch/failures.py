@@ -12,10 +12,12 @@ from onewrite.batch.function import WrongReturn, home_of
 from onewrite.batch.report import Result
 from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage
+from onewrite.event import moment
 from onewrite.identity.record import printable
-from onewrite.outcome import Outcome
+from onewrite.outcome import Answer, Begun, Busy, Superseded, Uncertain
 
 _LONGEST_REASON = 500
+_LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
 _LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
 
 
@@ -75,20 +77,40 @@ def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def _unsettled(result: Result) -> BaseException | Outcome:
-    """Why a record that failed must come again: its error, or the first of its outcomes that is not settled."""
-    return result.error if result.error is not None else next(outcome for outcome in result.outcomes if not outcome.settled)
+def _unsettled(result: Result) -> BaseException | Answer | None:
+    """Why a record that failed must come again: its error, or one of its outcomes that is not settled."""
+    return result.error if result.error is not None else result.unsettled
 
 
 def _reason(result: Result) -> str | None:
-    """What can be said about an error without quoting any content."""
+    """What can be said about an error, or about a step, without quoting any content."""
     error = result.error
+    if error is None:
+        return _of_step(result.unsettled)
     if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
         return printable(str(error), _LONGEST_REASON)  # It names an expression or a type, and never what was found.
     response = getattr(error, "response", None)  # as botocore's errors have
     details = cast("Mapping[str, Any]", response).get("Error") if isinstance(response, Mapping) else None
     code = cast("Mapping[str, Any]", details).get("Code") if isinstance(details, Mapping) else None
     return printable(code) if isinstance(code, str) else None
+
+
+def _of_step(answer: Answer | None) -> str | None:
+    match answer:
+        case Begun():
+            return "the function returned it, and did not finish the step that it began"
+        case Busy(until=until):
+            return f"another worker has a step open until {_time(until)}"
+        case Uncertain(since=since, key=key):
+            return f"look up what became of the effect that was begun at {_time(since)} with the key {printable(key)}"
+        case Superseded():
+            return "the step was no longer this worker's when it was to be finished"
+        case _:
+            return None
+
+
+def _time(seconds: float) -> str:
+    return moment(min(max(0.0, seconds), _LAST_MOMENT))
 
 
 def _formatted(error: BaseException) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
-from onewrite.outcome import Outcome
+from onewrite.outcome import Answer
 
-Returned: TypeAlias = Outcome | Sequence[Outcome] | None
+Returned: TypeAlias = Answer | Sequence[Answer] | None
 R = TypeVar("R", bound=Returned | Awaitable[Returned])
 
-_OUTCOMES: tuple[type, ...] = get_args(Outcome)
+_ANSWERS: tuple[type, ...] = get_args(Answer)
 
 
 class WrongReturn(TypeError):
@@ -44,23 +44,23 @@ def _inside(each: Any) -> Any:
     return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
 
 
-def checked(returned: object) -> tuple[Outcome, ...]:
-    """The outcomes that the function returned.
+def checked(returned: object) -> tuple[Answer, ...]:
+    """The answers that the function returned.
 
     None and an empty sequence settle the record: the message changed no entity.
     """
     if returned is None:
         return ()
-    if isinstance(returned, _OUTCOMES):
-        return (cast("Outcome", returned),)
+    if isinstance(returned, _ANSWERS):
+        return (cast("Answer", returned),)
     kind = f"a {type(returned).__name__}"
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
         raise _wrong_return(kind, returned)
-    outcomes = tuple(cast("Sequence[object]", returned))
-    others = [outcome for outcome in outcomes if not isinstance(outcome, _OUTCOMES)]
+    answers = tuple(cast("Sequence[object]", returned))
+    others = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if others:
         raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
-    return cast("tuple[Outcome, ...]", outcomes)
+    return cast("tuple[Answer, ...]", answers)
 
 
 def _wrong_return(what: str, *values: object) -> WrongReturn:

@@ -23,11 +23,11 @@ from onewrite.flow import meter
 from onewrite.identity import Identity, Skip, record_id
 from onewrite.message import Message
 from onewrite.metrics import Hook
-from onewrite.outcome import Outcome
+from onewrite.outcome import Answer
 
 _Known: TypeAlias = tuple[Message, ...] | Skip | BaseException
 """What the identity said of a record."""
-_End: TypeAlias = tuple[Outcome, ...] | BaseException
+_End: TypeAlias = tuple[Answer, ...] | BaseException
 """How a call of the function ended."""
 _Steps: TypeAlias = Generator[Message, _End | None, Result]
 """Yields the messages of a record, is sent how the call with each has ended, and returns what became of the record."""
@@ -62,7 +62,8 @@ class Handler(Generic[R]):
       message is None if the identity failed or skipped the record. The outcome is what the function returned, or a `Skip`, or
       the exception that was raised.
     - `log_exceptions`: log the traceback of each failure too. It may quote a body.
-    - `clock`, `monotonic`: give epoch seconds for the age of messages, and seconds for durations.
+    - `clock`, `monotonic`: give epoch seconds, for the age of messages and for the time until a step's lease is over; and seconds
+      for durations.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Handler(Generic[R]):
         self._raise_when_all_fail = raise_when_all_fail
         self._on_outcome = on_outcome
         self._log_exceptions = log_exceptions
-        self._clock, self._monotonic = clock, monotonic
+        self.clock, self._monotonic = clock, monotonic
         self.is_async = is_async(each)
         self.name = getattr(each, "__qualname__", type(each).__name__)
 
@@ -102,7 +103,7 @@ class Handler(Generic[R]):
 
     def run(self, event: Any, context: Any = None) -> Report:
         """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
-        started, now = self._monotonic(), self._clock()
+        started, now = self._monotonic(), self.clock()
         records, of_each = self.source.open(event)
         left = _time_left(context)
         known: list[_Known | None] = [None] * len(records)
@@ -178,7 +179,7 @@ class Handler(Generic[R]):
         """The messages of a record in turn, until one is not settled: what comes after it must not overtake it."""
         started = self._monotonic()
         found = self._identified(record) if known is None else known
-        message, outcomes, error = None, tuple[Outcome, ...](), None
+        message, outcomes, error = None, tuple[Answer, ...](), None
         for message in found if isinstance(found, tuple) else ():
             began = self._monotonic()
             end = cast("_End", (yield message))

@@ -12,11 +12,11 @@ from onewrite.batch.failures import Failure
 from onewrite.batch.report import Report, Result, logger
 from onewrite.batch.source import Source
 from onewrite.metrics import NO_OUTCOME, SKIPPED, kinds_of
-from onewrite.outcome import Outcome
+from onewrite.outcome import Answer
 
 # The first few failures show what is wrong. Ten thousand would make a line that no log accepts: CloudWatch's limit is 256 KiB.
 MOST_FAILURES = 20
-_OUTCOMES: tuple[type, ...] = get_args(Outcome)
+_ANSWERS: tuple[type, ...] = get_args(Answer)
 
 
 def log_batch(handler: str, source: Source, report: Report, failures: Sequence[Failure]) -> None:
@@ -50,7 +50,7 @@ def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
 def _counts(results: Iterable[Result]) -> dict[str, int]:
     """How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without."""
     counter = Counter(kind for result in results for kind, _ in kinds_of(result.reported))
-    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _OUTCOMES}
+    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]}
 
 

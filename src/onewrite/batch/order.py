@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from onewrite.message import Message
-from onewrite.outcome import Deferred, Outcome
+from onewrite.outcome import Answer, Deferred, Rejected
 
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # the source, the parts and the sequence of a message
 
@@ -35,7 +35,8 @@ def ordered(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], 
 class SecondTries:
     """Which deferred records are worth another try: those whose predecessor was settled after their last try had begun.
 
-    A place counts as settled once only. So a record is tried again at most once for each place that it waits for.
+    A place counts as settled once only. So a record is tried again at most once for each place that it waits for. One that
+    waits for a step as well is not tried again: the end of a step seldom comes while the batch is under way.
     """
 
     __slots__ = ("_begun", "_settled", "_waiting")
@@ -48,7 +49,7 @@ class SecondTries:
     def begin(self, position: int) -> None:
         self._begun[position] = len(self._settled)
 
-    def settle(self, outcomes: Iterable[Outcome]) -> list[int]:
+    def settle(self, outcomes: Iterable[Answer]) -> list[int]:
         """The positions to try again, now that there are these outcomes."""
         again: dict[int, None] = {}
         for outcome in outcomes:
@@ -60,8 +61,10 @@ class SecondTries:
             waiting[:] = [position for position in waiting if position not in again]
         return [*again]
 
-    def defer(self, position: int, outcomes: Iterable[Outcome]) -> bool:
+    def defer(self, position: int, outcomes: Sequence[Answer]) -> bool:
         """Keep in mind what the record waits for. True: that came while it was tried, and it is to be tried again now."""
+        if not all(each.settled or isinstance(each, Deferred | Rejected) for each in outcomes):
+            return False
         before = [_place(each.message, -1) for each in outcomes if isinstance(each, Deferred)]
         places = [place for place in before if place is not None]
         if any(self._settled.get(place, -1) >= self._begun[position] for place in places):

@@ -11,7 +11,7 @@ from onewrite.errors import OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message
 from onewrite.metrics import Reported
-from onewrite.outcome import Outcome
+from onewrite.outcome import Answer, Begun, Busy, Uncertain
 
 logger = logging.getLogger("onewrite")
 
@@ -34,7 +34,7 @@ class Result:
     record: Any
     record_id: str
     message: Message | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Answer, ...]
     error: BaseException | None
     seconds: float
     skipped: bool = False  # the identity said that the record is not for the function
@@ -45,12 +45,30 @@ class Result:
         return self.error is None and all(outcome.settled for outcome in self.outcomes)
 
     @property
+    def unsettled(self) -> Answer | None:
+        """Of the outcomes that are not settled, the one that says most about when the record can be settled."""
+        return min((answer for answer in self.outcomes if not answer.settled), key=_rank, default=None)
+
+    @property
     def reported(self) -> Reported:
         """What hooks and counts are told of it."""
         return Skip() if self.skipped else as_returned(self.outcomes if self.error is None else self.error)
 
 
-def as_returned(end: tuple[Outcome, ...] | BaseException) -> Reported:
+def _rank(answer: Answer) -> tuple[int, float]:
+    """First what only a person can mend, then the latest time that is known. All others keep their order."""
+    match answer:
+        case Begun():
+            return 0, 0.0
+        case Uncertain():
+            return 1, 0.0
+        case Busy(until=until):
+            return 2, -until
+        case _:
+            return 3, 0.0
+
+
+def as_returned(end: tuple[Answer, ...] | BaseException) -> Reported:
     """A single outcome by itself, and none as None, as functions return them."""
     if isinstance(end, BaseException) or len(end) > 1:
         return end

@@ -1,4 +1,4 @@
-"""Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`."""
+"""Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`, and `transact` for several of them at once."""
 
 from onewrite.extras import installed_by
 
@@ -6,6 +6,8 @@ with installed_by("dynamodb", "onewrite.dynamodb"):
     # First, because it is what to install: botocore comes with it.
     import boto3.dynamodb.types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
+    from onewrite.dynamodb.participants import Prepared
     from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable
+    from onewrite.dynamodb.transactions import atransact, explain_transaction, transact
 
-__all__ = ["AsyncGuardedTable", "GuardedTable"]
+__all__ = ["AsyncGuardedTable", "GuardedTable", "Prepared", "atransact", "explain_transaction", "transact"]

@@ -18,6 +18,7 @@ from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
+from onewrite.label import TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
@@ -91,13 +92,15 @@ class Flows:
         now = self._clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
-        entity = None if item is None else self._without_ledger(item)
+        entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
         outcome = judged(attempt, item or {}, entity)
         return Applied(message, entity) if outcome is None or isinstance(outcome, Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+        if "ProjectionExpression" in native:  # which would hide that the item was deleted
+            native = {**native, "ProjectionExpression": f"{native['ProjectionExpression']},{TOMBSTONE}"}
         item = yield from self._read(self._named(native))
-        return None if item is None else self._without_ledger(item)
+        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
         return self._compiled(message, native, guard_put if "Item" in native else guard_update, emit)[1].kwargs
@@ -106,10 +109,10 @@ class Flows:
         return without_ledger(self._ledger.terms, item, self._outbox_names)
 
     def _compiled(
-        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None
+        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None, name: str | None = None
     ) -> tuple[Attempt, Call]:
         now = self._clock()
-        entry, name = self._ledger.entry(message, now), self._attempts()
+        entry, name = self._ledger.entry(message, now), name or self._attempts()
         emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
         key: Mapping[str, Any] = native.get("Key", {})
         attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
@@ -256,12 +259,23 @@ def code(error: ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
+def text_of(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Message", "")
+
+
 def _is_too_large(error: ClientError) -> bool:
     # The code is that of any invalid request: only the text says what is wrong.
-    text = error.response.get("Error", {}).get("Message", "")
-    return code(error) == "ValidationException" and "size" in text and "exceeded the maximum allowed size" in text
+    return code(error) == "ValidationException" and says_too_large(text_of(error))
+
+
+def says_too_large(text: str) -> bool:
+    return "size" in text and "exceeded the maximum allowed size" in text
 
 
 def _is_mistyped(error: ClientError) -> bool:
+    return code(error) == "ValidationException" and says_mistyped(text_of(error))
+
+
+def says_mistyped(text: str) -> bool:
     """Did an attribute have another type than the request needs? It may be one of the ledger's."""
-    return code(error) == "ValidationException" and "data type" in error.response.get("Error", {}).get("Message", "")
+    return "data type" in text

@@ -11,11 +11,12 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import raw
+from onewrite.dynamodb.values import is_typed, plain, raw
 from onewrite.entry import ABSENT, Lookup, Terms
-from onewrite.label import Slot, is_shared, labelled
+from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
 from onewrite.ledger import SLOTS
 from onewrite.outcome import Entity
+from onewrite.tombstone import read_tombstone
 
 ATTEMPT_SLOTS = 5
 
@@ -48,7 +49,19 @@ def _is_made_by(attribute: str, name: str) -> bool:
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...] = ()) -> Entity:
-    """The item without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
+    """The item without the store's ledger and the `names` of its outbox, and without any other whose label is in it.
+
+    Of a deleted item only the key is left.
+    """
+    own = business(terms, item, names)
+    if TOMBSTONE not in item:
+        return own
+    key = read_tombstone(_plain_map(item[TOMBSTONE])).key
+    return {name: value for name, value in own.items() if name in key}
+
+
+def business(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...] = ()) -> Entity:
+    """The attributes that are the caller's own, those of a deleted item too that are still there."""
     others, plain = labelled([(name, _text(value)) for name, value in item.items()])
     plain.update(names)
     return {
@@ -64,6 +77,11 @@ def without_ledger(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...]
 def _text(value: object) -> object:
     """The text of a plain or a typed value."""
     return cast("Mapping[str, object]", value).get("S") if isinstance(value, Mapping) else value
+
+
+def _plain_map(value: Any) -> Any:
+    """A plain or a typed map as a plain one."""
+    return plain({"map": value})["map"] if is_typed(value) else value
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:

@@ -34,12 +34,35 @@ class _EveryRequest(TypedDict, total=False):
     ReturnConsumedCapacity: Literal["INDEXES", "TOTAL", "NONE"]
 
 
-class _EveryWrite(_EveryRequest, total=False):
-    """What every write may say."""
+class _EveryCondition(TypedDict, total=False):
+    """What every write may say, also in a transaction."""
 
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]
     ExpressionAttributeValues: Mapping[str, Any]
+
+
+class RecordingArguments(_EveryCondition, total=False):
+    """The arguments of `recording`."""
+
+    Key: Required[Mapping[str, Any]]
+
+
+class UpdatingArguments(RecordingArguments, total=False):
+    """The arguments of `updating`."""
+
+    UpdateExpression: str
+
+
+class PuttingArguments(_EveryCondition, total=False):
+    """The arguments of `putting`."""
+
+    Item: Required[Mapping[str, Any]]
+
+
+class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
+    """What every write of its own may say."""
+
     ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
 
 
@@ -69,6 +92,13 @@ class PutItemArguments(_EveryWrite, total=False):
     """The arguments of `put_item`."""
 
     Item: Required[Mapping[str, Any]]
+    ReturnValues: Literal["NONE", "ALL_OLD"]
+
+
+class DeleteItemArguments(_EveryWrite, total=False):
+    """The arguments of `delete_item`."""
+
+    Key: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD"]
 
 

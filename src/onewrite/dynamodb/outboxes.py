@@ -21,7 +21,7 @@ from onewrite.dynamodb.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
-from onewrite.label import OutboxNames
+from onewrite.label import TOMBSTONE, OutboxNames, pending_lists
 from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
@@ -57,28 +57,44 @@ class Outboxes:
 
     def read(self, key: Key) -> Flow[Box]:
         words = _Words()
-        projection = ",".join([words.name(name) for name in self.outbox.names])
+        projection = ",".join([words.name(name) for name in (*self.outbox.names, TOMBSTONE)])
         request = {**self._named(key), "ConsistentRead": True, "ProjectionExpression": projection}
         response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
         item: Mapping[str, Any] = response.get("Item", {})
         return self._box(key, plain(item) if self.typed else item)
 
-    def clear(self, box: Box, count: int) -> Flow[Box | None]:
+    def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done; else the box as it is now."""
         words, names = _Words(), self.outbox.names
-        events, everything = words.name(names.events), count == len(box.events)
         sets = [
             f"{words.name(names.sent)}={words.value(box.base + count)}",
             f"{words.name(names.incarnation)}={words.value(box.life)}",
         ]
-        conditions = [*self._as_read(box, words, count - 1)]
-        if everything:
+        conditions = self._as_read(box, words, count - 1)
+        if count == len(box.events):
+            events = words.name(names.events)
             conditions.append(f"size({events})={words.value(count)}")
             removes = [events, words.name(names.due), words.name(names.shard)]
+            yield from self._expire(box, words, sets, conditions, now)
         else:
-            removes = [f"{events}[{place}]" for place in reversed(range(count))]
+            removes = [f"{words.name(names.events)}[{place}]" for place in reversed(range(count))]
             self._due_again(words, sets, removes, box.events[count])
         return (yield from self._change(box.entity, words, sets, removes, conditions))
+
+    def _expire(self, box: Box, words: _Words, sets: list[str], conditions: list[str], now: float) -> Flow[None]:
+        """Let the database remove a deleted item with its last event, unless it was deleted since, or waits for another outbox."""
+        tombstone = words.name(TOMBSTONE)
+        if box.tombstone is None:
+            conditions.append(f"attribute_not_exists({tombstone})")
+            return
+        conditions.append(f"{tombstone}.{words.name('by')}={words.value(box.tombstone.by)}")
+        response = yield Call("get_item", (), {**self._named(box.entity), "ConsistentRead": True})
+        item: Mapping[str, Any] = response.get("Item", {})
+        others = [name for name in pending_lists(plain(item) if self.typed else item) if name != self.outbox.names.events]
+        if others:  # whoever clears the last of them will do it
+            conditions.append(f"attribute_exists({words.name(others[0])})")
+        else:
+            sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
@@ -160,7 +176,7 @@ class Outboxes:
         return {**self.table, "Key": typed(key) if self.typed else dict(key)}
 
     def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
-        held = {name: _neutral(item[name]) for name in self.outbox.names if name in item}
+        held = {name: _neutral(item[name]) for name in (*self.outbox.names, TOMBSTONE) if name in item}
         return read_box(self.outbox.names, key, f"{self.outbox.name}/{origin(key)}", held)
 
 

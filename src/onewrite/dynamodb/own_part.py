@@ -91,8 +91,8 @@ def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str
     own = shape.changes[0]
     sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(shape.terms.labels)]
     if part == "begin":
-        return {"SET": ",".join([*sets, "#ow_x=:ow_x"]), "ADD": f"{STEPS} :ow_os"}
-    ends = {} if part == "write" else {"DELETE": f"{STEPS} :ow_os"}
+        return {"SET": ",".join([*sets, "#ow_x=:ow_x"]), "ADD": f"{STEPS} :ow_xs"}
+    ends = {} if part == "write" else {"DELETE": f"{STEPS} :ow_xs"}
     adds: list[str] = []
     removes = [words(name_of(slot)) for slot in shape.dead] + ["#ow_x" for _ in ends]
     if isinstance(own, RememberShape):
@@ -149,7 +149,7 @@ def values_of(attempt: Attempt) -> dict[str, Any]:
 
 def _step_values(attempt: Attempt) -> dict[str, Any]:
     step = {} if attempt.step is None else {":ow_x": attempt.step.stored()}
-    return {":ow_os": Members((attempt.step_mark,)), ":ow_f": attempt.fence, **step}
+    return {":ow_xs": Members((attempt.step_mark,)), ":ow_f": attempt.fence, **step}
 
 
 def _mark_values(change: Advance, n: int) -> dict[str, str | int]:

@@ -70,7 +70,7 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attempt.entry.terms, _outbox_names(attempt), {}, item)
     native, names, values, form = _read(attempt, native, convert)
-    keys, ours = _possible_keys(item), {**form.values, **_converted(values_of(attempt), convert)}
+    keys, ours = possible_keys(item), {**form.values, **_converted(values_of(attempt), convert)}
     values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
@@ -115,7 +115,7 @@ def guard_begin(attempt: Attempt, native: Mapping[str, Any], convert: Convert = 
     return call
 
 
-def _possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
+def possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
     """Placeholders for the attributes that may be the key, since the call does not say which are.
 
     An item that is there has its key: so the condition asks that none of these attributes is there.
@@ -142,7 +142,7 @@ _Read: TypeAlias = tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any]
 def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Read:
     """The caller's call, its names, its converted values, and its expressions with the ledger's merged in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
-        native = _written_out(native)
+        native = written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
     written = _Written(
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
@@ -232,7 +232,7 @@ def _check_types(written: _Written, names: Mapping[str, object]) -> None:
             raise _mistyped(f"ExpressionAttributeNames[{placeholder!r}]", name, "an attribute's name")
 
 
-def _written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
+def written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """The call with its condition as text, where it was made with boto3's Attr."""
     built = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
     names = _joined(native, "ExpressionAttributeNames", built.attribute_name_placeholders)

@@ -10,17 +10,21 @@ from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.native import (
     BeginArguments,
     Client,
+    DeleteItemArguments,
     ExplainArguments,
     GetItemArguments,
     PutItemArguments,
+    PuttingArguments,
     RecordArguments,
+    RecordingArguments,
     SeenArguments,
     Table,
     UpdateItemArguments,
+    UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.participants import JointFlows, Prepared
 from onewrite.dynamodb.request import guard_put
-from onewrite.dynamodb.steps import StepFlows
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
@@ -28,47 +32,86 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.tombstone import Tombstones
 
 
-class GuardedTable:
+class _NothingSent:
+    """What both classes have that sends no request."""
+
+    _flows: JointFlows
+    _outboxes: Outboxes | None
+
+    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
+        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
+        return self._flows.without_ledger(item)
+
+    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
+        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
+        return self._flows.explain(message, native, emit)
+
+    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
+        """`update_item` for `transact`."""
+        return self._flows.prepared("updating", native, emit)
+
+    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
+        """`put_item` for `transact`."""
+        return self._flows.prepared("putting", native, emit)
+
+    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`."""
+        return self._flows.prepared("recording", native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this table."""
+        return made_with_outbox(self._outboxes)
+
+
+class GuardedTable(_NothingSent):
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
-    plain Python values. Every call is the native one with the message in front, and is one request.
+    plain Python values. Every call is the native one with the message in front, and is one request. A table without a ledger
+    (None) takes part in a `transact` with `inbox=`, and can be read.
     """
 
     @overload
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = StepFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=False)
+        self._flows = JointFlows(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -81,6 +124,13 @@ class GuardedTable:
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return run(self._flows.write(message, native, guard_put, emit), self._target)
+
+    def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return run(self._flows.delete(message, native, emit), self._target)
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
@@ -138,55 +188,47 @@ class GuardedTable:
         """The entity without its ledger, or None."""
         return run(self._flows.get(native), self._target)
 
-    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
-        return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this table."""
-        return made_with_outbox(self._outboxes)
-
-
-class AsyncGuardedTable:
+class AsyncGuardedTable(_NothingSent):
     """`GuardedTable` for an aioboto3 Table, or an aiobotocore client with `table_name`."""
 
     @overload
     def __init__(
         self,
         table: Table,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     @overload
     def __init__(
         self,
         table: Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
         attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
     ) -> None: ...
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._flows = StepFlows(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=True)
+        self._flows = JointFlows(
+            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True
+        )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
 
@@ -199,6 +241,13 @@ class AsyncGuardedTable:
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
         return await arun(self._flows.write(message, native, guard_put, emit), self._target)
+
+    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
+        """
+        return await arun(self._flows.delete(message, native, emit), self._target)
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
@@ -255,16 +304,3 @@ class AsyncGuardedTable:
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.get(native), self._target)
-
-    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        """The entity without its ledger, for an item that was read another way, in plain or typed values."""
-        return self._flows.without_ledger(item)
-
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this table."""
-        return made_with_outbox(self._outboxes)

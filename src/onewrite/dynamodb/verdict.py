@@ -58,7 +58,7 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
 def _entity(attempt: Attempt, item: Entity | None) -> Entity | None:
     """The item as the caller sees it."""
     names = () if attempt.emission is None else attempt.emission.shape.names
-    return None if item is None else without_ledger(attempt.entry.terms, item, names)
+    return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
 
 
 def _check_outbox(attempt: Attempt, held: Entity) -> None:

@@ -1,8 +1,10 @@
-"""Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`."""
+"""Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`, and `transact` for several of them at once."""
 
 from onewrite.extras import installed_by
 
 with installed_by("mongodb", "onewrite.mongodb"):
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
+    from onewrite.mongodb.participants import Prepared
+    from onewrite.mongodb.transactions import atransact, explain_transaction, transact
 
-__all__ = ["AsyncGuardedCollection", "GuardedCollection"]
+__all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "explain_transaction", "transact"]

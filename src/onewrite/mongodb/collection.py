@@ -17,20 +17,74 @@ from onewrite.mongodb.flows import Durability
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
+    DeleteOneArguments,
+    FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
+    InsertingArguments,
     InsertOneArguments,
+    RecordingArguments,
     SeenArguments,
     UpdateOneArguments,
+    UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.steps import StepFlows
+from onewrite.mongodb.participants import JointFlows, Prepared
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.tombstone import Tombstones
 
 
-class GuardedCollection:
+class _NothingSent:
+    """What both classes have that sends no request."""
+
+    _flows: JointFlows
+    _outboxes: Outboxes | None
+
+    def without_ledger(self, document: Document) -> Entity:
+        """The entity without its ledger, for a document that was read another way."""
+        return self._flows.without_ledger(document)
+
+    def explain(
+        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
+    ) -> dict[str, Any]:
+        """The arguments that `update_one` would send. Nothing is sent."""
+        return self._flows.explain(message, filter, update, native, emit=emit)
+
+    def replace_one(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a new document has no ledger."""
+        raise _refusal("replace_one")
+
+    def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a new document has no ledger."""
+        raise _refusal("find_one_and_replace")
+
+    def update_many(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a message is guarded in one entity."""
+        raise _refusal("update_many")
+
+    def updating(
+        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
+    ) -> Prepared:
+        """`update_one` for `transact`."""
+        return self._flows.prepared("updating", filter, update, native, emit)
+
+    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
+        """`insert_one` for `transact`."""
+        return self._flows.prepared("inserting", document, None, native, emit)
+
+    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
+        """`record` for `transact`, in a document that is there."""
+        return self._flows.prepared("recording", filter, None, native, emit)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """What a relay asks of this collection."""
+        return made_with_outbox(self._outboxes)
+
+
+class GuardedCollection(_NothingSent):
     """A MongoDB collection whose writes take effect once a message.
 
     Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `identity`,
@@ -39,25 +93,34 @@ class GuardedCollection:
     Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
     primary had acknowledged and not yet replicated when it failed: their effect and their mark vanish together, but the
-    broker has been told that they are done.
+    broker has been told that they are done. A collection without a ledger (None) takes part in a `transact` with `inbox=`, and
+    can be read.
     """
 
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
-        self._flows = StepFlows(
-            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=False
+        self._flows = JointFlows(
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=False,
         )
-        self._target = self._flows.target
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     def update_one(
@@ -93,6 +156,18 @@ class GuardedCollection:
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return run(self._flows.insert(message, document, native, emit), self._target)
+
+    def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return run(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return run(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
 
     def record(
         self,
@@ -159,53 +234,34 @@ class GuardedCollection:
         """The entity without its ledger, or None."""
         return run(self._flows.find(filter, native), self._collection)
 
-    def without_ledger(self, document: Document) -> Entity:
-        """The entity without its ledger, for a document that was read another way."""
-        return self._flows.without_ledger(document)
 
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
-
-    def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("replace_one")
-
-    def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("find_one_and_replace")
-
-    def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a message is guarded in one entity."""
-        raise _refusal("update_many")
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this collection."""
-        return made_with_outbox(self._outboxes)
-
-
-class AsyncGuardedCollection:
+class AsyncGuardedCollection(_NothingSent):
     """`GuardedCollection` for pymongo's `AsyncCollection`."""
 
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
         identity: Sequence[str] = (),
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
     ) -> None:
-        self._collection = collection
-        self._flows = StepFlows(
-            collection, ledger, clock, identity, durability, attempts=attempts, outbox=outbox, awaited=True
+        self._flows = JointFlows(
+            collection,
+            ledger,
+            clock,
+            identity,
+            durability,
+            attempts=attempts,
+            outbox=outbox,
+            tombstones=tombstones,
+            awaited=True,
         )
-        self._target = self._flows.target
+        self._collection, self._target = collection, self._flows.target
         self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
 
     async def update_one(
@@ -241,6 +297,18 @@ class AsyncGuardedCollection:
     ) -> Outcome:
         """Create only: a document that is already there is `Duplicate` or `Rejected`."""
         return await arun(self._flows.insert(message, document, native, emit), self._target)
+
+    async def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
+        return await arun(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+
+    async def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """`delete_one`, with the document that was deleted in `Applied.entity`."""
+        return await arun(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
 
     async def record(
         self,
@@ -306,33 +374,6 @@ class AsyncGuardedCollection:
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """The entity without its ledger, or None."""
         return await arun(self._flows.find(filter, native), self._collection)
-
-    def without_ledger(self, document: Document) -> Entity:
-        """The entity without its ledger, for a document that was read another way."""
-        return self._flows.without_ledger(document)
-
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
-
-    async def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("replace_one")
-
-    async def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a new document has no ledger."""
-        raise _refusal("find_one_and_replace")
-
-    async def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a message is guarded in one entity."""
-        raise _refusal("update_many")
-
-    @property
-    def outboxes(self) -> Outboxes:
-        """What a relay asks of this collection."""
-        return made_with_outbox(self._outboxes)
 
 
 def _refusal(method: str) -> InvalidUpdate:

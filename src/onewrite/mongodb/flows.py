@@ -20,7 +20,7 @@ from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
-from onewrite.label import STEPS
+from onewrite.label import STEPS, TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, check_filter, identity
@@ -40,6 +40,7 @@ from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
     is_of_entity,
     is_too_large,
+    kept_alive,
     may_be_ledger,
     says_nothing_was_done,
     unmatched,
@@ -153,7 +154,8 @@ class Flows:
         return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
-        found = yield Call("find_one", (query,), dict(native))
+        alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}
+        found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
 
     def explain(
@@ -214,7 +216,10 @@ class Flows:
     def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
         """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
         found = yield from self._look_after(failure, guarded)
-        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=self._clock(), entity_key=guarded.entity)
+        now = self._clock()
+        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=now, entity_key=guarded.entity)
+        if guarded.deletes:
+            outcome = kept_alive(outcome, found, now)
         if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
             return outcome
         return (yield from self._raise(failure, guarded))

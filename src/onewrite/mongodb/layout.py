@@ -9,8 +9,9 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.errors import LedgerMismatch
-from onewrite.label import Slot, is_shared, labelled
+from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
 from onewrite.outcome import Entity
+from onewrite.tombstone import read_tombstone
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -45,12 +46,16 @@ def labelled_fields(document: Document) -> frozenset[str]:
 
 
 def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()) -> Entity:
-    """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it."""
+    """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it.
+
+    Of a deleted document only the key is left.
+    """
     others = labelled_fields(document).union(names)
+    key = read_tombstone(document[TOMBSTONE]).key if TOMBSTONE in document else document
     return {
         name: value
         for name, value in document.items()
-        if name not in others and not belongs(terms, name) and not is_shared(name)
+        if name in key and name not in others and not belongs(terms, name) and not is_shared(name)
     }
 
 

@@ -13,11 +13,36 @@ Hint: TypeAlias = str | Sequence[str | tuple[str, int | str | Mapping[str, Any]]
 Sort: TypeAlias = Hint
 
 
-class _EveryCall(TypedDict, total=False):
-    """What every call may say."""
+class _EveryOperation(TypedDict, total=False):
+    """What every call may say, also in a transaction."""
+
+    comment: Any
+
+
+class InsertingArguments(_EveryOperation, total=False):
+    """The arguments of `inserting` beside the document."""
+
+    bypass_document_validation: bool | None
+
+
+class RecordingArguments(InsertingArguments, total=False):
+    """The arguments of `recording` beside the filter."""
+
+    collation: Collation | Mapping[str, Any] | None
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+
+
+class UpdatingArguments(RecordingArguments, total=False):
+    """The arguments of `updating` beside the filter and the update."""
+
+    array_filters: Sequence[Mapping[str, Any]] | None
+
+
+class _EveryCall(_EveryOperation, total=False):
+    """What every call of its own may say."""
 
     session: ClientSession | AsyncClientSession | None
-    comment: Any
 
 
 class SeenArguments(_EveryCall, total=False):
@@ -44,6 +69,20 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     hint: Hint | None
     let: Mapping[str, Any] | None
     sort: Mapping[str, Any] | None
+
+
+class DeleteOneArguments(SeenArguments, total=False):
+    """The arguments of `delete_one` beside the filter."""
+
+    hint: Hint | None
+    let: Mapping[str, Any] | None
+
+
+class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
+    """The arguments of `find_one_and_delete` beside the filter."""
+
+    projection: Mapping[str, Any] | Iterable[str] | None
+    sort: Sort | None
 
 
 class FindOneAndUpdateArguments(SeenArguments, total=False):

@@ -17,8 +17,10 @@ from pymongo.read_concern import ReadConcern
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
+from onewrite.label import TOMBSTONE
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.layout import Document
+from onewrite.mongodb.tombstones import emptied
 from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number
@@ -58,15 +60,16 @@ class Outboxes:
         found: Document | None = yield Call("find_one", (entity, self._projection()))
         return Box(entity, "") if found is None else self.box(found)
 
-    def clear(self, box: Box, count: int) -> Flow[Box | None]:
+    def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done; else the box as it is now."""
-        names = self.outbox.names
+        names, same = self.outbox.names, self._as_read(box, count - 1)
         sent = {names.sent: box.base + count, names.incarnation: box.life}
         if count == len(box.events):
-            same = {**self._as_read(box, count - 1), "$and": [{names.events: {"$size": count}}]}
+            same |= {"$and": [{names.events: {"$size": count}}]} | _same_life(box)
             update: Any = {"$set": sent, "$unset": {names.events: "", names.due: ""}}
+            if box.tombstone is not None:
+                update = [emptied(names, sent, box.tombstone, box.tombstone.expiry(now))]
         else:
-            same = self._as_read(box, count - 1)
             rest = {"$slice": [f"${names.events}", count, _REST]}
             literal = {name: {"$literal": value} for name, value in sent.items()}
             update = [{"$set": {**literal, names.events: rest, names.due: {"$literal": box.events[count].time}}}]
@@ -101,7 +104,7 @@ class Outboxes:
 
     def box(self, document: Document) -> Box:
         names, key = self.outbox.names, document["_id"]
-        held = {name: _neutral(document[name]) for name in names if name in document}
+        held = {name: _neutral(document[name]) for name in (*names, TOMBSTONE) if name in document}
         return read_box(names, {"_id": key}, f"{self.outbox.name}/{origin(key)}", held)
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
@@ -122,7 +125,14 @@ class Outboxes:
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
     def _projection(self) -> dict[str, int]:
-        return dict.fromkeys(self.outbox.names, 1)
+        return dict.fromkeys((*self.outbox.names, TOMBSTONE), 1)
+
+
+def _same_life(box: Box) -> dict[str, Any]:
+    """A condition that the document was not deleted since the box was read, so that the clear of its last event says when it goes."""
+    if box.tombstone is None:
+        return {TOMBSTONE: {"$exists": False}}
+    return {f"{TOMBSTONE}.by": box.tombstone.by}
 
 
 class Finder:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
+from onewrite.label import STEPS
 from onewrite.mongodb.emit import stored_outbox
 from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.layout import Document
@@ -29,6 +30,7 @@ class Guarded(NamedTuple):
     native: dict[str, Any]
     emission: Emission | None = None
     step: str = ""
+    deletes: bool = False
 
 
 def guard_update(
@@ -60,6 +62,26 @@ def guard_record(
     """Compile an update that changes nothing but the ledger."""
     check_filter(entry.terms, query, names_of(emission))
     return _guard(entry, fields, query, {}, native, step=step, emission=emission)
+
+
+def guard_delete(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    stage: Document,
+    native: Mapping[str, Any],
+    *,
+    emission: Emission | None = None,
+) -> Guarded:
+    """Compile an update that leaves of a document what the `stage` of a pipeline leaves, if no message has a step open.
+
+    A document that is not there is made, so that a message that comes late meets it; but not where the filter asks more of it.
+    """
+    check_filter(entry.terms, query, names_of(emission))
+    creates = len(query) == len(identity(query, fields)) and not in_transaction(native)
+    guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, step=STEPS, emission=emission)
+    # The last step that is finished leaves an empty document.
+    return guarded._replace(filter={**guarded.filter, STEPS: {"$in": [None, {}]}}, deletes=True)
 
 
 def guard_begin(

@@ -69,7 +69,7 @@ class StepFlows(Flows):
         try:
             reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **guarded.native})
         except (OperationFailure, DocumentTooLarge) as error:
-            yield from self._raise(error, guarded)
+            return (yield from self._raise(error, guarded))
         return landed("update_one", reply, upsert=False)
 
     def change(

@@ -12,7 +12,7 @@ from onewrite.event import Emission
 from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.layout import Document, lookup, without_ledger
-from onewrite.outcome import Deferred, Outcome, Rejected, Superseded
+from onewrite.outcome import Busy, Deferred, Outcome, Rejected, Superseded, Uncertain
 from onewrite.step import Step, answer_to, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
@@ -36,7 +36,7 @@ def unmatched(
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
     held = document or {}
     names = () if emission is None else emission.shape.names
-    entity = None if document is None else without_ledger(entry.terms, document, names)
+    entity = None if document is None or TOMBSTONE in document else without_ledger(entry.terms, document, names)
     step = open_step(entry, message, held)
     if step is not None:
         return answer_to(step, message, now, entity, entity_key)
@@ -46,13 +46,22 @@ def unmatched(
     return Rejected(message, entity) if refusal is None else refusal
 
 
+def kept_alive(outcome: Outcome, document: Document | None, now: float) -> Outcome:
+    """What a delete answers: a step of any message keeps the document alive, also where its lease is over."""
+    steps = (document or {}).get(STEPS)
+    if not steps or not isinstance(outcome, Rejected | Busy | Uncertain):
+        return outcome
+    until = max([read_step(step).until for step in cast("Document", steps).values()], default=now)
+    return Busy(outcome.message, until, outcome.entity)
+
+
 def finish_unmatched(
     entry: Entry, message: Message, document: Document | None, emission: Emission | None, *, fence: str
 ) -> Outcome | None:
     """Why a write could not finish the step, given the document. None: the step is this worker's to finish."""
     held = document or {}
     names = () if emission is None else emission.shape.names
-    entity = None if document is None else without_ledger(entry.terms, document, names)
+    entity = None if document is None or TOMBSTONE in document else without_ledger(entry.terms, document, names)
     step = open_step(entry, message, held)
     if step is None:
         refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)

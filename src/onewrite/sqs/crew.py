@@ -5,7 +5,7 @@
   by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
 - One thread hides what is at hand for longer, and gives messages back. Because all of it is done by one thread, no extension
   is on its way when a message is given back. It might hide the message for long that is to come again soon.
-- The thread that calls `run` watches the time: deferred messages, timeouts, and when the work is over.
+- The thread that calls `run` watches the time: messages that wait, timeouts, and when the work is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onewrite.errors import OnewriteError
 from onewrite.sqs.deciding.at_hand import DELETED_WITHIN, AtHand
 from onewrite.sqs.deciding.intake import MOST_REQUESTS, Receive, Span
 from onewrite.sqs.deciding.lines import Held
-from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
+from onewrite.sqs.deciding.terms import Hide, Limits, QueueTerms, ending_of
 from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import Queue
 from onewrite.sqs.threads import Conditions, Threads
@@ -269,11 +269,10 @@ class Crew:
 
     def _end(self, held: Held, result: Result, now: float) -> None:
         self._journal.count(result)
-        kind: Any = "settled" if result.settled else "deferred" if result.error is None else "failed"
-        message = result.message
-        ending = Ending(kind) if message is None else Ending(kind, message.source, message.sequence)
+        ending = ending_of(result, self._handler.clock)
         self._at_hand.end(held, ending, now)
-        self._look_by(self._at_hand.next_due(now) if ending.kind == "deferred" else now + DELETED_WITHIN)
+        waits = ending.kind in ("deferred", "busy")
+        self._look_by(self._at_hand.next_due(now) if waits else now + DELETED_WITHIN)
         if self._at_hand.stopping:
             self._timer.notify()
 

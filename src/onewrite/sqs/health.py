@@ -102,7 +102,12 @@ def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
         ("processing_seconds_total", "counter", "How long messages were worked on, together.", round(journal.seconds, 6)),
         ("waiting", "gauge", "Messages at hand that wait for a slot.", counts["waiting"]),
         ("under_way", "gauge", "Messages that are being worked on.", counts["under_way"]),
-        ("deferred", "gauge", "Messages at hand that wait for an earlier one.", counts["deferred"]),
+        (
+            "deferred",
+            "gauge",
+            "Messages at hand that wait for an earlier one, or for the end of a step.",
+            counts["deferred"],
+        ),
         ("done", "gauge", "Messages that are done and not yet deleted.", counts["done"]),
         ("lost_slots", "gauge", "Slots that are held by messages that hang.", counts["lost_slots"]),
     ):

@@ -10,6 +10,7 @@ from typing import Any
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.metrics import Hook, kinds_of
+from onewrite.outcome import Begun, Superseded, Uncertain
 
 logger = logging.getLogger("onewrite")
 
@@ -38,7 +39,8 @@ class Journal:
     def tell(self, result: Result) -> None:
         """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
         try:
-            if result.error is not None:
+            # Of the others that are not settled, most are in the middle of a row of tries that ends well.
+            if result.error is not None or isinstance(result.unsettled, Begun | Uncertain | Superseded):
                 failure = self._handler.failure(result)
                 details = {"handler": self._name, "failures": [failure.as_json()]}
                 logger.warning("%s: %s", self._name, failure, extra={"onewrite": details})

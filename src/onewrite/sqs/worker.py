@@ -62,9 +62,10 @@ class Worker:
     - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
     - `backoff(tries)`: seconds until a deferred message is tried again, if its source has made no progress by then; and until
-      SQS is asked again after so many requests for messages have failed, 20 at most.
-    - `most_deferred`: how many deferred messages are kept at hand. Further ones go back to the queue, for `backoff` of the
-      number of their receives.
+      SQS is asked again after so many requests for messages have failed, 20 at most. A message whose effect is `Uncertain` goes
+      back to the queue for `backoff` of the number of its receives, and so does a deferred one for which there is no room.
+    - `most_deferred`: how many messages are kept at hand that are deferred or wait for another worker's step. Further ones go
+      back to the queue: deferred ones for `backoff` of the number of their receives, the others until the step's lease is over.
     - `drain_seconds`: the longest that the worker goes on after SIGTERM, SIGINT or `stop`. What is under way may end within it;
       everything else is given back to the queue at once.
     - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,

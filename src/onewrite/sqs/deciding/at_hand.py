@@ -4,7 +4,9 @@ A message is received, perhaps waits, is under way in a slot, and ends:
 
 - settled: it waits to be deleted, together with others. It is never deleted before it is settled.
 - failed: it is left alone, and comes again when its visibility timeout ends; with it comes the rest of its FIFO group.
-- deferred: it stays at hand without a slot, and is tried again: see `deferrals`.
+- deferred, or busy with a step of another worker: it stays at hand without a slot, and is tried again: see `deferrals`.
+- superseded: another worker has its step, so it goes back for a moment. Only its next try can tell until when.
+- uncertain: somebody must look up what became of its step's effect, so it goes back for longer each time.
 - overdue, when it has taken longer than the timeout: it is given back to the queue, and its slot is lost while it goes on.
   If it is settled later all the same it is deleted: its effect is written, and another delivery would be a Duplicate.
 
@@ -30,6 +32,10 @@ _LEAST_AHEAD = 20  # messages, so that one request for ten is under way while te
 _SECONDS_AHEAD = 1.0
 _PACE_WEIGHT = 0.1  # of the last message, in the mean of their durations
 _MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be done in vain.
+# Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so that hardly any lease is longer.
+_LONGEST_BUSY = 900.0
+# Seconds after the end of a lease, so that it has ended. A store whose clock is behind the worker's is asked this often.
+_AFTER_LEASE = 1.0
 _LARGEST_DEFERRED = 64 << 20  # characters of their bodies together: 64 MiB of memory and more
 _SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done with a third of the time gone.
 
@@ -169,17 +175,26 @@ class AtHand:
         self._ask_all_again()
         taken = now - held.began
         self._pace = taken if self._pace is None else self._pace + (taken - self._pace) * _PACE_WEIGHT
-        if ending.kind == "deferred":
-            self._defer(held, ending, now)
+        if ending.kind == "settled":
+            self._settle(held, ending, now)
         elif ending.kind == "failed":
             for each in [held, *self._lines.fail(held)]:
                 self._drop(each)
+        elif ending.kind in ("uncertain", "superseded"):
+            self._let_go(held, tries=1 if ending.kind == "superseded" else held.receives)
+        elif self.stopping:
+            self._give_back_group(held, 0)
+        elif ending.kind == "busy":
+            self._wait_for_step(held, ending.wait + _AFTER_LEASE, now)
         else:
-            self._drop(held)
-            group_has_ended = self._lines.settle(held)  # and SQS gives out the next of the group when these are deleted
-            self._done_with(held, now if group_has_ended else now + DELETED_WITHIN)
-            if ending.source is not None:
-                self._try_again(self._deferrals.progress(ending.source, now))
+            self._defer(held, ending, now)
+
+    def _settle(self, held: Held, ending: Ending, now: float) -> None:
+        self._drop(held)
+        group_has_ended = self._lines.settle(held)  # and SQS gives out the next of the group when these are deleted
+        self._done_with(held, now if group_has_ended else now + DELETED_WITHIN)
+        if ending.source is not None:
+            self._try_again(self._deferrals.progress(ending.source, now))
 
     def to_give_up(self, now: float) -> list[Held]:
         """The messages that have just become overdue."""
@@ -191,7 +206,7 @@ class AtHand:
         for held in found:
             del self._under_way[held]
             self._overdue[held] = now
-            self._give_back_all([held, *self._lines.fail(held)], 0)
+            self._give_back_group(held, 0)
         return found
 
     def lost(self, now: float) -> list[Held]:
@@ -208,33 +223,39 @@ class AtHand:
         again, hopeless = self._deferrals.due(now)
         self._try_again(again)
         for held in hopeless:
-            self._let_go(held)
+            self._deferred_size -= _size(held)
+            self._let_go(held, tries=held.receives)
 
     def _defer(self, held: Held, ending: Ending, now: float) -> None:
-        if self.stopping:
-            self._give_back_all([held, *self._lines.fail(held)], 0)
-            return
-        size = self._deferred_size + _size(held)
+        has_room = self._has_room(held)
         if not self._deferrals.add(held, ending.source or "", ending.sequence, now):
             self._lines.ready_again(held)
-        elif len(self._deferrals) > self._limits.most_deferred or size > _LARGEST_DEFERRED:
-            self._deferrals.remove(held)
-            self._let_go_now(held)
+        elif has_room:
+            self._deferred_size += _size(held)
         else:
-            self._deferred_size = size
+            self._deferrals.remove(held)
+            self._let_go(held, tries=held.receives)
+
+    def _wait_for_step(self, held: Held, seconds: float, now: float) -> None:
+        held.tries = 0  # If it is deferred after this, it has only begun to wait for its source.
+        hidden_for = extension(ceil(seconds), now - held.since)
+        if seconds <= min(_LONGEST_BUSY, hidden_for) and self._has_room(held):
+            self._deferrals.wait(held, now + seconds)
+            self._deferred_size += _size(held)
+        else:
+            self._give_back_group(held, hidden_for)
+
+    def _has_room(self, held: Held) -> bool:
+        size = self._deferred_size + _size(held)
+        return len(self._deferrals) < self._limits.most_deferred and size <= _LARGEST_DEFERRED
 
     def _try_again(self, deferred: Iterable[Held]) -> None:
         for held in deferred:
             self._deferred_size -= _size(held)
             self._lines.ready_again(held)
 
-    def _let_go(self, held: Held) -> None:
-        self._deferred_size -= _size(held)
-        self._let_go_now(held)
-
-    def _let_go_now(self, held: Held) -> None:
-        seconds = min(max(0, ceil(self._backoff(held.receives))), LONGEST_HIDDEN)
-        self._give_back_all([held, *self._lines.fail(held)], seconds)
+    def _let_go(self, held: Held, *, tries: int) -> None:
+        self._give_back_group(held, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN))
 
     # ------------------------------------------------------------ deleting and hiding
 
@@ -295,6 +316,10 @@ class AtHand:
     def _done_with(self, held: Held, at: float) -> None:
         self._done[held.queue].append(held)
         self._delete_at[held.queue] = min(self._delete_at[held.queue], at)
+
+    def _give_back_group(self, held: Held, seconds: int) -> None:
+        """The message, and the rest of its group."""
+        self._give_back_all([held, *self._lines.fail(held)], seconds)
 
     def _give_back_all(self, messages: Iterable[Held], seconds: int) -> None:
         for held in messages:

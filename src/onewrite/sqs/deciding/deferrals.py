@@ -1,4 +1,4 @@
-"""Messages that came too early. They stay at hand, and are tried again as soon as that may help.
+"""Messages that came too early, or while another worker had their step. They stay at hand, and are tried again as soon as that may help.
 
 - When a message of a source is settled, the source has made progress: then the deferred message of that source with the lowest
   sequence is tried at once. If it is settled too, that is progress again, and the next one is tried: a gap of a thousand
@@ -6,6 +6,7 @@
 - Another worker may have brought the missing message, so each is also tried again after a growing pause.
 - A source that makes no progress for `PATIENCE` seconds waits for a message that may never come. Its messages go back to
   the queue, which counts their receives and moves them to its dead-letter queue in the end.
+- What waits for another worker's step waits for no message: it is tried again at the end of the step's lease.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Place(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    source: str
+    source: str | None  # None: it waits for no progress
     place: _Place
     due: float
 
@@ -71,10 +72,17 @@ class Deferrals:
         held.tries += 1
         number, due = next(self._numbers), now + max(0.0, self._backoff(held.tries))
         place = _Place(_UNORDERED, 0, number) if sequence is None else _Place(type(sequence).__name__, sequence, number)
-        self._entries[held] = _Entry(source, place, due)
+        self._keep(held, _Entry(source, place, due))
         insort(self._sources.setdefault(source, []), (place, held))
-        heapq.heappush(self._due, (due, number, held))
         return True
+
+    def wait(self, held: Held, until: float) -> None:
+        """Keep it at hand until then, whatever its source does meanwhile."""
+        self._keep(held, _Entry(None, _Place(_UNORDERED, 0, next(self._numbers)), until))
+
+    def _keep(self, held: Held, entry: _Entry) -> None:
+        self._entries[held] = entry
+        heapq.heappush(self._due, (entry.due, entry.place.number, held))
 
     def progress(self, source: str, now: float) -> list[Held]:
         """A message of the source is settled. Returns those to try at once."""
@@ -99,7 +107,8 @@ class Deferrals:
         hopeless: list[Held] = []
         while self.next_due() <= now:
             held = heapq.heappop(self._due)[-1]
-            since = max(held.deferred_since, self._progress.get(self._entries[held].source, _NEVER)[1])
+            source = self._entries[held].source
+            since = inf if source is None else max(held.deferred_since, self._progress.get(source, _NEVER)[1])
             (hopeless if now - since >= PATIENCE else again).append(held)
             self.remove(held)
         return again, hopeless
@@ -116,6 +125,8 @@ class Deferrals:
     def remove(self, held: Held) -> None:
         """It is tried again, or goes back."""
         entry = self._entries.pop(held)
+        if entry.source is None:
+            return
         of_source = self._sources[entry.source]
         del of_source[bisect_left(of_source, entry.place, key=_place)]
         if not of_source:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
+from onewrite.batch.report import Result
+from onewrite.outcome import Begun, Busy, Superseded, Uncertain
 from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.decisions import LONGEST_HIDDEN
+
+Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,42 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a message ended, and which message of which source it is. None if its identity failed."""
+    """How a message ended, and which message of which source it is. None if its identity failed.
 
-    kind: Literal["settled", "failed", "deferred"]
+    `wait`: the seconds until the step is free that the message is busy with.
+    """
+
+    kind: Kind
     source: str | None = None
     sequence: int | str | None = None
+    wait: float = 0.0
+
+
+def ending_of(result: Result, clock: Callable[[], float]) -> Ending:
+    """`clock` gives epoch seconds."""
+    busy, message = result.unsettled, result.message
+    # A function may return any number, also one that is none: then the message is tried again soon.
+    wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0
+    source, sequence = (None, None) if message is None else (message.source, message.sequence)
+    return Ending(_kind(result), source, sequence, wait)
+
+
+def _kind(result: Result) -> Kind:
+    if result.error is not None:
+        return "failed"
+    match result.unsettled:
+        case None:
+            return "settled"
+        case Busy():
+            return "busy"
+        case Uncertain():
+            return "uncertain"
+        case Superseded():
+            return "superseded"
+        case Begun():
+            return "failed"
+        case _:
+            return "deferred"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,37 @@
+"""The table of payments: an item a payment, and a sparse index by which a relay finds the events that are pending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
+
+INDEX = "pending"
+SHARDS = 1  # a partition of the index takes a thousand writes a second
+
+
+def create_table(dynamodb: DynamoDBServiceResource, name: str) -> Table:
+    table = dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "paymentId", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": "paymentId", "AttributeType": "S"},
+            {"AttributeName": "outbox_shard", "AttributeType": "N"},
+            {"AttributeName": "outbox_due", "AttributeType": "S"},
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                # Sparse: only an item with a pending event has these two attributes.
+                "IndexName": INDEX,
+                "KeySchema": [
+                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
+                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+    )
+    table.wait_until_exists()
+    return table

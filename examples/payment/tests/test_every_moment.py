@@ -1,0 +1,139 @@
+"""Whatever happens at whatever moment: the card is charged once at most, the payment recorded once, and the answer given again."""
+
+from __future__ import annotations
+
+import pytest
+
+from payment.count import Counting
+from payment.moments import Count, World, die
+
+ONCE = Count(charges=1, records=1, events=1, steps=0)
+HOUR, TWO_DAYS = 3600.0, 2 * 86_400.0
+MOMENTS = [
+    "before PutItem",
+    "after PutItem",
+    "before UpdateItem",
+    "after UpdateItem",
+    "before the charge",
+    "after the charge",
+    "before UpdateItem",
+    "after UpdateItem",
+]
+at_every_moment = pytest.mark.parametrize("number", range(len(MOMENTS)), ids=lambda number: f"{number} {MOMENTS[number]}")
+
+
+def ends_well(world: World) -> None:
+    """The client has an answer, the same each time, and all is counted once."""
+    reply = world.ask()
+    assert reply is not None
+    assert reply.status == 201
+    assert world.work() == reply
+    assert world.count() == ONCE
+
+
+def test_a_payment_to_which_nothing_happens_takes_three_requests_to_the_database(counting: Counting) -> None:
+    assert counting.moments("eager") == MOMENTS
+
+
+@at_every_moment
+def test_a_worker_dies_and_the_client_comes_again_soon(counting: Counting, number: int) -> None:
+    with counting.world("eager").watched() as world:
+        world.moments.plan[number] = die
+        assert world.work() is None
+        ends_well(world)
+
+
+@pytest.mark.slow
+@at_every_moment
+def test_two_workers_die_one_after_the_other(counting: Counting, number: int) -> None:
+    """The second dies at each moment of its own that there is, until there is none at which it can."""
+    for later in range(number + 1, 100):
+        with counting.world("eager").watched() as world:
+            world.moments.plan |= {number: die, later: die}
+            world.ask()
+            there_was_none = bool(world.moments.plan)
+            world.moments.plan.clear()
+            ends_well(world)
+        if there_was_none:
+            break
+
+
+@at_every_moment
+def test_a_worker_dies_and_the_client_comes_again_after_the_provider_has_forgotten_the_key(
+    counting: Counting, number: int
+) -> None:
+    """Then it may be uncertain, and is not charged again. The look-up in the provider's books brings it to its end."""
+    with counting.world("eager").watched() as world:
+        world.moments.plan[number] = die
+        world.work()
+        world.wait(TWO_DAYS)
+        world.ask()
+        verdict = world.count().verdict
+        assert verdict == ("uncertain" if 3 <= number <= 6 else "once")
+        world.payments.look_up(world.payment.id)
+        ends_well(world)
+
+
+@at_every_moment
+def test_a_worker_dies_and_the_client_never_comes_again(counting: Counting, number: int) -> None:
+    """What was charged is recorded, or an open step says that it may have been: nothing is lost."""
+    with counting.world("eager").watched() as world:
+        world.moments.plan[number] = die
+        world.work()
+        assert world.count().verdict in ("nothing", "uncertain", "once")
+
+
+@at_every_moment
+@pytest.mark.parametrize("seconds", [0.0, HOUR, TWO_DAYS])
+def test_a_worker_stands_still_while_others_take_the_same_request(counting: Counting, number: int, seconds: float) -> None:
+    with counting.world("eager").watched() as world:
+
+        def meanwhile() -> None:
+            world.wait(seconds)
+            world.ask()
+
+        world.moments.plan[number] = meanwhile
+        world.work()
+        ends_well(world)
+
+
+@at_every_moment
+def test_the_provider_loses_an_answer_and_then_the_worker_dies(counting: Counting, number: int) -> None:
+    with counting.world("eager", "answer lost").watched() as world:
+        world.work()
+        world.moments.plan[len(world.moments.names) + number] = die
+        ends_well(world)
+
+
+def test_an_answer_that_was_lost_for_longer_than_the_provider_knows_the_key_is_looked_up_and_not_asked_for_again(
+    counting: Counting,
+) -> None:
+    world = counting.world("eager", "answer lost")
+    world.work()
+    world.wait(TWO_DAYS)
+    world.ask()
+    assert world.count().verdict == "uncertain"
+    assert len(world.provider.requests) == 1
+    world.payments.look_up(world.payment.id)
+    ends_well(world)
+
+
+def test_look_up_leaves_alone_what_is_under_way(counting: Counting) -> None:
+    with counting.world("eager").watched() as world:
+        world.moments.plan[4] = lambda: world.payments.look_up(world.payment.id)
+        ends_well(world)
+    assert len(world.provider.requests) == 1
+
+
+def test_a_worker_that_sends_its_charge_two_days_after_its_look_at_the_lease_is_beyond_help(counting: Counting) -> None:
+    """Another worker has charged meanwhile, and the provider has forgotten that. Only a deadline in the provider's request would help."""
+    with counting.world("eager").watched() as world:
+
+        def meanwhile() -> None:
+            world.wait(HOUR)
+            world.ask()
+            world.wait(TWO_DAYS)
+
+        world.moments.plan[4] = meanwhile
+        world.work()
+    assert world.count().verdict == "TWICE"

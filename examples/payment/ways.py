@@ -1,0 +1,71 @@
+"""Three ways to take a payment, which differ in what they do before the charge and after it. The README's table compares them.
+
+- naive: look whether it was done; if not, charge and write it down. Most services begin like this.
+- lazy: the same with a key that the provider recognises, and with a guarded write.
+- eager: begin a step, charge with its key, and finish the step with the write. This is `Payments.take`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from onewrite import Applied, Duplicate
+from payment.payments import LEASE, Payment, Payments, Reply, answered, recording
+from payment.provider import Charge, Provider
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.service_resource import Table
+
+Way: TypeAlias = Literal["naive", "lazy", "eager"]
+_TIMEOUT = LEASE.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    table: Table
+    provider: Provider
+    payments: Payments
+
+    def take(self, way: Way, payment: Payment) -> Reply:
+        match way:
+            case "naive":
+                return self._naive(payment)
+            case "lazy":
+                return self._lazy(payment)
+            case "eager":
+                return self.payments.take(payment)
+
+    def _naive(self, payment: Payment) -> Reply:
+        """No key and no guard: nobody notices what comes between the look, the charge and the write."""
+        if held := self.table.get_item(Key={"paymentId": payment.id}, ConsistentRead=True).get("Item"):
+            return answered(held)
+        item = _item(payment, self.provider.charge(cents=payment.cents, card=payment.card, timeout=_TIMEOUT))
+        self.table.put_item(Item=item)
+        return answered(item)
+
+    def _lazy(self, payment: Payment) -> Reply:
+        """The guarded write records one charge, and knows of no other."""
+        if held := self.payments.guarded.get_item(Key={"paymentId": payment.id}, ConsistentRead=True):
+            return answered(held)
+        charge = self.provider.charge(
+            cents=payment.cents,
+            card=payment.card,
+            timeout=_TIMEOUT,
+            idempotency_key=payment.message.child("charge"),
+        )
+        item = _item(payment, charge)
+        emit = recording(payment.id, payment.merchant, charge)["emit"]
+        match self.payments.guarded.put_item(payment.message, Item=item, emit=emit):
+            case Applied():
+                return answered(item)
+            case Duplicate(entity=dict() as held):
+                return answered(held)
+            case outcome:
+                raise RuntimeError(f"A payment is never deleted: {outcome!r}")
+
+
+def _item(payment: Payment, charge: Charge) -> dict[str, Any]:
+    values = recording(payment.id, payment.merchant, charge)["ExpressionAttributeValues"]
+    answer = {"statusCode": values[":status"], "answer": values[":answer"], "chargeId": charge.id}
+    return {"paymentId": payment.id, "request": payment.digest, **answer}

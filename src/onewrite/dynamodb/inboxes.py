@@ -1,0 +1,73 @@
+"""A message's item in a table of those that were processed: how a transaction puts it there, and what one that is there means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from boto3.dynamodb.types import Binary
+
+from onewrite.dynamodb.values import plain, typed
+from onewrite.errors import ConfigurationError
+from onewrite.inbox import TOKEN, Inbox, token_of
+from onewrite.message import Message
+from onewrite.outcome import Applied, Duplicate, Entity, Outcome
+
+INBOX = -1  # its place: it is no participant
+
+
+class Mark(NamedTuple):
+    """The item of one message, as a part of the call whose token it carries."""
+
+    message: Message
+    token: bytes
+    table_name: str
+    item: Mapping[str, Any]  # in plain values
+    key_name: str
+    typed: bool
+    place: int = INBOX
+
+    @property
+    def key(self) -> dict[str, Any]:
+        key = {self.key_name: self.item[self.key_name]}
+        return typed(key) if self.typed else key
+
+    @property
+    def request(self) -> dict[str, Any]:
+        put = {
+            "TableName": self.table_name,
+            "Item": typed(self.item) if self.typed else {**self.item},
+            "ConditionExpression": "attribute_not_exists(#id)",
+            "ExpressionAttributeNames": {"#id": self.key_name},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Put": put}
+
+    def plain(self, item: Entity) -> Entity:
+        return plain(item) if self.typed else item
+
+    def refused(self, item: Entity | None) -> Outcome | None:
+        """The item is there, and nothing else refuses. None: it has expired by now."""
+        if item is None:
+            return None
+        if item.get(TOKEN) == Binary(self.token):
+            return Applied(self.message, retried=True)
+        return Duplicate(self.message)
+
+
+def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:
+    """`call` is the name of the call, which no other call has."""
+    token, named = token_of(call), inbox.table_name is not None
+    item = {inbox.key: inbox.mark(message), inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}
+    return Mark(message, token, inbox.table_name or inbox.store.name, item, inbox.key, named)
+
+
+def client_of(inbox: Inbox) -> Any:
+    """The client that writes into the inbox."""
+    store = inbox.store
+    is_table = isinstance(getattr(store, "name", None), str) and hasattr(store, "put_item")
+    if is_table is (inbox.table_name is not None) or not hasattr(store, "meta"):
+        raise ConfigurationError(
+            "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=."
+        )
+    return store.meta.client if is_table else store

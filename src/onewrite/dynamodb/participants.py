@@ -1,0 +1,185 @@
+"""What a guarded table contributes to a transaction: its writes, each as an action, and what a refused one means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, cast
+
+from onewrite.dynamodb.attempt import Attempt
+from onewrite.dynamodb.deletes import DeleteFlows
+from onewrite.dynamodb.layout import without_ledger
+from onewrite.dynamodb.request import guard_put, guard_update
+from onewrite.dynamodb.size import value_size
+from onewrite.dynamodb.unguarded import plain_put, plain_update
+from onewrite.dynamodb.verdict import check_tokens, refused
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.event import Emit, Outbox, check_ledgerless
+from onewrite.flow import Call, Flow
+from onewrite.label import TOMBSTONE
+from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.message import Message
+from onewrite.outcome import Applied, Entity, Gone, Outcome, Rejected, Superseded
+from onewrite.tombstone import Tombstones
+
+PreparedMethod = Literal["updating", "putting", "recording"]
+
+_EVERY_WRITE = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
+_ARGUMENTS: dict[PreparedMethod, set[str]] = {
+    "updating": {"Key", "UpdateExpression", *_EVERY_WRITE},
+    "putting": {"Item", *_EVERY_WRITE},
+    "recording": {"Key", *_EVERY_WRITE},
+}
+_WHY = {
+    "ReturnValues": "a transaction returns no items. Read them after it.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+
+    store: JointFlows = field(repr=False)
+    method: PreparedMethod
+    native: Mapping[str, Any]
+    emit: Emit = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the values in it."""
+        parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
+        return sum([value_size(value) for part in parts for value in part.values()])
+
+    def key(self, names: Iterable[str]) -> dict[str, Any] | None:
+        """What of it is the key, where these are its names; None where the whole item lacks one of them."""
+        held: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
+        return {name: held[name] for name in names} if held.keys() >= {*names} else None
+
+
+class Action(NamedTuple):
+    """One write of a transaction. `call` is what would send it alone; no `attempt`: its store has no ledger."""
+
+    place: int
+    flows: JointFlows
+    message: Message
+    call: Call
+    attempt: Attempt | None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        kind = "Put" if self.call.method == "put_item" else "Update"
+        return {kind: {"TableName": self.table_name, **self.call.kwargs}}
+
+    @property
+    def table_name(self) -> str:
+        return self.flows.table_name
+
+    @property
+    def key(self) -> Any:
+        """The key as the client takes it; None for a put, which does not say what of its item is the key."""
+        return self.call.kwargs.get("Key")
+
+    def plain(self, item: Entity) -> Entity:
+        return self.flows.plain(item)
+
+    @property
+    def counts(self) -> bool:
+        """Do the messages behind this one wait until its mark has moved?"""
+        return self.attempt is not None and self.attempt.entry.own.counts
+
+    def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | None:
+        """Why its condition failed, given the item as it was then. None: it is to be sent again as an exact one."""
+        if self.attempt is None:
+            if TOMBSTONE in (item or {}):
+                return Gone(self.message, participant=self.place)
+            entity = None if item is None else without_ledger(NO_LEDGER.terms, item)
+            return Rejected(self.message, entity, participant=self.place)
+        outcome = refused(self.attempt._replace(exact=exact or self.attempt.exact), item, shows=False)
+        if outcome is None:
+            self.flows.ask_exactly()
+        return numbered(outcome, self.place)
+
+    def too_large(self, held: Entity | None) -> EntityTooLarge:
+        return self.flows.entity_too_large(self.call, held)
+
+    def check_tokens(self, held: Entity | None) -> None:
+        if self.attempt is not None:
+            check_tokens(self.attempt, held or {})
+
+
+def numbered(outcome: Outcome | None, place: int) -> Outcome | None:
+    """The outcome as that of the participant in this place."""
+    if outcome is None or isinstance(outcome, Applied | Superseded):
+        return outcome
+    return replace(outcome, participant=place)
+
+
+class JointFlows(DeleteFlows):
+    """The flows of a guarded table that may also take part in a transaction, with a ledger or without one."""
+
+    def __init__(
+        self,
+        table: object,
+        ledger: Ledger | None,
+        table_name: str | None,
+        clock: Callable[[], float],
+        attempts: Callable[[], str],
+        *,
+        outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
+        awaited: bool,
+    ) -> None:
+        check_ledgerless(ledger, outbox)
+        used = NO_LEDGER if ledger is None else ledger
+        super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
+        self.target = cast("Any", table)
+        self.table_name: str = table_name or self.target.name
+        self.awaited = awaited
+        self.clock = clock
+        self.attempts = attempts
+
+    @property
+    def guards(self) -> bool:
+        return self._ledger is not NO_LEDGER
+
+    @property
+    def client(self) -> Any:
+        """What sends a transaction. A Table's own client takes plain values, as the Table does."""
+        return self.target if self._table else self.target.meta.client
+
+    def prepared(self, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
+        for name in native:
+            if name not in _ARGUMENTS[method]:
+                why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+                raise InvalidUpdate(f"{method} takes no {name}: {why}")
+        return Prepared(self, method, {**native}, emit)
+
+    def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
+        """The prepared write as one of its own. A refusal names its participant as in a transaction."""
+        guard = guard_put if prepared.method == "putting" else guard_update
+        outcome = yield from self.write(message, prepared.native, guard, prepared.emit)
+        return cast("Outcome", numbered(outcome, 0))
+
+    def action(self, place: int, message: Message, prepared: Prepared, name: str) -> Action:
+        """The prepared write as a part of the call of that name."""
+        puts = prepared.method == "putting"
+        if self.guards:
+            guard = guard_put if puts else guard_update
+            attempt, call = self._compiled(message, prepared.native, guard, prepared.emit, name)
+            return Action(place, self, message, call, attempt)
+        if prepared.emit is not None:
+            raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
+        return Action(place, self, message, (plain_put if puts else plain_update)(prepared.native, self._convert), None)
+
+    def ask_exactly(self) -> None:
+        """From now on ask for a step of the message's own: where one message has a step open, more will."""
+        self._exact = True
+
+    def plain(self, item: Entity) -> Entity:
+        """An item that the client has read, in plain values."""
+        return self._plain(item)
+
+    def entity_too_large(self, call: Call, held: Entity | None) -> EntityTooLarge:
+        return self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held)

@@ -1,0 +1,385 @@
+"""Several guarded writes as one: all of them or none, and one answer.
+
+DynamoDB cancels a transaction with a reason for each of its writes, by position, and with the item as it was. Whatever is
+decided here is decided from these. A transaction that is sent again while nobody knows what became of it has the same bytes and
+the same token, so that it is done once; after a cancellation it is another one, with a new token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from botocore.exceptions import ClientError
+
+from onewrite.backoff import Backoff
+from onewrite.clock import random_share
+from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
+from onewrite.dynamodb.inboxes import INBOX, Mark, client_of, mark_of
+from onewrite.dynamodb.participants import Action, Prepared
+from onewrite.dynamodb.values import plain
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.flow import Call, Flow, Wait, arun, run
+from onewrite.inbox import Inbox
+from onewrite.message import Message
+from onewrite.outcome import (
+    Applied,
+    Busy,
+    Deferred,
+    Duplicate,
+    Entity,
+    Gone,
+    Outcome,
+    Rejected,
+    Stale,
+    Uncertain,
+)
+
+Part: TypeAlias = Action | Mark
+
+_DEADLINE = timedelta(seconds=30)
+_MOST_ACTIONS = 100  # of one TransactWriteItems
+_MOST_BYTES = 4 * 1024 * 1024
+_FEW = 10
+# Reasons that go away by themselves. The second is what AWS calls it for a table, the others come from its request router.
+_PASSING = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"})
+# The whole request got no verdict. Under the same token it may be sent again whatever became of it.
+_UNDECIDED = frozenset(
+    {
+        "TransactionInProgressException",
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+    }
+)
+_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Rejected)
+_TWICE = "multiple operations on one item"
+
+
+def transact(
+    message: Message,
+    participants: Sequence[Prepared],
+    *,
+    completes: bool = False,
+    inbox: Inbox | None = None,
+    deadline: timedelta = _DEADLINE,
+    chance: Callable[[], float] = random_share,
+) -> Outcome:
+    """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
+
+    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written;
+    `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
+    `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
+    """
+    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
+    return run(transaction.flow(deadline, chance), transaction.target)
+
+
+async def atransact(
+    message: Message,
+    participants: Sequence[Prepared],
+    *,
+    completes: bool = False,
+    inbox: Inbox | None = None,
+    deadline: timedelta = _DEADLINE,
+    chance: Callable[[], float] = random_share,
+) -> Outcome:
+    """`transact` for the writes of an `AsyncGuardedTable`."""
+    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
+    return await arun(transaction.flow(deadline, chance), transaction.target)
+
+
+def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
+    """The request that `transact` or `atransact` would send; for one participant alone, its plain write. Nothing is sent.
+
+    DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
+    """
+    return _Transaction(message, participants, inbox=inbox, awaited=None).explained()
+
+
+class _Reason(NamedTuple):
+    """Why DynamoDB did not make one of the writes."""
+
+    part: Part
+    code: str
+    text: str
+    item: Entity | None
+    shown: bool  # `item` is what DynamoDB has looked at, and None says that there is none
+
+
+class _Verdicts(NamedTuple):
+    """What the reasons of a cancelled transaction come to. None in `found`: it is to be sent again as an exact one."""
+
+    found: list[tuple[Part, Outcome | None]]
+    passes: bool  # something was in the way that goes away by itself
+    failure: Exception | None  # something cannot be done at all
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """The places of those that hold the message."""
+        return frozenset([part.place for part, outcome in self.found if isinstance(outcome, Duplicate)])
+
+    @property
+    def inexact(self) -> bool:
+        return any(outcome is None for _, outcome in self.found)
+
+
+class _Transaction:
+    """One call of `transact`."""
+
+    def __init__(
+        self,
+        message: Message,
+        participants: Sequence[Prepared],
+        *,
+        awaited: bool | None,
+        inbox: Inbox | None,
+        completes: bool = False,
+    ) -> None:
+        self._message = message
+        self._participants = _checked(participants)
+        self._completes = completes
+        self._inbox = inbox
+        _check_stores(self._participants, inbox, awaited=awaited)
+        _check_limits(self._participants, inbox)
+
+    @property
+    def _is_single(self) -> bool:
+        return len(self._participants) == 1 and self._inbox is None
+
+    @property
+    def target(self) -> Any:
+        store = self._participants[0].store
+        return store.target if self._is_single else store.client
+
+    def explained(self) -> dict[str, Any]:
+        name = self._participants[0].store.attempts()
+        if self._is_single:
+            return self._participants[0].store.action(0, self._message, self._participants[0], name).call.kwargs
+        return _request(self._parts(name), name, 0)
+
+    def flow(self, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
+        store = self._participants[0].store
+        if not self._is_single:
+            return self._together(Backoff(deadline, chance, store.clock))
+        return store.alone(self._message, self._participants[0])
+
+    def _parts(self, name: str) -> list[Part]:
+        message = self._message
+        writes: list[Part] = [each.store.action(place, message, each, name) for place, each in enumerate(self._participants)]
+        return (
+            writes
+            if self._inbox is None
+            else [*writes, mark_of(self._inbox, message, name, self._participants[0].store.clock)]
+        )
+
+    def _together(self, backoff: Backoff) -> Flow[Outcome]:
+        # One name for all tries of this call: whichever has landed is known by its token.
+        name, turn = self._participants[0].store.attempts(), 0
+        done: frozenset[int] = frozenset()
+        while True:
+            parts = [part for part in self._parts(name) if part.place not in done]
+            try:
+                response = yield from _sent(_request(parts, name, turn), backoff)
+            except ClientError as error:
+                verdicts = yield from _judged(error, parts)
+                outcome = self._outcome(verdicts, parts)
+                if outcome is not None:
+                    return outcome
+                done |= verdicts.holding
+                yield from _paused(verdicts, backoff, error, first=turn == 0)
+            else:
+                return Applied(self._message, response=response)
+            turn += 1
+
+    def _outcome(self, verdicts: _Verdicts, parts: Sequence[Part]) -> Outcome | None:
+        """The answer, or None: the transaction is to be sent again, without the writes that are done."""
+        outcome = _heaviest([outcome for _, outcome in verdicts.found if outcome is not None])
+        if isinstance(outcome, Applied):
+            return outcome
+        if isinstance(outcome, Duplicate):
+            left = [part for part in parts if part.place not in verdicts.holding]
+            # What is in the inbox was done as a whole. Anything else may have been done in part.
+            missing = [type(part) for part in left] if INBOX not in verdicts.holding else []
+            return None if self._completes and Action in missing else outcome
+        if verdicts.passes or verdicts.inexact:
+            return None
+        if verdicts.failure is not None and isinstance(outcome, Rejected | None):
+            raise verdicts.failure
+        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
+        counts = any(part.counts for part in parts if isinstance(part, Action))
+        return replace(outcome, settled=False) if counts and isinstance(outcome, Rejected) else outcome
+
+
+# --- what DynamoDB answers ---------------------------------------------------------------------------------------------
+
+
+def _request(parts: Sequence[Part], name: str, turn: int) -> dict[str, Any]:
+    token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
+    return {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
+
+
+def _sent(request: dict[str, Any], backoff: Backoff) -> Flow[Mapping[str, Any]]:
+    """Send the transaction until DynamoDB says what became of it."""
+    while True:
+        try:
+            return cast("Mapping[str, Any]", (yield Call("transact_write_items", (), request)))
+        except ClientError as error:
+            wait = backoff.pause() if code(error) in _UNDECIDED else None
+            if wait is None:
+                raise
+        yield Wait(wait)
+
+
+def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first: bool) -> Flow[None]:
+    """Wait for what is in the way, if anything is; raise the error where there is no more time."""
+    if verdicts.passes or (verdicts.inexact and not first):
+        wait = backoff.pause()
+        if wait is None:
+            raise error
+        yield Wait(wait)
+
+
+def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
+    found: list[tuple[Part, Outcome | None]] = []
+    failures: list[Exception] = []
+    reasons = _reasons(error, parts)
+    if not reasons:
+        raise error
+    for reason in reasons:
+        if reason.code in _PASSING:
+            continue
+        verdict = yield from _verdict(reason, error)
+        if isinstance(verdict, Exception):
+            failures.append(verdict)
+        else:
+            found.append((reason.part, verdict))
+    return _Verdicts(found, len(found) + len(failures) < len(reasons), next(iter(failures), None))
+
+
+def _verdict(reason: _Reason, error: ClientError) -> Flow[Outcome | Exception | None]:
+    if reason.code == "ValidationError":
+        return (yield from _invalid(reason, error))
+    if reason.code != "ConditionalCheckFailed":
+        return error
+    return reason.part.refused(reason.item if reason.shown else (yield from _read(reason.part, error)))
+
+
+def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
+    """The reasons of those writes that have one."""
+    text = text_of(error)
+    if code(error) == "ValidationException":
+        if _TWICE in text:
+            raise InvalidUpdate("Two participants write the same item: make them one write.") from error
+        if not (says_too_large(text) or says_mistyped(text)):
+            raise error
+        return [_Reason(part, "ValidationError", text, None, shown=False) for part in parts]
+    if code(error) != "TransactionCanceledException":
+        raise error
+    given = cast("list[dict[str, Any]] | None", error.response.get("CancellationReasons"))
+    if given is None:  # the text has the codes, and nothing has the items
+        codes = re.findall(r"\w+", text[text.rfind("[") :])
+        given = [{"Code": each} for each in codes]
+    if len(given) != len(parts):
+        raise error
+    pairs = zip(parts, given, strict=True)
+    shown = "CancellationReasons" in error.response
+    return [_reason(part, each, shown=shown) for part, each in pairs if each.get("Code", "None") != "None"]
+
+
+def _reason(part: Part, given: Mapping[str, Any], *, shown: bool) -> _Reason:
+    # Even a Table's client gives typed values here: boto3 does not convert the members of an error.
+    item = plain(given["Item"]) if given.get("Item") else None
+    return _Reason(part, given["Code"], str(given.get("Message", "")), item, shown)
+
+
+def _invalid(reason: _Reason, error: ClientError) -> Flow[Outcome | Exception | None]:
+    """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
+    part = reason.part
+    if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
+        return error
+    try:
+        held = None if part.call.method == "put_item" else (yield from _read(part, error))
+    except ClientError:  # the caller may be allowed to write only
+        held = None
+    outcome = part.refused(held, exact=True)
+    if not isinstance(outcome, Rejected):
+        return outcome
+    if not says_too_large(reason.text):
+        part.check_tokens(held)
+        return error
+    failure = part.too_large(held)
+    failure.__cause__ = error
+    return failure
+
+
+def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
+    """The item of a write, as it is now. A put does not say which part of its item is the key."""
+    key = part.key
+    if key is None:
+        raise error
+    response = yield Call("get_item", (), {"TableName": part.table_name, "Key": key, "ConsistentRead": True})
+    item: Entity | None = response.get("Item")
+    return None if item is None else part.plain(item)
+
+
+def _heaviest(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The first of those that weigh most."""
+    return next((outcome for kind in _WEIGHTS for outcome in outcomes if isinstance(outcome, kind)), None)
+
+
+# --- what cannot be sent -----------------------------------------------------------------------------------------------
+
+
+def _checked(participants: object) -> tuple[Prepared, ...]:
+    given = tuple(cast("Sequence[object]", participants)) if isinstance(participants, Sequence) else (participants,)
+    if not given:
+        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
+    for each in given:
+        if not isinstance(each, Prepared):
+            raise InvalidUpdate(
+                f"transact takes a list of writes of guarded tables that are not sent yet, and got a {type(each).__name__}: write "
+                "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)."
+            )
+    return cast("tuple[Prepared, ...]", given)
+
+
+def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
+    for each in participants:
+        if awaited is not None and each.store.awaited is not awaited:
+            right = "transact" if awaited else "atransact"
+            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
+        if inbox is None and not each.store.guards:
+            raise ConfigurationError(
+                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
+            )
+    # A client that is tapped by a test is a copy, which has the same `meta`.
+    clients = [each.store.client for each in participants] if len(participants) > 1 or inbox is not None else []
+    clients += [] if inbox is None else [client_of(inbox)]
+    if len({id(client.meta) for client in clients}) > 1:
+        raise ConfigurationError(
+            "A transaction is one request, of one client: make all these tables with the same client, or from the same "
+            "boto3.resource, as in resource.Table('orders') and resource.Table('stock')."
+        )
+
+
+def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
+    count = len(participants) + (inbox is not None)
+    if count > _MOST_ACTIONS:
+        raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
+    # An item has 400 KB at most, so that ten of them are within the limit.
+    size = sum([each.size for each in participants]) if count > _FEW else 0
+    if size > _MOST_BYTES:
+        raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
+    key_names = {each.store.table_name: each.native["Key"] for each in participants if each.native.get("Key")}
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for each in participants:
+        table = each.store.table_name
+        key, others = each.key(key_names.get(table, ())), seen.setdefault(table, [])
+        if key and key in others:
+            raise InvalidUpdate("Two participants write the same item: make them one write.")
+        others.append(key or {})

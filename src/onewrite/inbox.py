@@ -1,0 +1,72 @@
+"""A table or collection of the messages that were processed, for transactions. Pure: the engines write into it.
+
+What is stored is fixed by docs/format.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.message import Message
+
+_LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
+_HASH_BYTES = 32
+_TOKEN_BYTES = 8  # two calls have the same token once in 2^64
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Remembers messages in a table or collection of its own, by an item that a transaction writes beside the entities.
+
+    A message that is there was processed, and is a `Duplicate`. That holds as well where its `retention` is over and the
+    database's TTL has not come to it yet. `store` is a boto3 Table, or a client with `table_name`; or a pymongo collection. Two
+    consumers of one message have two names. `key` is the partition key of the table, a text and without a sort key; in a
+    collection it is `_id`. `ttl_attribute` is where the end of the retention stands: let the table's TTL, or a TTL index, use it.
+    The time is that of the first participant's store, unless `clock` tells it.
+    """
+
+    store: Any
+    consumer: str = field(kw_only=True)
+    retention: timedelta = field(kw_only=True)
+    key: str = field(default="id", kw_only=True)
+    ttl_attribute: str = field(default="expiresAt", kw_only=True)
+    table_name: str | None = field(default=None, kw_only=True)
+    clock: Callable[[], float] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.consumer), str) or not self.consumer:
+            raise ConfigurationError(
+                f"Inbox(consumer={self.consumer!r}): give a name that no other consumer of the table has."
+            )
+        if not isinstance(cast("object", self.retention), timedelta) or self.retention <= timedelta(0):
+            raise ConfigurationError(
+                f"Inbox(retention={self.retention!r}): give a timedelta that outlives every redelivery, as in timedelta(days=14)."
+            )
+        if self.key == self.ttl_attribute or TOKEN in (self.key, self.ttl_attribute):
+            raise ConfigurationError(
+                f"Inbox: key, ttl_attribute and {TOKEN!r} name three attributes: give each a name of its own."
+            )
+
+    def mark(self, message: Message) -> str:
+        """The key under which the message is remembered. Each part is led by its length, so that no two share one."""
+        named = "".join([f"{len(part)}:{part}" for part in (self.consumer, message.source, *message.parts, message.id)])
+        if len(named.encode()) <= _LONGEST_KEY:
+            return named
+        return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit
+
+    def expires(self, clock: Callable[[], float]) -> float:
+        """When a message that is remembered now may be forgotten, in epoch seconds."""
+        return (self.clock or clock)() + self.retention.total_seconds()
+
+
+TOKEN = "attempt"  # noqa: S105  # the name of an attribute: which call has put the item there
+
+
+def token_of(call: str) -> bytes:
+    """`call` is a name that no other call has."""
+    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()

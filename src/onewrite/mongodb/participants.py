@@ -1,0 +1,256 @@
+"""What a guarded collection contributes to a transaction: its writes, each as an operation, and what a refused one means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, cast
+
+import bson
+from pymongo.errors import DuplicateKeyError
+
+from onewrite.clock import random_name
+from onewrite.entry import Entry
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.event import Emission, Emit, Outbox, check_ledgerless
+from onewrite.flow import Do, Flow, at
+from onewrite.label import TOMBSTONE
+from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.message import Message
+from onewrite.mongodb.deletes import DeleteFlows
+from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.flows import Durability
+from onewrite.mongodb.layout import Document, without_ledger
+from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
+from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
+from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
+
+PreparedMethod = Literal["updating", "inserting", "recording"]
+
+_EVERY_WRITE = {"comment", "bypass_document_validation"}
+_ARGUMENTS: dict[PreparedMethod, set[str]] = {
+    "updating": {"collation", "hint", "let", "array_filters", *_EVERY_WRITE},
+    "inserting": _EVERY_WRITE,
+    "recording": {"collation", "hint", "let", *_EVERY_WRITE},
+}
+_WHY = {
+    "session": "transact begins a session of its own, so that it can begin again after a conflict.",
+    # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
+    "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
+    "may find it there.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+
+    store: JointFlows = field(repr=False)
+    method: PreparedMethod
+    document: Document  # the filter, or what is to be inserted
+    update: Update | None
+    native: Mapping[str, Any]
+    emit: Emit = None
+
+    @property
+    def entity(self) -> dict[str, Any]:
+        return identity({"_id": self.document["_id"]})
+
+
+class Operation(NamedTuple):
+    """One write of a transaction. No `entry`: its store has no ledger. `guarded`: the write, if it is an update."""
+
+    place: int
+    flows: JointFlows
+    message: Message
+    entity: Document
+    method: Literal["update_one", "insert_one"]
+    args: tuple[Any, ...]
+    native: Mapping[str, Any]
+    entry: Entry | None
+    guarded: Guarded | None = None
+    emission: Emission | None = None
+
+    @property
+    def target(self) -> Any:
+        return self.flows.target
+
+    @property
+    def inserts(self) -> bool:
+        return self.method == "insert_one"
+
+    @property
+    def counts(self) -> bool:
+        """Do the messages behind this one wait until its mark has moved?"""
+        return self.entry is not None and self.entry.own.counts
+
+    @property
+    def follows_gap(self) -> bool:
+        return self.entry is not None and self.entry.follows_gap
+
+    @property
+    def explained(self) -> dict[str, Any]:
+        names = ("document",) if self.inserts else ("filter", "update")
+        given = dict(zip(names, self.args, strict=True))
+        return {"collection": self.target.name, "method": self.method, **given, **self.native}
+
+    def sent(self, session: Any) -> Flow[bool]:
+        """Send it. Has it been done?"""
+        if self.inserts and self.follows_gap:  # such a message creates nothing
+            return False
+        options = {**self.native, **({} if self.inserts else {"upsert": False}), "session": session}
+        reply = yield Do(getattr(self.target, self.method), self.args, options, sends=True)
+        return self.inserts or reply.matched_count == 1
+
+    def met(self, error: DuplicateKeyError) -> bool:
+        """Has an insert met its own entity? A unique index of the caller's is the caller's business."""
+        return self.inserts and is_of_entity(error, self.entity)
+
+    def look(self) -> Flow[Document | None]:
+        """The entity as a majority has it, outside of any transaction."""
+        options = {name: self.native[name] for name in ("collation", "comment") if name in self.native}
+        found: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
+        return found
+
+    def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:
+        """Why it was refused, given the entity. None: what stood in its way may be gone.
+
+        That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
+        """
+        outcome = self._verdict(found)
+        is_gone = (self.inserts and found is None) or (self.follows_gap and first)
+        return None if is_gone and isinstance(outcome, Rejected) else outcome
+
+    def _verdict(self, found: Document | None) -> Outcome:
+        if self.entry is None:
+            if TOMBSTONE in (found or {}):
+                return Gone(self.message, participant=self.place)
+            entity = None if found is None else without_ledger(NO_LEDGER.terms, found)
+            return Rejected(self.message, entity, participant=self.place)
+        now = self.flows.clock()
+        outcome = unmatched(self.entry, self.message, found, self.emission, now=now, entity_key=self.entity)
+        return numbered(outcome, self.place)
+
+    def failure(self, error: Exception) -> Flow[Exception]:
+        """What the failure of the write means for its ledger, or the failure itself."""
+        if self.entry is None:
+            return error
+        try:
+            yield from at(self.target, self.flows.explained_failure(error, self.guarded, self.args[0]))
+        except Exception as found:
+            return found
+        return error
+
+    def check_collection(self) -> Flow[None]:
+        if self.entry is not None:
+            yield from at(self.target, self.flows.check_collection(self.entry, inserts=self.inserts))
+
+
+def numbered(outcome: Outcome, place: int) -> Outcome:
+    """The outcome as that of the participant in this place."""
+    return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
+
+
+class JointFlows(DeleteFlows):
+    """The flows of a guarded collection that may also take part in a transaction, with a ledger or without one."""
+
+    def __init__(
+        self,
+        collection: Any,
+        ledger: Ledger | None,
+        clock: Callable[[], float],
+        fields: Sequence[str],
+        durability: Durability,
+        *,
+        attempts: Callable[[], str] = random_name,
+        outbox: Outbox | None = None,
+        awaited: bool,
+        **more: Any,
+    ) -> None:
+        check_ledgerless(ledger, outbox)
+        used = NO_LEDGER if ledger is None else ledger
+        more |= {"attempts": attempts, "outbox": outbox, "awaited": awaited}
+        super().__init__(collection, used, clock, fields, durability, **more)
+        self.awaited = awaited
+        self.clock = clock
+        self.attempts = attempts
+
+    @property
+    def guards(self) -> bool:
+        return self._ledger is not NO_LEDGER
+
+    def prepared(
+        self, method: PreparedMethod, document: Document, update: Update | None, native: Mapping[str, Any], emit: Emit
+    ) -> Prepared:
+        for name in native:
+            if name not in _ARGUMENTS[method]:
+                why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+                raise InvalidUpdate(f"{method} takes no {name}: {why}")
+        if not isinstance(cast("object", document), Mapping) or "_id" not in document:
+            raise InvalidUpdate(
+                "A write in a transaction names its document by _id, so that no two of them name the same one."
+            )
+        return Prepared(self, method, document, update, {**native}, emit)
+
+    def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
+        """The prepared write as one of its own. A refusal names its participant as in a transaction."""
+        native = dict(prepared.native)
+        if prepared.method == "inserting":
+            outcome = yield from self.insert(message, prepared.document, native, prepared.emit)
+        elif prepared.method == "recording":
+            outcome = yield from self.record(message, prepared.document, {"upsert": False, **native}, prepared.emit)
+        else:
+            update = prepared.update or {}
+            outcome = yield from self.update(message, prepared.document, update, native, "update_one", emit=prepared.emit)
+        return numbered(outcome, 0)
+
+    def operation(self, place: int, message: Message, prepared: Prepared) -> Operation:
+        """The prepared write as a part of a transaction."""
+        if not self.guards:
+            return self._plain(place, message, prepared)
+        now = self._clock()
+        entry, emission = self._ledger.entry(message, now), self._emitted(message, prepared.emit, now)
+        document, native = prepared.document, prepared.native
+        if prepared.method == "inserting":
+            inserted = guard_insert(entry, document, native, emission)
+            entity = {"_id": document["_id"]}
+            return Operation(place, self, message, entity, "insert_one", (inserted,), native, entry, None, emission)
+        step = self._step(message)
+        if prepared.method == "recording":
+            guarded = guard_record(entry, self._fields, document, native, step=step, emission=emission)
+        else:
+            update = prepared.update or {}
+            guarded = guard_update(entry, self._fields, document, update, native, step=step, emission=emission)
+        args = (guarded.filter, guarded.update)
+        entity = guarded.entity
+        return Operation(place, self, message, entity, "update_one", args, guarded.native, entry, guarded, emission)
+
+    def _plain(self, place: int, message: Message, prepared: Prepared) -> Operation:
+        """The caller's own write, which what is left of a deleted entity refuses too."""
+        document, native, terms = prepared.document, prepared.native, NO_LEDGER.terms
+        if prepared.emit is not None:
+            raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
+        if prepared.method == "inserting":
+            check_document(terms, document)
+            entity = {"_id": document["_id"]}
+            return Operation(place, self, message, entity, "insert_one", (dict(document),), native, None)
+        if prepared.method == "recording":
+            raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
+        check_filter(terms, document)
+        check_update(terms, (), prepared.update)
+        query = {**document, TOMBSTONE: {"$exists": False}}
+        args = (query, prepared.update)
+        return Operation(place, self, message, identity(document), "update_one", args, native, None)
+
+    def check_collection(self, entry: Entry, *, inserts: bool) -> Flow[None]:
+        """Refuse a collection that may take two entities for one."""
+        return self._check_collection(entry, inserts=inserts)
+
+    def explained_failure(self, error: Exception, guarded: Guarded | None, document: Document) -> Flow[None]:
+        """Raise what the failure of a write means for its ledger, or the failure itself."""
+        if guarded is not None:
+            yield from self._raise(error, guarded)
+        if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+            raise self._too_large(document) from error

@@ -1,0 +1,329 @@
+"""Several guarded writes as one: all of them or none, and one answer.
+
+The transaction reads a snapshot and is committed by a majority. A write that matches nothing, or meets what it would create, ends
+it. Why that was is looked up outside of the transaction, where a majority must have what the answer rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from onewrite.backoff import Backoff
+from onewrite.clock import random_share
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.flow import Do, Flow, Wait, arun, run
+from onewrite.inbox import Inbox
+from onewrite.label import TOMBSTONE
+from onewrite.message import Message
+from onewrite.mongodb.inboxes import INBOX, Mark, mark_of
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.participants import Operation, Prepared
+from onewrite.outcome import Applied, Busy, Deferred, Duplicate, Gone, Outcome, Rejected, Stale, Uncertain
+
+Part: TypeAlias = Operation | Mark
+
+_DEADLINE = timedelta(seconds=30)
+_TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
+_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Rejected)
+
+
+def transact(
+    message: Message,
+    participants: Sequence[Prepared],
+    *,
+    completes: bool = False,
+    inbox: Inbox | None = None,
+    deadline: timedelta = _DEADLINE,
+    chance: Callable[[], float] = random_share,
+) -> Outcome:
+    """Make all of these guarded writes, or none: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
+
+    Each participant is guarded by its own ledger. If any holds the message, the answer is `Duplicate`, and nothing is written;
+    `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
+    `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
+    """
+    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
+    if transaction.is_single:
+        return run(transaction.alone(), transaction.target)
+    with transaction.new_session() as session:
+        return run(transaction.flow(session, deadline, chance), None)
+
+
+async def atransact(
+    message: Message,
+    participants: Sequence[Prepared],
+    *,
+    completes: bool = False,
+    inbox: Inbox | None = None,
+    deadline: timedelta = _DEADLINE,
+    chance: Callable[[], float] = random_share,
+) -> Outcome:
+    """`transact` for the writes of an `AsyncGuardedCollection`."""
+    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
+    if transaction.is_single:
+        return await arun(transaction.alone(), transaction.target)
+    async with transaction.new_session() as session:
+        return await arun(transaction.flow(session, deadline, chance), None)
+
+
+def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
+    """The operations that `transact` or `atransact` would send, one request each, and one more to commit. Nothing is sent.
+
+    One participant alone is a plain write, which is one request.
+    """
+    return {
+        "operations": [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
+    }
+
+
+class _Refusal(NamedTuple):
+    """A write that was not done, so that nothing was."""
+
+    part: Part
+    error: DuplicateKeyError | None
+
+
+class _Transaction:
+    """One call of `transact`."""
+
+    def __init__(
+        self,
+        message: Message,
+        participants: Sequence[Prepared],
+        *,
+        awaited: bool | None,
+        inbox: Inbox | None,
+        completes: bool = False,
+    ) -> None:
+        self._message = message
+        self._participants = _checked(participants)
+        self._completes = completes
+        self._inbox = inbox
+        self._name = self._participants[0].store.attempts()
+        _check_stores(self._participants, inbox, awaited=awaited)
+
+    @property
+    def is_single(self) -> bool:
+        return len(self._participants) == 1 and self._inbox is None
+
+    @property
+    def target(self) -> Any:
+        return self._participants[0].store.target
+
+    def new_session(self) -> Any:
+        try:
+            return _client_of(self.target).start_session()
+        except NotImplementedError as error:
+            raise ConfigurationError(
+                "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
+                "its own, or on a mongod() of onewrite.testing."
+            ) from error
+
+    def alone(self) -> Flow[Outcome]:
+        return self._participants[0].store.alone(self._message, self._participants[0])
+
+    def parts(self) -> list[Part]:
+        message = self._message
+        writes: list[Part] = [each.store.operation(place, message, each) for place, each in enumerate(self._participants)]
+        if self._inbox is None:
+            return writes
+        return [mark_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
+
+    def flow(self, session: Any, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
+        backoff = Backoff(deadline, chance, self._participants[0].store.clock)
+        for part in self.parts():
+            yield from part.check_collection()
+        done: frozenset[int] = frozenset()
+        first = True
+        while True:
+            parts = [part for part in self.parts() if part.place not in done]
+            refusal = yield from self._made(session, parts, backoff)
+            if refusal is None:
+                return Applied(self._message)
+            judged = yield from _judged(parts, refusal, first=first, completes=self._completes)
+            outcome, first = self._outcome(judged, parts), False
+            if outcome is not None:
+                return outcome
+            done |= _holding(judged)
+            if not judged:
+                yield from _paused(backoff, refusal)
+
+    def _made(self, session: Any, parts: Sequence[Part], backoff: Backoff) -> Flow[_Refusal | None]:
+        """Make the transaction, again and again while another is in the way."""
+        while True:
+            try:
+                yield Do(session.start_transaction, (), self._options())
+                refusal = yield from _written(session, parts)
+                if refusal is None:
+                    yield from _committed(session, backoff)
+            except PyMongoError as error:
+                yield from _aborted(session)
+                wait = backoff.pause() if error.has_error_label(_TRANSIENT) else None
+                if wait is None:
+                    raise
+            else:
+                return refusal
+            yield Wait(wait)
+
+    def _options(self) -> dict[str, Any]:
+        """The concerns of the transaction: as durable as the most durable of its stores."""
+        concerns: list[WriteConcern] = [each.store.target.write_concern for each in self._participants]
+        majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
+        return {
+            "read_concern": ReadConcern("snapshot"),
+            "write_concern": (majority or concerns)[0],
+            "read_preference": ReadPreference.PRIMARY,
+        }
+
+    def _outcome(self, judged: Mapping[int, Outcome], parts: Sequence[Part]) -> Outcome | None:
+        """The answer, or None: the transaction is to be made again, without the writes that are done."""
+        outcome = next((each for kind in _WEIGHTS for each in judged.values() if isinstance(each, kind)), None)
+        if isinstance(outcome, Duplicate):
+            # What is in the inbox was done as a whole. Anything else may have been done in part.
+            held = _holding(judged)
+            left = [part for part in parts if part.place not in held] if INBOX not in held else []
+            missing = any(isinstance(part, Operation) for part in left)
+            return None if self._completes and missing else outcome
+        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
+        counts = any(part.counts for part in parts if isinstance(part, Operation))
+        return replace(outcome, settled=False) if counts and isinstance(outcome, Rejected) else outcome
+
+
+# --- the steps of a transaction ----------------------------------------------------------------------------------------
+
+
+def _written(session: Any, parts: Sequence[Part]) -> Flow[_Refusal | None]:
+    """Make the writes, until one is refused."""
+    for part in parts:
+        try:
+            is_done = yield from part.sent(session)
+        except DuplicateKeyError as error:
+            if not part.met(error):
+                raise
+            yield from _aborted(session)
+            return _Refusal(part, error)
+        except (OperationFailure, DocumentTooLarge) as error:
+            if isinstance(error, OperationFailure) and error.has_error_label(_TRANSIENT):
+                raise
+            yield from _aborted(session)
+            raise (yield from part.failure(error)) from None
+        if not is_done:
+            yield from _aborted(session)
+            return _Refusal(part, None)
+    return None
+
+
+def _committed(session: Any, backoff: Backoff) -> Flow[None]:
+    """Commit, until it is known what became of it. To commit twice is to commit once."""
+    while True:
+        try:
+            yield Do(session.commit_transaction, sends=True)
+        except PyMongoError as error:
+            wait = backoff.pause() if error.has_error_label(_UNKNOWN) else None
+            if wait is None:
+                raise
+        else:
+            return
+        yield Wait(wait)
+
+
+def _aborted(session: Any) -> Flow[None]:
+    if session.in_transaction:
+        yield Do(session.abort_transaction, sends=True)
+
+
+def _paused(backoff: Backoff, refusal: _Refusal) -> Flow[None]:
+    wait = backoff.pause()
+    if wait is None and refusal.error is not None:
+        raise refusal.error
+    yield Wait(wait or 0)
+
+
+def _judged(parts: Sequence[Part], refusal: _Refusal, *, first: bool, completes: bool) -> Flow[dict[int, Outcome]]:
+    """The outcomes of the writes that were refused, by their places; none if they may be done now.
+
+    Those before the refused one have passed. Those behind it were not tried: they matter if they hold the message, or weigh more.
+    """
+    left = parts[parts.index(refusal.part) :]
+    judged = yield from _looked_at(left, refusal, first=first, completes=completes)
+    if any(isinstance(outcome, Applied | Duplicate) for outcome in judged.values()):
+        return judged
+    for part in left:
+        yield from _waited(part)
+    return (yield from _looked_at(left, refusal, first=first, completes=completes))
+
+
+def _looked_at(left: Sequence[Part], refusal: _Refusal, *, first: bool, completes: bool) -> Flow[dict[int, Outcome]]:
+    judged: dict[int, Outcome] = {}
+    for part in left:
+        outcome = part.verdict((yield from part.look()), first=first)
+        if outcome is not None and (part is refusal.part or not isinstance(outcome, Rejected)):
+            judged[part.place] = outcome
+        if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not completes):
+            break
+    return judged
+
+
+def _waited(part: Part) -> Flow[None]:
+    """Wait until a majority has what stood in the way: a write that matches nothing waits for all that came before it."""
+    nothing: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
+    yield Do(part.target.update_one, (nothing, {"$unset": {TOMBSTONE: ""}}), sends=True)
+
+
+def _holding(judged: Mapping[int, Outcome]) -> frozenset[int]:
+    """The places of those that hold the message."""
+    return frozenset([place for place, outcome in judged.items() if isinstance(outcome, Duplicate)])
+
+
+# --- what cannot be sent -----------------------------------------------------------------------------------------------
+
+
+def _checked(participants: object) -> tuple[Prepared, ...]:
+    given = tuple(cast("Sequence[object]", participants)) if isinstance(participants, Sequence) else (participants,)
+    if not given:
+        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
+    for each in given:
+        if not isinstance(each, Prepared):
+            raise InvalidUpdate(
+                f"transact takes a list of writes of guarded collections that are not sent yet, and got a {type(each).__name__}: write "
+                "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)."
+            )
+    return cast("tuple[Prepared, ...]", given)
+
+
+def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
+    for each in participants:
+        if awaited is not None and each.store.awaited is not awaited:
+            right = "transact" if awaited else "atransact"
+            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
+        if inbox is None and not each.store.guards:
+            raise ConfigurationError(
+                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
+            )
+    targets = [each.store.target for each in participants] + ([] if inbox is None else [inbox.store])
+    if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
+        raise ConfigurationError(
+            "A transaction belongs to one client: make all these collections with the same MongoClient."
+        )
+    seen: list[tuple[Any, Document]] = []
+    for each in participants:
+        document = (each.store.target.full_name, each.entity)
+        if document in seen:
+            raise InvalidUpdate("Two participants write the same document: make them one write.")
+        seen.append(document)
+
+
+def _client_of(collection: Any) -> Any:
+    return collection.database.client
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Two of pymongo's clients are equal if they have the same servers, and yet a session belongs to one of them."""
+    return one is other or (not type(one).__module__.startswith("pymongo.") and bool(one == other))

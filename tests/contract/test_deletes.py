@@ -1,0 +1,303 @@
+"""What every store and every client promises of deletes: what was deleted stays deleted, whatever comes late or again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Event,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Stale,
+    Tombstones,
+)
+from onewrite.ledger import Ledger
+from onewrite.outbox import Outgoing
+from tests.contract.stores import NOW, MakeShop, Shop
+
+RETENTION = timedelta(days=30)
+TOMBSTONES = Tombstones(RETENTION)
+EXPIRY = NOW + RETENTION.total_seconds()
+OUTBOX = Outbox("shop/orders")
+M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
+LATE = Message("late")
+
+
+@pytest.fixture
+def shop(make_shop: MakeShop) -> Shop:
+    return make_shop(SeenIds(), OUTBOX, TOMBSTONES)
+
+
+def _left(shop: Shop, order: str) -> set[str]:
+    """What the store holds of an order beside its key, its ledgers and its outboxes."""
+    held = shop.raw(order) or {}
+    return {name for name in held if not name.startswith(("messageIDs", "events", "outbox", "mine", "ow_"))}
+
+
+def test_a_deleted_entity_is_gone_for_reads_and_leaves_nothing_of_the_callers_own(shop: Shop) -> None:
+    shop.create(M1, "o", n=3)
+    shop.touch(M2, "o", "colour")
+    assert isinstance(shop.delete(M3, "o"), Applied)
+    assert shop.get("o") is None
+    assert _left(shop, "o") == {next(iter(shop.key("o"))), "expiresAt"}
+    assert shop.expiry("o") == EXPIRY
+    assert shop.without_ledger(shop.raw("o") or {}) == shop.key("o")
+
+
+def test_every_write_that_comes_late_is_answered_gone_and_changes_nothing(shop: Shop) -> None:
+    shop.create(M1, "o")
+    shop.delete(M2, "o")
+    before = shop.raw("o")
+    answers = [
+        shop.add(LATE, "o"),
+        shop.add(LATE, "o", if_open=True),
+        shop.add_and_return(LATE, "o"),
+        shop.create(LATE, "o"),
+        shop.touch(LATE, "o", "colour"),
+        shop.record(LATE, "o"),
+        shop.delete(LATE, "o"),
+        shop.begin(LATE, "o"),
+        shop.seen(LATE, "o"),
+    ]
+    assert answers == [Gone(LATE)] * len(answers)
+    assert shop.raw("o") == before
+
+
+def test_the_messages_that_the_entity_has_seen_stay_duplicates(shop: Shop) -> None:
+    shop.create(M1, "o")
+    shop.add(M2, "o")
+    shop.delete(M3, "o")
+    assert [shop.create(M1, "o"), shop.add(M2, "o"), shop.delete(M3, "o"), shop.seen(M2, "o")] == [
+        Duplicate(M1),
+        Duplicate(M2),
+        Duplicate(M3),
+        Duplicate(M2),
+    ]
+
+
+def test_deleting_what_is_not_there_leaves_a_tombstone_that_refuses_a_late_creation(shop: Shop) -> None:
+    outcome = shop.delete(M2, "o")
+    assert isinstance(outcome, Applied)
+    assert outcome.entity is None
+    assert shop.create(M1, "o") == Gone(M1)
+    assert shop.expiry("o") == EXPIRY
+    assert shop.get("o") is None
+
+
+def test_once_the_database_has_removed_the_tombstone_the_id_is_free_again(shop: Shop) -> None:
+    shop.create(M1, "o")
+    shop.delete(M2, "o")
+    shop.delete_raw("o")
+    assert isinstance(shop.create(M3, "o"), Applied)
+    assert shop.get("o") is not None
+
+
+def test_what_was_deleted_is_returned_where_it_is_asked_for(shop: Shop) -> None:
+    shop.add(M1, "o", amount=7, emit=[Event("A", 1)])
+    outcome = shop.delete(M2, "o", shows=True)
+    assert isinstance(outcome, Applied)
+    assert outcome.entity == {**shop.key("o"), "n": 7}
+
+
+def test_a_store_without_tombstones_refuses_to_delete_and_says_why(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds())
+    shop.create(M1, "o")
+    for shows in (False, True):
+        with pytest.raises(ConfigurationError, match="tombstones=Tombstones"):
+            shop.delete(M2, "o", shows=shows)
+    assert shop.get("o") is not None
+
+
+@pytest.mark.parametrize(
+    "other", [SeenIds(attribute="mine"), HighWaterMark(attribute="mine"), SeenIds(None, "mine", readable=True)], ids=repr
+)
+def test_a_store_with_another_ledger_and_without_tombstones_cannot_write_into_the_dead(
+    make_shop: MakeShop, other: Ledger
+) -> None:
+    shop, second = make_shop(SeenIds(), tombstones=TOMBSTONES), make_shop(other)
+    first, late = Message("first", "s", sequence=1), Message("late", "s", sequence=2)
+    second.add(first, "o")
+    shop.delete(M1, "o")
+    assert second.get("o") is None
+    assert second.add(late, "o") == Gone(late)
+    assert second.create(late, "o") == Gone(late)
+    assert second.record(late, "o") == Gone(late)
+    assert second.seen(late, "o") == Gone(late)
+    assert second.add(first, "o") == Duplicate(first)
+    assert second.without_ledger(shop.raw("o") or {}) == shop.key("o")
+
+
+def test_a_delete_that_the_callers_condition_refuses_deletes_nothing(shop: Shop) -> None:
+    shop.put_raw("o", closed=True, n=1)
+    outcome = shop.delete(M1, "o", if_open=True)
+    assert isinstance(outcome, Rejected)
+    assert outcome.entity == {**shop.key("o"), "closed": True, "n": 1}
+    assert shop.get("o") == outcome.entity
+    assert isinstance(shop.delete(M1, "o"), Applied)
+
+
+def test_a_delete_moves_the_mark_and_is_refused_by_it_like_any_write(make_shop: MakeShop) -> None:
+    shop = make_shop(InSequence(), tombstones=TOMBSTONES)
+    one, two, three, four = (Message(f"m{n}", "s", sequence=n) for n in range(1, 5))
+    shop.add(one, "o")
+    assert isinstance(shop.delete(three, "o"), Deferred)
+    assert isinstance(shop.delete(two, "o"), Applied)
+    assert shop.add(three, "o") == Gone(three)
+    assert shop.add(four, "o") == Gone(four)
+    assert shop.delete(two, "o") == Duplicate(two)
+    assert isinstance(shop.delete(two, "other"), Deferred)
+    assert shop.raw("other") is None
+
+
+def test_a_refused_delete_moves_the_mark_of_a_counted_source(make_shop: MakeShop) -> None:
+    shop = make_shop(InSequence(), tombstones=TOMBSTONES)
+    shop.put_raw("o", closed=True)
+    assert isinstance(shop.delete(Message("m1", "s", sequence=1), "o", if_open=True), Rejected)
+    assert isinstance(shop.delete(Message("m2", "s", sequence=2), "o"), Applied)
+
+
+def test_a_delete_that_comes_after_a_later_update_is_stale(make_shop: MakeShop) -> None:
+    shop = make_shop(HighWaterMark(), tombstones=TOMBSTONES)
+    shop.add(Message("m2", "s", sequence=2), "o")
+    assert isinstance(shop.delete(Message("m1", "s", sequence=1), "o"), Stale)
+    assert shop.get("o") is not None
+
+
+def test_an_open_step_of_any_message_keeps_the_entity_alive_also_after_its_lease(shop: Shop) -> None:
+    shop.create(M1, "o")
+    begun: Any = shop.begin(M2, "o")
+    for late in (0, 3600):
+        shop.clock.now = NOW + late
+        outcome = shop.delete(M3, "o")
+        assert isinstance(outcome, Busy)
+        assert outcome.until == begun.until
+        assert isinstance(shop.delete(M2, "o"), Busy)
+    assert isinstance(shop.record(M2, "o", finishes=begun), Applied)
+    assert isinstance(shop.delete(M3, "o"), Applied)
+
+
+def test_a_delete_waits_for_the_last_of_several_steps_and_a_refused_delete_is_not_recorded_before(
+    make_shop: MakeShop,
+) -> None:
+    shop = make_shop(InSequence(), tombstones=TOMBSTONES)
+    one, two, three = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(3))
+    shop.put_raw("o", closed=True)
+    shop.begin(one, "o", lease=timedelta(minutes=2))
+    shop.begin(two, "o")
+    outcome = shop.delete(three, "o", if_open=True)
+    assert isinstance(outcome, Busy)
+    assert outcome.until == NOW + 120
+    assert isinstance(shop.seen(three, "o"), Applied)
+
+
+def test_a_deleted_entity_has_no_ttl_of_its_former_life(shop: Shop) -> None:
+    shop.touch(M1, "o", "expiresAt")
+    shop.delete(M2, "o", emit=[Event("Deleted", None)])
+    assert shop.expiry("o") is None
+
+
+def test_a_delete_emits_like_any_write_and_a_redelivery_emits_nothing(shop: Shop) -> None:
+    shop.add(M1, "o", emit=[Event("Made", 1)])
+    shop.delete(M2, "o", emit=[Event("Deleted", 2)])
+    shop.delete(M2, "o", emit=[Event("Deleted", 2)])
+    assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Made", "Deleted"]
+    assert shop.expiry("o") is None
+
+
+# --- pending events ----------------------------------------------------------------------------------------------------
+
+
+def _accepts(events: list[Outgoing]) -> None:
+    """A broker that takes everything."""
+
+
+def test_pending_events_survive_a_delete_and_their_last_clear_lets_the_tombstone_expire(shop: Shop) -> None:
+    shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
+    shop.delete(M2, "o", emit=[Event("C", 3)])
+    assert shop.expiry("o") is None
+    flushed = shop.relay(_accepts, clock=lambda: NOW + 100).flush("o")
+    assert [(event.type, event.sequence) for event in flushed.published] == [("A", 1), ("B", 2), ("C", 3)]
+    assert flushed.cleared
+    assert shop.expiry("o") == EXPIRY + 100
+    held = shop.raw("o") or {}
+    assert "outbox_events" not in held
+    assert held["outbox_sent"] == 3
+    assert shop.add(LATE, "o") == Gone(LATE)
+
+
+def test_what_was_published_before_a_delete_is_counted_on(shop: Shop) -> None:
+    relay = shop.relay(_accepts)
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    (first,) = relay.flush("o").published
+    shop.delete(M2, "o", emit=[Event("B", 2)])
+    (second,) = relay.flush("o").published
+    assert (second.source, second.sequence) == (first.source, 2)
+
+
+def test_a_refused_event_holds_the_tombstone_until_it_is_skipped(shop: Shop) -> None:
+    shop.delete(M1, "o", emit=[Event("A", 1), Event("Poison", 2)])
+    relay = shop.relay(lambda events: [event for event in events if event.type == "Poison"], clock=lambda: NOW)
+    refused = relay.flush("o").refused
+    assert refused is not None
+    assert shop.expiry("o") is None
+    relay.skip("o", refused.id)
+    relay.flush("o")
+    assert shop.expiry("o") == EXPIRY
+
+
+def test_an_entity_that_is_deleted_while_its_events_are_published_expires_and_nothing_goes_out_twice(
+    store: str, shop: Shop
+) -> None:
+    if "async" in store:
+        pytest.skip("a blocking delete cannot come in between; the flow and the requests are those of the blocking store")
+    published: list[str] = []
+
+    def publish(events: list[Outgoing]) -> None:
+        published.extend([event.type for event in events])
+        shop.delete(M2, "o")
+
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    assert shop.relay(publish, clock=lambda: NOW).flush("o").cleared
+    assert published == ["A"]
+    assert shop.expiry("o") == EXPIRY
+    assert "outbox_events" not in (shop.raw("o") or {})
+
+
+def test_a_tombstone_with_two_outboxes_expires_with_the_last_event_of_both(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
+    other = make_shop(SeenIds(attribute="mine"), Outbox("other", attribute="mine_box"))
+    shop.add(M1, "o", emit=[Event("A", 1)])
+    other.add(M1, "o", emit=[Event("B", 2)])
+    shop.delete(M2, "o")
+    shop.relay(_accepts, clock=lambda: NOW).flush("o")
+    assert shop.expiry("o") is None
+    assert [event.type for event in other.relay(_accepts, clock=lambda: NOW + 7).flush("o").published] == ["B"]
+    assert shop.expiry("o") == EXPIRY + 7
+
+
+def test_only_what_the_labels_name_is_kept_whatever_the_callers_fields_are_called(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX, TOMBSTONES)
+    other = make_shop(HighWaterMark(attribute="my_ledger_x"))
+    odd = ["events", "events_log", "outbox_all", "messageIDs_old", "a_ledger", "mine_14d", "my_ledger_y", "n@", "_", "é_all"]
+    lists: dict[str, Any] = {"list": [1], "map": {"a": None}, "nothing": None, "mine_ledger": "ow1"}
+    shop.put_raw("o", **dict.fromkeys(odd, "ow1"), **lists)
+    first = Message("first", "é", sequence=1)
+    other.add(first, "o")
+    shop.delete(M2, "o", emit=[Event("A", 1)])
+    held = set(shop.raw("o") or {})
+    assert held.isdisjoint({*odd, *lists, "n"})
+    assert {"my_ledger_x_ledger", "messageIDs_ledger", "outbox_ledger", "outbox_events", "ow_tombstone"} <= held
+    assert other.add(first, "o") == Duplicate(first)

@@ -1,0 +1,291 @@
+"""What every store and every client promises of several writes that are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Event,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Stale,
+    Tombstones,
+)
+from tests.contract.stores import Engines, MakeIn, MakeShop, Shop, explored_mongomock
+
+M1, M2, M3 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def opened(store: str, engines: Engines, opened: MakeIn) -> Iterator[MakeIn]:
+    if not store.startswith("mongomock"):
+        yield opened
+    elif store == "mongomock":
+        with explored_mongomock(engines) as make:
+            yield make
+    else:
+        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
+
+
+@pytest.fixture
+def shop(make_shop: MakeShop) -> Shop:
+    return make_shop(SeenIds())
+
+
+def numbers(shop: Shop, *orders: str) -> list[int | None]:
+    """The number of each order; None where it has none or is not there."""
+    found = [(shop.get(order) or {}).get("n") for order in orders]
+    return [None if n is None else int(n) for n in found]
+
+
+def test_all_writes_are_made_once(shop: Shop) -> None:
+    for expected in (Applied, Duplicate, Duplicate):
+        outcome = shop.transact(M1, shop.adding("a", -5), shop.adding("b", 5), shop.creating("c", 7))
+        assert isinstance(outcome, expected)
+    assert numbers(shop, "a", "b", "c") == [-5, 5, 7]
+    assert isinstance(shop.transact(M2, shop.adding("a", -5), shop.adding("b", 5)), Applied)
+    assert numbers(shop, "a", "b") == [-10, 10]
+
+
+def test_nothing_is_written_where_one_condition_refuses(shop: Shop) -> None:
+    shop.put_raw("b", closed=True)
+    outcome = shop.transact(M1, shop.adding("a"), shop.adding("b", if_open=True), shop.adding("c"))
+    assert isinstance(outcome, Rejected)
+    assert (outcome.participant, outcome.settled) == (1, True)
+    assert (outcome.entity or {})["closed"] is True
+    assert numbers(shop, "a", "b", "c") == [None, None, None]
+
+
+def test_what_is_there_already_is_not_created_again(shop: Shop) -> None:
+    shop.put_raw("b", n=1)
+    outcome = shop.transact(M1, shop.adding("a"), shop.creating("b"))
+    assert isinstance(outcome, Rejected)
+    assert (outcome.participant, (outcome.entity or {})["n"]) == (1, 1)
+    assert numbers(shop, "a", "b") == [None, 1]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_participant_that_holds_the_message_makes_it_a_duplicate(shop: Shop, place: int) -> None:
+    shop.add(M1, "abc"[place])
+    before = numbers(shop, "a", "b", "c")
+    shop.put_raw("closed", closed=True)
+    writes = [shop.adding(order) for order in "abc"]
+    outcome = shop.transact(M1, *writes)
+    assert isinstance(outcome, Duplicate)
+    assert (outcome.participant, (outcome.entity or {})["n"]) == (place, 1)
+    assert isinstance(shop.transact(M1, shop.adding("closed", if_open=True), *writes), Duplicate)
+    assert numbers(shop, "a", "b", "c") == before
+
+
+@pytest.mark.parametrize("held", ["a", "ab", "b", "bc", "c"])
+def test_what_is_missing_is_completed_where_that_is_asked_for(shop: Shop, held: str) -> None:
+    for order in held:
+        shop.add(M1, order)
+    for expected in (Applied, Duplicate):
+        outcome = shop.transact(M1, *[shop.adding(order) for order in "abc"], completes=True)
+        assert isinstance(outcome, expected)
+        assert numbers(shop, "a", "b", "c") == [1, 1, 1]
+
+
+def test_a_completion_that_is_refused_says_whose_place_refuses(shop: Shop) -> None:
+    shop.add(M1, "a")
+    shop.put_raw("c", closed=True)
+    outcome = shop.transact(M1, shop.adding("a"), shop.adding("b"), shop.adding("c", if_open=True), completes=True)
+    assert isinstance(outcome, Rejected)
+    assert outcome.participant == 2
+    assert numbers(shop, "a", "b", "c") == [1, None, None]
+
+
+def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
+    marks, counted = make_shop(HighWaterMark()), make_shop(InSequence(attribute="counted"))
+    marks.add(M3, "late")
+    marks.put_raw("closed", closed=True)
+    rejected, stale = marks.adding("closed", if_open=True), marks.adding("late")
+    deferred = counted.adding("fresh")
+    assert place_and_kind(marks.transact(M2, rejected, deferred, stale)) == (2, Stale)
+    assert place_and_kind(marks.transact(M2, rejected, deferred, counted.adding("fresh too"))) == (1, Deferred)
+    assert place_and_kind(marks.transact(M2, rejected, marks.adding("other"))) == (0, Rejected)
+    assert place_and_kind(marks.transact(M3, rejected, deferred, stale)) == (2, Duplicate)
+
+
+def place_and_kind(outcome: Any) -> tuple[int | None, type[Outcome]]:
+    return outcome.participant, type(outcome)
+
+
+def test_a_refusal_must_come_again_where_others_would_wait_for_it_for_ever(make_shop: MakeShop) -> None:
+    counted, plain = make_shop(InSequence()), make_shop(SeenIds())
+    plain.put_raw("closed", closed=True)
+    outcome = counted.transact(M1, counted.adding("a"), plain.adding("closed", if_open=True))
+    assert isinstance(outcome, Rejected)
+    assert not outcome.settled
+    assert isinstance(counted.transact(M1, counted.recording("a"), plain.recording("closed")), Applied)
+    assert isinstance(counted.transact(M2, counted.adding("a"), plain.adding("b")), Applied)
+    assert numbers(counted, "a", "b") == [1, 1]
+
+
+def test_a_message_is_recorded_in_all_of_them(shop: Shop) -> None:
+    assert isinstance(shop.transact(M1, shop.recording("a"), shop.recording("b")), Applied)
+    assert isinstance(shop.add(M1, "a"), Duplicate)
+    assert isinstance(shop.add(M1, "b"), Duplicate)
+
+
+def test_what_is_left_of_a_deleted_entity_refuses(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
+    assert isinstance(shop.delete(M2, "b"), Applied)
+    outcome = shop.transact(M1, shop.adding("a"), shop.adding("b"))
+    assert isinstance(outcome, Gone)
+    assert outcome.participant == 1
+    assert numbers(shop, "a") == [None]
+
+
+def test_one_participant_is_a_plain_write(shop: Shop) -> None:
+    shop.put_raw("closed", closed=True)
+    refused = shop.transact(M2, shop.adding("closed", if_open=True))
+    assert place_and_kind(refused) == (0, Rejected)
+    for expected in (Applied, Duplicate):
+        assert isinstance(shop.transact(M1, shop.adding("a")), expected)
+        assert isinstance(shop.transact(M1, shop.creating("b", 4)), expected)
+        assert isinstance(shop.transact(M1, shop.recording("c")), expected)
+    assert numbers(shop, "a", "b", "c") == [1, 4, None]
+
+
+def test_events_are_emitted_with_the_transaction(make_shop: MakeShop) -> None:
+    outbox = Outbox("shop/orders")
+    shop, plain = make_shop(SeenIds(), outbox), make_shop(SeenIds())
+    paid = [Event("Paid", 5)]
+    for _ in range(2):
+        shop.transact(M1, shop.adding("a", emit=paid), plain.adding("b"), shop.adding("c", emit=paid))
+    assert [len((shop.raw(order) or {}).get("outbox_events", [])) for order in "abc"] == [1, 0, 1]
+    with pytest.raises(ConfigurationError, match="no outbox"):
+        shop.transact(M2, shop.adding("a"), plain.adding("b", emit=paid))
+
+
+# --- an inbox ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_inbox_remembers_for_those_who_have_no_ledger(make_shop: MakeShop) -> None:
+    plain = make_shop(None)
+    inbox = plain.inbox("billing")
+    for expected in (Applied, Duplicate, Duplicate):
+        outcome = plain.transact(M1, plain.adding("a"), plain.creating("b", 4), inbox=inbox)
+        assert isinstance(outcome, expected)
+    assert isinstance(plain.transact(M1, plain.adding("c"), inbox=inbox), Duplicate)
+    assert isinstance(plain.transact(M2, plain.adding("c"), inbox=inbox), Applied)
+    assert numbers(plain, "a", "b", "c") == [1, 4, 1]
+
+
+def test_a_message_that_is_in_the_inbox_was_done_as_a_whole(make_shop: MakeShop) -> None:
+    plain = make_shop(None)
+    options: Any = {"inbox": plain.inbox("billing"), "completes": True}
+    for expected in (Applied, Duplicate):
+        assert isinstance(plain.transact(M1, plain.adding("a"), plain.adding("b"), **options), expected)
+    assert numbers(plain, "a", "b") == [1, 1]
+
+
+def test_a_completion_goes_into_the_inbox_too(make_shop: MakeShop) -> None:
+    shop, plain = make_shop(SeenIds()), make_shop(None)
+    shop.add(M1, "a")
+    options: Any = {"inbox": shop.inbox("billing")}
+    assert isinstance(shop.transact(M1, shop.adding("a"), plain.adding("b"), **options), Duplicate)
+    for expected in (Applied, Duplicate):
+        outcome = shop.transact(M1, shop.adding("a"), plain.adding("b"), completes=True, **options)
+        assert isinstance(outcome, expected)
+    assert numbers(shop, "a", "b") == [1, 1]
+
+
+def test_a_message_whose_time_in_the_inbox_is_over_is_a_duplicate_as_long_as_it_is_there(make_shop: MakeShop) -> None:
+    plain = make_shop(None)
+    inbox = plain.inbox("billing")
+    assert isinstance(plain.transact(M1, plain.adding("a"), inbox=inbox), Applied)
+    plain.clock.now += 30 * 86400
+    assert isinstance(plain.transact(M1, plain.adding("a"), inbox=inbox), Duplicate)
+
+
+def test_consumers_sources_and_parts_do_not_share_a_place_in_the_inbox(make_shop: MakeShop) -> None:
+    plain = make_shop(None)
+    billing, mailing = plain.inbox("billing"), plain.inbox("mailing")
+    others = [M1, replace(M1, source="other"), M1.part("second"), replace(M1, source="", id="sm1")]
+    for inbox in (billing, mailing):
+        for message in others:
+            assert isinstance(plain.transact(message, plain.adding("a"), inbox=inbox), Applied)
+    assert numbers(plain, "a") == [8]
+
+
+def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
+    plain, shop = make_shop(None), make_shop(SeenIds())
+    inbox = plain.inbox("billing")
+    plain.put_raw("closed", closed=True)
+    outcome: Any = plain.transact(M1, plain.adding("a"), plain.adding("closed", if_open=True), inbox=inbox)
+    assert place_and_kind(outcome) == (1, Rejected)
+    assert (outcome.entity or {})["closed"] is True
+    assert isinstance(plain.transact(M1, plain.adding("a"), shop.adding("b"), inbox=inbox), Applied)
+
+
+def test_what_is_left_of_a_deleted_entity_refuses_those_who_have_no_ledger(make_shop: MakeShop) -> None:
+    plain, shop = make_shop(None), make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
+    assert isinstance(shop.delete(M2, "b"), Applied)
+    for write in (plain.adding("b"), plain.creating("b")):
+        assert place_and_kind(plain.transact(M1, plain.adding("a"), write, inbox=plain.inbox("x"))) == (1, Gone)
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_a_store_without_a_ledger_writes_nothing_without_an_inbox(make_shop: MakeShop) -> None:
+    plain, shop = make_shop(None), make_shop(SeenIds())
+    plain.put_raw("a")
+    with pytest.raises(ConfigurationError, match="inbox"):
+        shop.transact(M1, shop.adding("b"), plain.adding("a"))
+    with pytest.raises(ConfigurationError, match="inbox"):
+        shop.transact(M1, plain.adding("a"))
+    for write in (plain.add, plain.create, plain.record, plain.seen, plain.explain):
+        with pytest.raises(ConfigurationError, match="no ledger"):
+            write(M1, "a")
+    assert plain.get("a") is not None
+    assert numbers(plain, "a", "b") == [None, None]
+    with pytest.raises(ConfigurationError, match="emits no events"):
+        make_shop(None, Outbox("shop/orders"))
+
+
+def test_a_transaction_has_a_participant(shop: Shop) -> None:
+    with pytest.raises(InvalidUpdate, match="one participant at least"):
+        shop.transact(M1)
+
+
+def test_what_is_no_prepared_write_is_refused(shop: Shop) -> None:
+    with pytest.raises(InvalidUpdate, match="not sent yet, and got a Applied"):
+        shop.transact(M2, shop.add(M1, "a"))
+
+
+def test_two_writes_of_one_entity_are_refused(shop: Shop) -> None:
+    for other in (shop.adding("a"), shop.creating("a")):
+        with pytest.raises(InvalidUpdate, match="same"):
+            shop.transact(M1, shop.adding("a"), other)
+    with pytest.raises(InvalidUpdate, match="same"):
+        shop.transact(M1, shop.creating("z", 1), shop.creating("z", 2))
+    assert numbers(shop, "a", "z") == [None, None]
+
+
+def test_a_transaction_is_explained_and_not_sent(shop: Shop) -> None:
+    explained = shop.explain_transaction(M1, shop.adding("a"), shop.creating("b"))
+    assert len(next(iter(explained.values()))) == 2
+    assert "messageIDs" in str(explained)
+    assert numbers(shop, "a", "b") == [None, None]
+    assert "messageIDs" in str(shop.explain_transaction(M1, shop.adding("a")))
+    assert "billing" in str(shop.explain_transaction(M1, shop.adding("a"), inbox=shop.inbox("billing")))

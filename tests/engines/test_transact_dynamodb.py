@@ -1,0 +1,156 @@
+"""Several guarded items as one on a real engine: lost answers, conflicts, and many who transfer at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.retries.standard import ExponentialBackoff
+
+from onewrite import Applied, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite.dynamodb import GuardedTable, explain_transaction, transact
+from onewrite.testing.servers.engines import dynamo_client
+from tests.support.proxy import Fault, FaultProxy
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+M1 = Message("m-1")
+LOST = [Fault.DROP_ANSWER, Fault.RESET, Fault.ERROR_500_AFTER]
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second's pause before a retry proves nothing here."""
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+
+
+@pytest.fixture
+def proxied(module_fault_proxy: FaultProxy, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(module_fault_proxy, "writes", frozenset({"TransactWriteItems"}))
+    client = dynamo_client(module_fault_proxy.endpoint, retries={"mode": "standard", "total_max_attempts": 3})
+    yield client
+    client.close()
+
+
+def moved(client: Any, table: str, message: Message = M1, *, cents: int = 5, **options: Any) -> Outcome:
+    accounts = GuardedTable(client, SeenIds(), table_name=table)
+    return transact(message, [change(accounts, "ann", -cents), change(accounts, "bob", cents)], **options)
+
+
+def change(accounts: GuardedTable, name: str, cents: int, **native: Any) -> Any:
+    update: dict[str, Any] = {"UpdateExpression": "ADD cents :c", "ExpressionAttributeValues": {":c": cents}}
+    return accounts.updating(Key={"id": name}, **update, **native)
+
+
+def balances(dynamo: DynamoDBClient, table: str, *names: str) -> list[int]:
+    found = [dynamo.get_item(TableName=table, Key={"id": {"S": name}}, ConsistentRead=True) for name in names]
+    return [int(each.get("Item", {}).get("cents", {"N": "0"})["N"]) for each in found]
+
+
+@pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
+def test_a_lost_answer_is_applied_once_and_its_redelivery_is_a_duplicate(
+    proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str, fault: Fault
+) -> None:
+    fault_proxy.plan(fault)
+    assert isinstance(moved(proxied, table), Applied)
+    assert fault_proxy.hit == [fault]
+    assert isinstance(moved(proxied, table), Duplicate)
+    assert balances(dynamo, table, "ann", "bob") == [-5, 5]
+
+
+def test_an_answer_that_botocore_does_not_get_leaves_a_redelivery_a_duplicate(
+    proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
+) -> None:
+    fault_proxy.plan(Fault.DROP_ANSWER, Fault.DROP_ANSWER, Fault.DROP_ANSWER)
+    with pytest.raises(Exception, match="Connection"):
+        moved(proxied, table)
+    assert isinstance(moved(proxied, table), Duplicate)
+    assert balances(dynamo, table, "ann", "bob") == [-5, 5]
+
+
+def test_the_own_token_shows_what_landed_where_the_requests_token_is_forgotten(
+    proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
+) -> None:
+    class Forgetful:
+        """Sends what it is given under another token, as if ten minutes had passed."""
+
+        meta = proxied.meta
+        update_item = proxied.update_item
+
+        def transact_write_items(self, **request: Any) -> Any:
+            first = proxied.transact_write_items(**request)
+            assert first
+            return proxied.transact_write_items(**{**request, "ClientRequestToken": f"x{request['ClientRequestToken'][1:]}"})
+
+    assert moved(Forgetful(), table) == Applied(M1, retried=True)
+    assert balances(dynamo, table, "ann", "bob") == [-5, 5]
+
+
+def test_throttling_that_botocore_gives_up_is_waited_for(
+    proxied: Any, fault_proxy: FaultProxy, dynamo: DynamoDBClient, table: str
+) -> None:
+    fault_proxy.plan(*[Fault.THROTTLE] * 5)
+    assert isinstance(moved(proxied, table), Applied)
+    assert fault_proxy.seen == ["TransactWriteItems"] * 6
+    assert balances(dynamo, table, "ann", "bob") == [-5, 5]
+
+
+def test_transfers_of_many_threads_conserve_the_sum_and_each_takes_effect_once(dynamo: DynamoDBClient, table: str) -> None:
+    accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
+    names = [f"account {n}" for n in range(4)]
+    for name in names:
+        accounts.put_item(Message(f"open {name}"), Item={"id": name, "cents": 30})
+    draw = random.Random(14)
+    orders: list[Any] = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
+    enough: Any = {"ConditionExpression": "cents >= :enough"}
+
+    def transfer(order: tuple[Message, str, str]) -> Outcome:
+        message, giver, taker = order
+        values = {":c": -10, ":enough": 10}
+        given = accounts.updating(
+            Key={"id": giver}, UpdateExpression="ADD cents :c", ExpressionAttributeValues=values, **enough
+        )
+        return transact(message, [given, change(accounts, taker, 10)])
+
+    deliveries = draw.sample(orders * 3, len(orders) * 3)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(transfer, deliveries))
+    applied = [order for order, outcome in zip(deliveries, outcomes, strict=True) if isinstance(outcome, Applied)]
+    assert len({message.id for message, _, _ in applied}) == len(applied)
+    assert {type(outcome) for outcome in outcomes} <= {Applied, Duplicate, Rejected}
+    expected = {name: 30 + 10 * sum((taker == name) - (giver == name) for _, giver, taker in applied) for name in names}
+    assert dict(zip(names, balances(dynamo, table, *names), strict=True)) == expected
+    assert min(expected.values()) >= 0
+
+
+def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient, table: str) -> None:
+    """The table that docs/several.md shows."""
+    accounts = GuardedTable(dynamo, SeenIds(), table_name=table)
+    inbox = Inbox(dynamo, consumer="c", retention=timedelta(days=1), table_name=table)
+    plain = GuardedTable(dynamo, None, table_name=table)
+
+    def units(*participants: Any, **options: Any) -> float:
+        request: dict[str, Any] = _explained(participants, options)
+        answer = dynamo.transact_write_items(**request, ReturnConsumedCapacity="TOTAL")
+        return sum(each.get("CapacityUnits", 0.0) for each in answer["ConsumedCapacity"])
+
+    single: Any = accounts.update_item(
+        M1,
+        Key={"id": "s"},
+        UpdateExpression="ADD cents :c",
+        ExpressionAttributeValues={":c": 1},
+        ReturnConsumedCapacity="TOTAL",
+    )
+    assert single.response["ConsumedCapacity"]["CapacityUnits"] == 1
+    assert units(change(accounts, "a", 1), change(accounts, "b", 1)) == 4
+    assert units(change(plain, "c", 1), inbox=inbox) == 4
+    assert units(change(accounts, "d", 1), change(accounts, "e", 1), change(accounts, "f", 1)) == 6
+
+
+def _explained(participants: Any, options: Any) -> Any:
+    return explain_transaction(Message(str(len(participants)) + str(options.keys())), list(participants), **options)

@@ -1,0 +1,152 @@
+"""Several guarded documents as one on a real mongod: lost answers, conflicts, and many who transfer at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import MongoClient, common
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+from onewrite import Applied, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite.mongodb import GuardedCollection, transact
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import Fault
+
+Documents = Collection[dict[str, Any]]
+
+M1 = Message("m-1")
+COMMANDS = ["update", "commitTransaction"]
+
+
+@pytest.fixture(autouse=True)
+def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost connection the driver waits half a second before it looks for the server again: not here."""
+    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
+
+
+@pytest.fixture
+def accounts(collection: Documents) -> Documents:
+    collection.insert_many([{"_id": "ann", "cents": 100}, {"_id": "bob", "cents": 100}])
+    return collection
+
+
+@pytest.fixture
+def proxied(mongo_proxy: MongoProxy, accounts: Documents) -> Iterator[Documents]:
+    """The accounts behind the proxy."""
+    options: Any = {"serverSelectionTimeoutMS": 5000, "serverMonitoringMode": "poll"}
+    with MongoClient[dict[str, Any]](mongo_proxy.uri, **options) as client:
+        yield client.test[accounts.name]
+
+
+def moved(collection: Documents, message: Message = M1, *names: str, cents: int = 5, **options: Any) -> Outcome:
+    accounts = GuardedCollection(collection, SeenIds())
+    giver, taker = names or ("ann", "bob")
+    given = accounts.updating({"_id": giver, "cents": {"$gte": cents}}, {"$inc": {"cents": -cents}})
+    return transact(message, [given, accounts.updating({"_id": taker}, {"$inc": {"cents": cents}})], **options)
+
+
+def balances(collection: Documents) -> list[int]:
+    return [each["cents"] for each in collection.find().sort("_id", 1)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_lost_at_any_step_is_applied_once(
+    proxied: Documents,
+    accounts: Documents,
+    mongo_proxy: MongoProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    fault: Fault,
+    times: int,
+) -> None:
+    monkeypatch.setattr(mongo_proxy, "writes", frozenset({command}))
+    mongo_proxy.plan(*[fault] * times)
+    assert isinstance(moved(proxied), Applied)
+    assert mongo_proxy.hit == [fault] * times
+    assert isinstance(moved(proxied), Duplicate)
+    assert balances(accounts) == [95, 105]
+
+
+def test_three_conflicts_with_another_transaction_end_in_applied(accounts: Documents) -> None:
+    """Another transaction holds an account, and lets go when ours has met it three times."""
+    met: list[int] = []
+    with accounts.database.client.start_session() as other:
+        other.start_transaction()
+        accounts.update_one({"_id": "bob"}, {"$inc": {"cents": -100}}, session=other)
+
+        def chance() -> float:
+            met.append(len(met))
+            if len(met) == 3:
+                other.abort_transaction()
+            return 0.5
+
+        assert isinstance(moved(accounts, chance=chance), Applied)
+    assert len(met) == 3
+    assert balances(accounts) == [95, 105]
+
+
+def test_a_conflict_that_lasts_longer_than_the_deadline_is_raised(accounts: Documents) -> None:
+    with accounts.database.client.start_session() as other, other.start_transaction():
+        accounts.update_one({"_id": "bob"}, {"$inc": {"visits": 1}}, session=other)
+        with pytest.raises(OperationFailure, match="WriteConflict"):
+            moved(accounts, deadline=timedelta(seconds=0.1))
+    assert isinstance(moved(accounts), Applied)
+    assert balances(accounts) == [95, 105]
+
+
+def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection: Documents) -> None:
+    names = [f"account {n}" for n in range(4)]
+    collection.insert_many([{"_id": name, "cents": 30} for name in names])
+    draw = random.Random(14)
+    orders: list[Any] = [(Message(f"t{n}"), *draw.sample(names, 2)) for n in range(40)]
+    deliveries = draw.sample(orders * 3, len(orders) * 3)
+    sums: set[int] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        client: Any = collection.database.client
+        while not done.is_set():
+            with client.start_session(snapshot=True) as session:
+                sums.add(sum(each["cents"] for each in collection.find({}, session=session)))
+
+    with ThreadPoolExecutor(5) as pool:
+        looking = pool.submit(look)
+        try:
+            outcomes = list(pool.map(lambda order: moved(collection, *order, cents=10), deliveries))
+        finally:
+            done.set()
+        looking.result()
+    applied = [order for order, outcome in zip(deliveries, outcomes, strict=True) if isinstance(outcome, Applied)]
+    assert {type(outcome) for outcome in outcomes} <= {Applied, Duplicate, Rejected}
+    assert len({message.id for message, _, _ in applied}) == len(applied)
+    assert sums == {120}
+    expected = [30 + 10 * sum((taker == name) - (giver == name) for _, giver, taker in applied) for name in names]
+    assert balances(collection) == expected
+    assert min(expected) >= 0
+
+
+def test_two_deliveries_that_create_race_and_one_of_them_applies(collection: Documents) -> None:
+    store = GuardedCollection(collection, SeenIds())
+    inbox = Inbox(collection.database[f"{collection.name} inbox"], consumer="c", retention=timedelta(days=1))
+    begin = threading.Barrier(4)
+
+    def deliver(n: int) -> Outcome:
+        begin.wait()
+        writes = [store.inserting({"_id": f"a{n // 4}"}), store.inserting({"_id": f"b{n // 4}"})]
+        return transact(Message(f"m{n // 4}"), writes, inbox=inbox if n // 4 % 2 else None)
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(deliver, range(40)))
+    for start in range(0, 40, 4):
+        found = sorted(type(each).__name__ for each in outcomes[start : start + 4])
+        assert found == ["Applied", "Duplicate", "Duplicate", "Duplicate"]
+    assert collection.count_documents({}) == 20

@@ -1,0 +1,54 @@
+"""The inbox of a transaction: how it is made, and under which key a message stands there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError, Inbox, Message
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"consumer": ""}, "consumer=''"),
+        ({"consumer": None}, "consumer=None"),
+        ({"retention": timedelta(0)}, "outlives every redelivery"),
+        ({"retention": 14}, "outlives every redelivery"),
+        ({"key": "expiresAt"}, "three attributes"),
+        ({"key": "attempt"}, "three attributes"),
+        ({"ttl_attribute": "attempt"}, "three attributes"),
+    ],
+)
+def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        Inbox(object(), **{"consumer": "billing", "retention": DAY, **wrong})
+
+
+def test_no_two_messages_share_a_key() -> None:
+    def mark(consumer: str, message: Message) -> str:
+        return Inbox(object(), consumer=consumer, retention=DAY).mark(message)
+
+    marks = [
+        mark("a", Message("c", source="b")),
+        mark("ab", Message("c")),
+        mark("a", Message("bc")),
+        mark("a", Message("c", parts=("b",))),
+        mark("a", Message("c", parts=("", "b"))),
+        mark("a", Message("1:b1:c")),
+        mark("a", Message("x" * 2000)),
+        mark("a", Message("x" * 2000, source="x")),
+        mark("a" * 3000, Message("c")),
+    ]
+    assert len(set(marks)) == len(marks)
+    assert marks[0] == "1:a1:b1:c"
+    assert max(len(each) for each in marks) <= 1024
+
+
+def test_a_message_may_be_forgotten_when_the_retention_is_over() -> None:
+    assert Inbox(object(), consumer="a", retention=DAY).expires(lambda: 1000.0) == 87_400.0
+    assert Inbox(object(), consumer="a", retention=DAY, clock=lambda: 2000.0).expires(lambda: 1000.0) == 88_400.0

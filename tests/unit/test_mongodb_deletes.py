@@ -1,0 +1,139 @@
+"""A delete from a collection: the one request that it takes, and the collections in which it could not keep its promise."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import Applied, ConfigurationError, Gone, InvalidUpdate, LedgerMismatch, Message, Rejected, SeenIds, Tombstones
+from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb.deletes import check_unique_indexes
+from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps.faults import Faults
+
+NOW = 1_790_000_000.0
+TOMBSTONES = Tombstones(timedelta(days=1))
+M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
+
+
+def guarded(collection: Any, **more: Any) -> GuardedCollection:
+    return GuardedCollection(collection, SeenIds(), clock=lambda: NOW, tombstones=TOMBSTONES, **more)
+
+
+def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
+    collection = new_collection()
+    collection.insert_one({"_id": 1, "n": 1})
+    faults = Faults(collection)
+    stock = guarded(faults.store)
+    stock.delete_one(M1, {"_id": 1})
+    assert [request.method for request in faults.requests] == ["index_information", "update_one"]
+    stock.find_one_and_delete(M2, {"_id": 2})
+    assert [request.method for request in faults.requests][2:] == ["find_one_and_update"]
+
+
+def test_the_expiry_is_a_date_as_a_ttl_index_wants_it() -> None:
+    collection = new_collection()
+    guarded(collection).delete_one(M1, {"_id": 1})
+    found = collection.find_one({"_id": 1}) or {}
+    assert found["expiresAt"].replace(tzinfo=UTC) == datetime.fromtimestamp(NOW + 86_400, UTC)
+
+
+def test_a_filter_that_asks_more_of_the_document_makes_no_tombstone_where_there_is_none() -> None:
+    collection = new_collection()
+    stock = guarded(collection)
+    assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Rejected(M1)
+    assert collection.count_documents({}) == 0
+    stock.update_one(M2, {"_id": 1}, {"$set": {"left": 1}}, upsert=True)
+    assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Rejected(M1, {"_id": 1, "left": 1})
+    assert isinstance(stock.delete_one(M1, {"_id": 1, "left": 1}), Applied)
+
+
+def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
+    collection = new_collection()
+    stock = guarded(collection)
+    for n in (1, 2):
+        stock.insert_one(M1, {"_id": n, "kind": "a"})
+    stock.delete_one(M2, {"_id": 1})
+    assert stock.find_one({}, sort=[("_id", 1)]) == {"_id": 2, "kind": "a"}
+    assert stock.find_one(1) is None  # type: ignore[arg-type]  # pymongo takes the value of _id too
+    assert stock.find_one(2, projection={"kind": 1}) == {"_id": 2, "kind": "a"}  # type: ignore[arg-type]  # the same
+
+
+def test_a_collection_whose_documents_other_fields_name_keeps_these() -> None:
+    collection = new_collection()
+    collection.create_index([("email", 1)], unique=True)
+    users = guarded(collection, identity=("email",))
+    users.update_one(M1, {"email": "a@b"}, {"$set": {"n": 1}}, upsert=True)
+    for email in ("a@b", "c@d"):
+        assert isinstance(users.delete_one(M2, {"email": email}), Applied)
+        assert users.update_one(M3, {"email": email}, {"$set": {"n": 2}}, upsert=True) == Gone(M3)
+        assert users.without_ledger(collection.find_one({"email": email}) or {}).keys() == {"_id", "email"}
+
+
+INDEXES: dict[str, Any] = {
+    "plain": {"key": [("a", 1)]},
+    "of the id": {"key": [("_id", 1)], "unique": True},
+    "with the id": {"key": [("a", 1), ("_id", 1)], "unique": True},
+    "partial": {"key": [("a", 1)], "unique": True, "partialFilterExpression": {"a": {"$exists": True}}},
+    "sparse": {"key": [("a", 1)], "unique": True, "sparse": True},
+    "sparse of two": {"key": [("a", 1), ("b", 1)], "unique": True, "sparse": True},
+    "of the identity": {"key": [("tenant", 1), ("email", 1)], "unique": True},
+    "of a part of the identity": {"key": [("email", 1)], "unique": True},
+    "with the identity": {"key": [("tenant", 1), ("email", 1), ("a", 1)], "unique": True},
+}
+UNFIT: dict[str, Any] = {
+    "of a field": ({"key": [("a", 1)], "unique": True}, "{'a': {'$exists': True}}"),
+    "of two fields": (
+        {"key": [("a", 1), ("b.c", -1)], "unique": True},
+        "{'a': {'$exists': True}, 'b.c': {'$exists': True}}",
+    ),
+    "of a field and a part of the identity": (
+        {"key": [("tenant", 1), ("a", 1)], "unique": True},
+        "{'a': {'$exists': True}}",
+    ),
+    "sparse, but of a part of the identity": (
+        {"key": [("tenant", 1), ("a", 1)], "unique": True, "sparse": True},
+        "{'a': {'$exists': True}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+def test_an_index_in_which_tombstones_differ_or_are_left_out_is_fit(index: Any) -> None:
+    check_unique_indexes({"i": index}, ("tenant", "email"))
+
+
+@pytest.mark.parametrize(("index", "partial"), UNFIT.values(), ids=UNFIT)
+def test_an_index_in_which_two_tombstones_would_meet_is_named_with_its_remedy(index: Any, partial: str) -> None:
+    with pytest.raises(ConfigurationError, match="'by_a'") as raised:
+        check_unique_indexes({"by_a": index}, ("tenant", "email"))
+    assert f"partialFilterExpression={partial}" in str(raised.value)
+
+
+def test_a_collection_with_such_an_index_deletes_nothing() -> None:
+    collection = new_collection()
+    collection.create_index([("email", 1)], unique=True)
+    collection.insert_one({"_id": 1, "email": "a@b"})
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="email"):
+            guarded(collection).delete_one(M1, {"_id": 1})
+    assert collection.find_one({}) == {"_id": 1, "email": "a@b"}
+
+
+def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
+    faults = Faults(new_collection())
+    stock = guarded(faults.store)
+    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+        stock.delete_one(M1, {"_id": 1, "ow_tombstone": None})
+    with pytest.raises(InvalidUpdate, match="names one entity"):
+        stock.delete_one(M1, {"n": 1})
+    with pytest.raises(InvalidUpdate, match="takes no upsert"):
+        stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # the point
+    assert faults.requests == ()
+
+
+def test_something_else_where_the_tombstone_should_be_is_a_mismatch() -> None:
+    with pytest.raises(LedgerMismatch, match="ow_tombstone"):
+        guarded(new_collection()).without_ledger({"_id": 1, "ow_tombstone": "mine"})

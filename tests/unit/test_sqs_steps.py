@@ -1,0 +1,283 @@
+"""The worker and the steps of a message: it waits for another worker's step, and says what an operator must look up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
+from onewrite.aws_lambda import sqs_handler
+from onewrite.batch.report import Result
+from onewrite.mongodb import GuardedCollection
+from onewrite.sqs import Worker
+from onewrite.sqs.deciding.terms import ending_of
+from onewrite.testing import mongomock_collection
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+
+EPOCH = 1_790_000_000.0  # what the clock on the wall shows when the worker's own shows 0
+MESSAGE = Message("m")
+KEY = "charge-7f3a"
+
+
+def uncertain(message: Message = MESSAGE) -> Uncertain:
+    return Uncertain(message, EPOCH - 90, "fence", KEY)
+
+
+def begun(message: Message = MESSAGE) -> Begun:
+    return Begun(message, KEY, "fence", EPOCH, EPOCH + 60)
+
+
+@pytest.fixture
+def time() -> Iterator[VirtualTime]:
+    virtual = VirtualTime()
+    yield virtual
+    virtual.let_go()
+
+
+@pytest.fixture
+def sqs(time: VirtualTime) -> FakeSqs:
+    return FakeSqs(time)
+
+
+class Script:
+    """A function that gives these answers in turn, each made of the message, and then Applied; it notes when it was asked."""
+
+    def __init__(self, time: VirtualTime, *answers: Callable[[Message], Answer]) -> None:
+        self._time, self._left = time, list(answers)
+        self.moments: list[float] = []
+        self.seen: list[str] = []
+
+    def __call__(self, message: Message) -> Answer:
+        self.moments.append(self._time.now)
+        self.seen.append(message.id)
+        return self._left.pop(0)(message) if self._left else Applied(message)
+
+
+def busy_for(time: VirtualTime, seconds: float) -> Callable[[Message], Answer]:
+    return lambda message: Busy(message, EPOCH + time.now + seconds)
+
+
+def work(sqs: FakeSqs, script: Callable[[Message], Any], *, done: bool = True, **options: Any) -> None:
+    """Until the queue is empty, or else until it stops by itself because there is nothing to receive."""
+    handler: Any = sqs_handler(lambda record: Message(record["body"]), clock=lambda: EPOCH + sqs.time.now)(script)
+    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
+    patient = Worker(URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": not done, **times, **options})
+    if done:
+        sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
+    patient.run()
+
+
+def hidden(sqs: FakeSqs) -> list[int]:
+    """The seconds for which messages were hidden."""
+    asked = sqs.asked("change_message_visibility_batch")
+    return [entry["VisibilityTimeout"] for request in asked for entry in request["Entries"]]
+
+
+def test_a_message_that_another_worker_is_busy_with_waits_at_hand_until_the_lease_is_over(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    stored = sqs.send("m")
+    script = Script(time, busy_for(time, 60.0))
+    work(sqs, script)
+    assert script.moments == [0, 61]
+    assert stored.receives == 1
+
+
+def test_ten_leases_one_after_the_other_do_not_send_the_message_back_to_the_queue(sqs: FakeSqs, time: VirtualTime) -> None:
+    """They take longer than the five minutes after which a deferred message goes back."""
+    stored = sqs.send("m")
+    script = Script(time, *[busy_for(time, 59.0)] * 10)
+    work(sqs, script)
+    assert script.moments == [60 * number for number in range(11)]
+    assert stored.receives == 1
+
+
+def test_a_busy_message_holds_no_slot(sqs: FakeSqs, time: VirtualTime) -> None:
+    sqs.send("m1")
+    sqs.send("m2")
+    script = Script(time, busy_for(time, 60.0))
+    work(sqs, script, in_flight=1)
+    assert script.seen == ["m1", "m2", "m1"]
+    assert script.moments[:2] == [0, 0]
+
+
+def test_a_lease_that_is_over_by_the_workers_clock_is_looked_at_again_soon_and_not_in_a_loop(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    sqs.send("m")
+    script = Script(time, *[busy_for(time, -300.0)] * 3)
+    work(sqs, script)
+    assert script.moments == [0, 1, 2, 3]
+
+
+def test_a_lease_that_is_too_long_to_wait_for_sends_the_message_back_hidden_until_then(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    stored = sqs.send("m")
+    script = Script(time, busy_for(time, 3600.0))
+    work(sqs, script, wait=20)
+    assert script.moments == [0, 3601]
+    assert (stored.receives, hidden(sqs)) == (2, [3601])
+
+
+def test_a_lease_that_is_longer_than_sqs_hides_a_message_is_waited_for_as_long_as_it_does(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    sqs.send("m")
+    work(sqs, Script(time, busy_for(time, inf)))
+    assert hidden(sqs) == [12 * 3600]
+
+
+def test_near_the_end_of_its_twelve_hours_a_busy_message_goes_back_for_what_is_left_of_them(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    def slow_once(message: Message) -> Answer:
+        if not script.moments:
+            time.sleep(12 * 3600 - 100)
+        return script(message)
+
+    stored = sqs.send("m")
+    script = Script(time, busy_for(time, 300.0))
+    work(sqs, slow_once, timeout=12 * 3600)
+    assert hidden(sqs)[-1] == 100
+    assert stored.receives == 2
+
+
+def test_busy_messages_beyond_the_bound_go_back_until_their_lease_is_over(sqs: FakeSqs, time: VirtualTime) -> None:
+    for number in range(3):
+        sqs.send(f"m{number}")
+    script = Script(time, *[busy_for(time, 60.0)] * 3)
+    work(sqs, script, most_deferred=1)
+    assert [seconds for seconds in hidden(sqs) if seconds > 30] == [61, 61]
+
+
+def test_what_is_deferred_after_a_lease_has_the_whole_patience_for_its_source(sqs: FakeSqs, time: VirtualTime) -> None:
+    stored = sqs.send("m")
+    early: Callable[[Message], Answer] = lambda message: Deferred(message, 1)  # noqa: E731  # one of a script
+    script = Script(time, early, busy_for(time, 600.0), early, early)
+    work(sqs, script, backoff=lambda _: 100.0)
+    assert script.moments == [0, 100, 701, 801, 901]
+    assert stored.receives == 1
+
+
+def test_a_busy_message_of_a_fifo_group_holds_up_its_group_and_no_other(time: VirtualTime) -> None:
+    fifo = FakeSqs(time, fifo=True)
+    for body in ("a1", "a2", "b1"):
+        fifo.send(body, group=body[0])
+    script = Script(time, busy_for(time, 60.0))
+    work(fifo, script)
+    assert script.seen == ["a1", "b1", "a1", "a2"]
+
+
+def test_a_busy_message_of_a_fifo_group_that_goes_back_takes_its_group_with_it(time: VirtualTime) -> None:
+    fifo = FakeSqs(time, fifo=True)
+    for body in ("a1", "a2"):
+        fifo.send(body, group="a")
+    script = Script(time, busy_for(time, 3600.0))
+    work(fifo, script, in_flight=10)
+    assert script.seen == ["a1", "a1", "a2"]
+    assert hidden(fifo) == [3601, 3601]
+
+
+def test_a_worker_that_stops_gives_back_at_once_what_waits_for_a_step(sqs: FakeSqs, time: VirtualTime) -> None:
+    sqs.send("m")
+    script = Script(time, busy_for(time, 60.0))
+    work(sqs, script, done=False)
+    assert script.moments == [0]
+    assert hidden(sqs) == [0]
+
+
+def test_an_uncertain_message_goes_back_for_longer_each_time_and_each_try_names_the_message_and_the_key(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    script = Script(time, uncertain, uncertain, uncertain)
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        work(sqs, script, backoff=lambda tries: 10.0 * tries)
+    assert script.moments == [0, 10, 30, 60]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3
+    assert all("message m," in line and f"with the key {KEY}" in line and "2026-09-21T" in line for line in said)
+
+
+def test_a_superseded_message_comes_again_soon_however_often_it_came(sqs: FakeSqs, time: VirtualTime) -> None:
+    stored = sqs.send("m")
+    script = Script(time, *[Superseded] * 3)
+    work(sqs, script, backoff=lambda tries: 2.0**tries)
+    assert script.moments == [0, 2, 4, 6]
+    assert stored.receives == 4
+
+
+def test_what_the_function_has_begun_and_not_finished_fails_and_the_log_says_so(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    script = Script(time, begun)
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        work(sqs, script, visibility_timeout=40)
+    assert script.moments == [0, 40]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "message m, attempt 1: Begun (the function returned it, and did not finish the step that it began)" in line
+
+
+@pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
+def test_a_store_and_a_worker_mean_the_same_moment_by_the_end_of_a_lease(
+    sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first delivery fails in the middle of its step. Those after it wait for its lease, and not for the queue."""
+    moments: list[float] = []
+    with mongomock_collection("orders") as collection:
+        orders = GuardedCollection(collection, SeenIds(), clock=lambda: EPOCH + time.now)
+        collection.insert_one({"_id": "o"})
+
+        def pay(message: Message) -> Answer:
+            moments.append(time.now)
+            step = orders.begin(message, "charge", {"_id": "o"}, lease=timedelta(seconds=200), safe_for=safe_for)
+            if len(moments) == 1:
+                raise ValueError
+            if isinstance(step, Begun) or (isinstance(step, Uncertain) and len(moments) == 4):  # looked up by then
+                return orders.update_one(message, {"_id": "o"}, {"$inc": {"n": 1}}, finishes=step)
+            return step
+
+        stored = sqs.send("m")
+        with caplog.at_level(logging.WARNING, "onewrite"):
+            work(sqs, pay, backoff=lambda _: 10.0)
+        assert moments == ([0, 30, 201] if safe_for else [0, 30, 201, 211])
+        assert stored.receives == (2 if safe_for else 3)
+        assert orders.find_one({"_id": "o"}) == {"_id": "o", "n": 1}
+        assert any("Uncertain (look up" in record.getMessage() for record in caplog.records) == (not safe_for)
+
+
+def test_waiting_for_a_step_is_not_logged(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+    sqs.send("m")
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        work(sqs, Script(time, busy_for(time, 60.0), lambda message: Deferred(message, 1)))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind", "wait"),
+    [
+        ((Applied(MESSAGE),), "settled", 0.0),
+        ((), "settled", 0.0),
+        ((Deferred(MESSAGE, 1), Busy(MESSAGE, EPOCH + 20), Busy(MESSAGE, EPOCH + 50), Busy(MESSAGE, EPOCH)), "busy", 50.0),
+        ((Superseded(MESSAGE), Busy(MESSAGE, EPOCH + 20)), "busy", 20.0),
+        ((Busy(MESSAGE, EPOCH + 20), uncertain()), "uncertain", 0.0),
+        ((uncertain(), begun()), "failed", 0.0),
+        ((Deferred(MESSAGE, 1), Superseded(MESSAGE)), "deferred", 0.0),
+        ((Superseded(MESSAGE), Deferred(MESSAGE, 1)), "superseded", 0.0),
+        ((Rejected(MESSAGE, settled=False),), "deferred", 0.0),
+        ((Busy(MESSAGE, nan),), "busy", 0.0),
+        ((Busy(MESSAGE, EPOCH - 5),), "busy", 0.0),
+    ],
+)
+def test_of_several_answers_the_one_that_says_most_decides_and_of_several_leases_the_last(
+    outcomes: tuple[Answer, ...], kind: str, wait: float
+) -> None:
+    ending = ending_of(Result({}, "r", MESSAGE, outcomes, None, 0.0), lambda: EPOCH)
+    assert (ending.kind, ending.wait) == (kind, wait)

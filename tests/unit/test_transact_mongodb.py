@@ -1,0 +1,449 @@
+"""A transaction on MongoDB step by step: a session and collections that answer with the next of a list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, Self
+
+import mongomock
+import pymongo
+import pytest
+from pymongo import WriteConcern
+from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
+
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Duplicate,
+    EntityTooLarge,
+    HighWaterMark,
+    Inbox,
+    InSequence,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Rejected,
+    SeenIds,
+    Stale,
+)
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
+from onewrite.testing import mongomock_collection
+
+NOW = 1_790_000_000.0
+M5 = Message("m5", source="s", sequence=5)
+HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+SEEN: dict[str, Any] = {"_id": "a", "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}
+PASSED: dict[str, Any] = {"_id": "b", "events_ledger": "ow1 marks", "events@": {"s": 7}}
+FREE: dict[str, Any] = {"_id": "a", "n": 1}
+MATCHED, MISSED = SimpleNamespace(matched_count=1, upserted_id=None), SimpleNamespace(matched_count=0, upserted_id=None)
+DAYS = timedelta(days=14)
+
+
+class Session:
+    """Remembers what is asked of it. `commits`: what the next commits raise, None for nothing."""
+
+    def __init__(self, *commits: Exception | None) -> None:
+        self.commits = list(commits)
+        self.log: list[str] = []
+        self.options: dict[str, Any] = {}
+        self.in_transaction = False
+
+    def start_transaction(self, **options: Any) -> None:
+        self.options, self.in_transaction = options, True
+        self.log.append("start")
+
+    def commit_transaction(self) -> None:
+        self.in_transaction = False
+        self.log.append("commit")
+        error = self.commits.pop(0) if self.commits else None
+        if error is not None:
+            raise error
+
+    def abort_transaction(self) -> None:
+        self.in_transaction = False
+        self.log.append("abort")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append("end")
+
+
+class Documents:
+    """A collection that answers each operation with the next of a list."""
+
+    write_concern = WriteConcern()
+
+    def __init__(self, *answers: Any, session: Session | None = None, name: str = "orders") -> None:
+        self.name, self.full_name = name, f"shop.{name}"
+        self.answers = list(answers)
+        self.session = session or Session()
+        self.sent: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        client = SimpleNamespace(start_session=lambda: self.session)
+        self.database = SimpleNamespace(client=client)
+
+    def with_options(self, **options: Any) -> Documents:
+        self.write_concern = options.get("write_concern", self.write_concern)
+        return self
+
+    def beside(self, name: str) -> Documents:
+        """Another collection of the same client, whose answers are in the same list."""
+        other = Documents(session=self.session, name=name)
+        other.answers, other.sent, other.database = self.answers, self.sent, self.database
+        return other
+
+    def update_one(self, *args: Any, **options: Any) -> Any:
+        return self._answer("update_one", args, options)
+
+    def insert_one(self, *args: Any, **options: Any) -> Any:
+        return self._answer("insert_one", args, options)
+
+    def find_one(self, *args: Any, **options: Any) -> Any:
+        return self._answer("find_one", args, options)
+
+    def index_information(self) -> Any:
+        return {"_id_": {"key": [("_id", 1)]}}
+
+    def _answer(self, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self.sent.append((method, args, options))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _, _ in self.sent]
+
+
+def guarded(documents: Any, ledger: Any = None, **options: Any) -> GuardedCollection:
+    return GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, attempts=lambda: "try", **options)
+
+
+def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
+    """Two writes, of documents a and b."""
+    store = guarded(documents, ledger)
+    return [store.updating({"_id": key}, {"$inc": {"n": 1}}, **native) for key in "ab"]
+
+
+def made(documents: Documents, participants: Any = None, **options: Any) -> Any:
+    return transact(M5, participants or writes(documents), **{"chance": lambda: 0.5, **options})
+
+
+def labelled(label: str, kind: type[Any] = OperationFailure, *args: Any) -> Any:
+    error = kind("text", *args)
+    error._add_error_label(label)
+    return error
+
+
+def conflict() -> Any:
+    return labelled("TransientTransactionError", OperationFailure, 112)
+
+
+def met(keys: Mapping[str, int] | None = None) -> DuplicateKeyError:
+    return DuplicateKeyError("E11000", 11000, {"keyPattern": keys or {"_id": 1}})
+
+
+# --- what is made ------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_its_writes_and_a_commit() -> None:
+    documents = Documents(MATCHED, MATCHED)
+    assert made(documents) == Applied(M5)
+    assert documents.methods == ["update_one", "update_one"]
+    assert documents.session.log == ["start", "commit", "end"]
+    for _, (query, _), options in documents.sent:
+        assert query["_id"] in "ab"
+        assert options == {"upsert": False, "session": documents.session}
+    concerns = documents.session.options
+    assert concerns["read_concern"].level == "snapshot"
+    assert concerns["write_concern"].document["w"] == "majority"
+    assert concerns["read_preference"].mode == 0
+
+
+def test_it_is_as_durable_as_the_most_durable_of_its_stores() -> None:
+    documents = Documents(MATCHED, MATCHED, MATCHED, MATCHED)
+    documents.write_concern = WriteConcern(w=1)
+    weak = guarded(documents, durability="acknowledged")
+    made(documents, [weak.updating({"_id": key}, {"$inc": {"n": 1}}) for key in "ab"])
+    assert documents.session.options["write_concern"].document["w"] == 1
+    strong = guarded(documents.beside("strong"))
+    made(documents, [weak.recording({"_id": "a"}), strong.recording({"_id": "b"})])
+    assert documents.session.options["write_concern"].document["w"] == "majority"
+
+
+def test_the_callers_options_go_with_each_operation_and_each_look() -> None:
+    documents = Documents(MISSED, SEEN)
+    made(documents, writes(documents, comment="c"))
+    assert documents.sent[0][2]["comment"] == documents.sent[1][2]["comment"] == "c"
+
+
+# --- conflicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_conflict_makes_the_whole_again(count: int) -> None:
+    answers = [answer for _ in range(count) for answer in (MATCHED, conflict())]
+    documents = Documents(*answers, MATCHED, MATCHED)
+    assert made(documents) == Applied(M5)
+    assert documents.session.log == [*["start", "abort"] * count, "start", "commit", "end"]
+
+
+def test_a_conflict_at_the_commit_makes_the_whole_again() -> None:
+    documents = Documents(*[MATCHED] * 4, session=Session(conflict()))
+    assert made(documents) == Applied(M5)
+    assert documents.session.log == ["start", "commit", "start", "commit", "end"]
+
+
+def test_a_commit_whose_answer_is_lost_is_sent_again() -> None:
+    lost = labelled("UnknownTransactionCommitResult", AutoReconnect)
+    documents = Documents(MATCHED, MATCHED, session=Session(lost, lost))
+    assert made(documents) == Applied(M5)
+    assert documents.session.log == ["start", "commit", "commit", "commit", "end"]
+
+
+@pytest.mark.parametrize("at_commit", [False, True])
+def test_what_does_not_pass_in_time_is_raised_and_the_session_ends(at_commit: bool) -> None:
+    error = labelled("UnknownTransactionCommitResult", AutoReconnect) if at_commit else conflict()
+    answers = [MATCHED, MATCHED] if at_commit else [error] * 20
+    documents = Documents(*answers, session=Session(*[error] * 20))
+    with pytest.raises(type(error)) as raised:
+        made(documents, deadline=timedelta(seconds=0.2))
+    assert raised.value is error
+    assert documents.session.log[-1] == "end"
+    assert not documents.session.in_transaction
+
+
+def test_a_conflict_that_an_insert_meets_makes_the_whole_again() -> None:
+    documents = Documents(conflict(), object(), MATCHED)
+    pair = [guarded(documents).inserting({"_id": "c"}), writes(documents)[0]]
+    assert made(documents, pair) == Applied(M5)
+
+
+# --- what a refusal means ----------------------------------------------------------------------------------------------
+
+
+def test_a_duplicate_is_looked_up_after_the_abort() -> None:
+    documents = Documents(MATCHED, MISSED, {**SEEN, "_id": "b"})
+    outcome = made(documents)
+    assert isinstance(outcome, Duplicate)
+    assert (outcome.participant, outcome.entity) == (1, {"_id": "b"})
+    assert documents.session.log == ["start", "abort", "end"]
+    assert "session" not in documents.sent[-1][2]
+
+
+def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> None:
+    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, SEEN)
+    outcome = made(documents)
+    assert isinstance(outcome, Duplicate)
+    assert documents.methods == ["update_one", "find_one", "find_one", "update_one", "update_one", "find_one"]
+    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, FREE, FREE)
+    assert made(documents) == Rejected(M5, FREE, participant=0)
+
+
+def test_those_that_were_not_tried_matter_if_they_weigh_more() -> None:
+    documents = Documents(MISSED, *[FREE, PASSED], MISSED, MISSED, *[FREE, PASSED])
+    outcome = made(documents, writes(documents, HighWaterMark()))
+    assert isinstance(outcome, Stale)
+    assert outcome.participant == 1
+
+
+def test_an_insert_that_met_what_is_gone_by_now_makes_the_whole_again() -> None:
+    documents = Documents()
+    store = guarded(documents)
+    pair = [store.inserting({"_id": "a", "n": 1}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
+    documents.answers = [met(), None, FREE, MISSED, MISSED, None, FREE, object(), MATCHED]
+    assert made(documents, pair) == Applied(M5)
+    assert documents.session.log == ["start", "abort", "start", "commit", "end"]
+
+
+def test_an_insert_that_meets_and_never_finds_raises_what_it_met() -> None:
+    documents = Documents(*[met(), None, FREE, MISSED, MISSED, None, FREE] * 20)
+    store = guarded(documents)
+    pair = [store.inserting({"_id": "a"}), store.updating({"_id": "b"}, {"$inc": {"n": 1}})]
+    with pytest.raises(DuplicateKeyError):
+        made(documents, pair, deadline=timedelta(seconds=0.2))
+
+
+def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
+    error = met({"email": 1})
+    for inserts in (True, False):
+        documents = Documents(error)
+        store = guarded(documents)
+        write = store.inserting({"_id": "a"}) if inserts else store.updating({"_id": "a"}, {"$set": {"x": 1}})
+        with pytest.raises(DuplicateKeyError) as raised:
+            made(documents, [write, *writes(documents)[1:]])
+        assert raised.value is error
+        assert documents.session.log == ["start", "abort", "end"]
+
+
+def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
+    filled = {"_id": "a", "events_ledger": "ow1 marks", "events@": {"s": 4}}
+    documents = Documents(
+        MISSED, filled, {**filled, "_id": "b"}, MISSED, MISSED, filled, {**filled, "_id": "b"}, MATCHED, MATCHED
+    )
+    assert made(documents, writes(documents, InSequence())) == Applied(M5)
+
+
+def test_a_message_behind_a_gap_creates_nothing() -> None:
+    documents = Documents(None, None, MISSED, MISSED, None, None, *[None, None, MISSED, MISSED, None, None])
+    store = guarded(documents, InSequence())
+    outcome = made(documents, [store.inserting({"_id": "a"}), store.inserting({"_id": "b"})])
+    assert (type(outcome).__name__, outcome.expected, outcome.participant) == ("Deferred", 1, 0)
+    assert "insert_one" not in documents.methods
+
+
+# --- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_document_that_would_be_too_large_is_named_with_its_sizes() -> None:
+    documents = Documents(OperationFailure("too large", 17419), FREE)
+    with pytest.raises(EntityTooLarge, match="bytes now"):
+        made(documents)
+    assert documents.session.log == ["start", "abort", "end"]
+    documents = Documents(OperationFailure("too large", 2))
+    store = guarded(documents)
+    with pytest.raises(EntityTooLarge):
+        made(documents, [store.inserting({"_id": "a", "text": "x" * 17_000_000}), *writes(documents)[1:]])
+
+
+def test_another_failure_leaves_as_it_came_unless_the_ledger_explains_it() -> None:
+    error = OperationFailure("not authorized", 13)
+    documents = Documents(error)
+    with pytest.raises(OperationFailure) as raised:
+        made(documents)
+    assert raised.value is error
+    documents = Documents(error)
+    with pytest.raises(OperationFailure) as raised:
+        made(documents, [guarded(documents).inserting({"_id": "a"}), *writes(documents)[1:]])
+    assert raised.value is error
+    documents = Documents(OperationFailure("mistyped", 2), {**FREE, "messageIDs_14d": "text"})
+    with pytest.raises(LedgerMismatch):
+        made(documents)
+
+
+# --- an inbox ----------------------------------------------------------------------------------------------------------
+
+
+def inbox_of(documents: Documents) -> Inbox:
+    return Inbox(documents.beside("inbox"), consumer="c", retention=DAYS, clock=lambda: NOW)
+
+
+def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
+    documents = Documents(met(), {"_id": "1:c1:s2:m5"})
+    plain = GuardedCollection(documents, None)
+    outcome = made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
+    assert outcome == Duplicate(M5)
+    ((_, (mark,), _), _) = documents.sent
+    assert mark["_id"] == "1:c1:s2:m5"
+    assert mark["expiresAt"].timestamp() == NOW + DAYS.total_seconds()
+
+
+def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
+    documents = Documents()
+    plain = GuardedCollection(documents, None, attempts=lambda: "try")
+    write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
+    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))["operations"][0]["document"]
+    documents.answers = [met(), mark]
+    assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5, retried=True)
+
+
+def test_a_mark_that_expired_in_between_lets_the_message_in() -> None:
+    documents = Documents(met(), None, FREE, MISSED, MISSED, None, FREE, object(), MATCHED)
+    plain = GuardedCollection(documents, None)
+    write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
+    assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5)
+
+
+def test_a_failure_of_those_without_a_ledger_is_the_drivers_to_say() -> None:
+    error = OperationFailure("too large", 17419)
+    documents = Documents(object(), error)
+    plain = GuardedCollection(documents, None)
+    with pytest.raises(OperationFailure) as raised:
+        made(documents, [plain.updating({"_id": "a"}, {"$inc": {"n": 1}})], inbox=inbox_of(documents))
+    assert raised.value is error
+    documents = Documents(error)
+    with pytest.raises(OperationFailure) as raised:
+        made(documents, [GuardedCollection(documents, None).inserting({"_id": "a"})], inbox=inbox_of(documents))
+    assert raised.value is error
+
+
+# --- what cannot be sent -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("session", "of its own"), ("upsert", "crashed"), ("finishes", "would leave the step open"), ("sort", "it takes")],
+)
+def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prepared(name: str, why: str) -> None:
+    store: Any = guarded(Documents())
+    with pytest.raises(InvalidUpdate, match=why):
+        store.updating({"_id": "a"}, {"$inc": {"n": 1}}, **{name: True})
+
+
+@pytest.mark.parametrize("query", [{"email": "a"}, "a"])
+def test_each_write_names_its_document_by_id(query: Any) -> None:
+    with pytest.raises(InvalidUpdate, match="names its document by _id"):
+        guarded(Documents(), identity=("email",)).updating(query, {"$inc": {"n": 1}})
+
+
+def test_one_id_in_two_collections_is_two_documents() -> None:
+    documents = Documents(MATCHED, MATCHED)
+    other = guarded(documents.beside("other"))
+    assert made(documents, [*writes(documents)[:1], other.updating({"_id": "a"}, {"$inc": {"n": 1}})]) == Applied(M5)
+
+
+def test_all_writes_are_of_one_client() -> None:
+    one, other = Documents(), Documents()
+    with pytest.raises(ConfigurationError, match="same MongoClient"):
+        made(one, [*writes(one)[:1], *writes(other)[1:]])
+    with pytest.raises(ConfigurationError, match="same MongoClient"):
+        made(one, inbox=inbox_of(other))
+    wrong = Inbox(one, consumer="c", retention=DAYS, table_name="inbox")
+    with pytest.raises(ConfigurationError, match="without table_name"):
+        made(one, inbox=wrong)
+
+
+def test_two_clients_of_one_server_are_two() -> None:
+    clients = [pymongo.MongoClient[dict[str, Any]]("localhost:1", connect=False) for _ in range(2)]
+    stores = [GuardedCollection(client.shop.orders, SeenIds()) for client in clients]
+    with pytest.raises(ConfigurationError, match="same MongoClient"):
+        transact(M5, [store.recording({"_id": n}) for n, store in enumerate(stores)])
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_stand_in_without_sessions_says_where_to_run_the_test(plain: bool) -> None:
+    with mongomock_collection() as stand_in:
+        collection: Any = mongomock.MongoClient().shop.orders if plain else stand_in
+        with pytest.raises(ConfigurationError, match=r"explore\(\.\.\.\).*mongod\(\)"):
+            transact(M5, writes(collection))
+
+
+def test_the_form_of_the_call_is_that_of_the_stores() -> None:
+    with mongomock_collection(asynchronous=True) as collection:
+        store = AsyncGuardedCollection(collection, SeenIds())
+        with pytest.raises(ConfigurationError, match="use atransact"):
+            transact(M5, [store.recording({"_id": 1})])
+    with pytest.raises(ConfigurationError, match="use transact"):
+        asyncio.run(atransact(M5, writes(Documents())))
+
+
+def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
+    documents = Documents()
+    plain = GuardedCollection(documents, None)
+    for write in (
+        plain.updating({"_id": "a", "ow_tombstone": 1}, {"$inc": {"n": 1}}),
+        plain.updating({"_id": "a"}, {"$set": {"ow_steps": 1}}),
+        plain.inserting({"_id": "a", "ow_steps": 1}),
+        plain.recording({"_id": "a"}),
+    ):
+        with pytest.raises(InvalidUpdate, match=r"belongs to the ledger|nothing to record"):
+            made(documents, [write], inbox=inbox_of(documents))
+    with pytest.raises(ConfigurationError, match="no outbox"):
+        made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))
