@@ -51,7 +51,7 @@ WRONG = {
 RIGHT = {
     "performed": [Work()],
     "begun_and_finished": [Work()],
-    "charged_and_then_written": [Work(), Work((M1, M2))],
+    "charged_and_then_written": [Work(), Work((M1, M2), engines=("mongodb",))],
     "looked_up": [Work(bounds=ONE_BY_ONE, engines=NOT_SENT_TWICE)],
 }
 # Minutes instead of seconds.
