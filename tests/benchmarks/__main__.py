@@ -17,6 +17,7 @@ from tests.benchmarks import (
     package,
     speed_dynamodb,
     speed_mongodb,
+    steps,
     transactions,
     wire,
     worker,
@@ -36,6 +37,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "events": events.rows,
     "transactions": transactions.rows,
     "growth": growth.rows,
+    "steps": steps.rows,
 }
 
 
