@@ -17,7 +17,7 @@ MINUTES ?= 10
 
 chaos: .venv/ready  ## breaks workers, servers and connections for so long, and counts what came of it
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
-	ONEWRITE_MODEL=large $(BIN)/python -m pytest tests/properties/test_outbox_model.py tests/gallery/test_publishing.py
+	ONEWRITE_MODEL=large $(BIN)/python -m pytest tests/properties/test_outbox_model.py tests/properties/test_step_model.py tests/gallery/test_publishing.py
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check
