@@ -16,7 +16,7 @@ from onewrite.entry import Advance
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, STEPS
+from onewrite.label import STEP, STEPS, is_shared
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain
 from onewrite.step import (
@@ -141,7 +141,7 @@ class StepFlows(Flows):
         return self._steps_of(item or {}, native["Key"])
 
     def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
-        steps = [read_step(value) for name, value in item.items() if name.startswith(STEP)]
+        steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
         mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
         return [answer_to(step, step.message, self._clock(), None, key) for step in mine]
 
