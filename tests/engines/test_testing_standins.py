@@ -13,8 +13,8 @@ from botocore.handlers import generate_idempotent_uuid
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
-from onewrite.dynamodb.size import item_size
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.writing.size import item_size
+from onewrite.dynamodb.writing.values import plain
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
 

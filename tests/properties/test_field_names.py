@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, InSequence, Message, SeenIds, sortable
-from onewrite.dynamodb import layout as dynamodb
+from onewrite.dynamodb.writing import layout as dynamodb
 from onewrite.entry import ABSENT, Advance, Mark, Remember
 from onewrite.label import Slot, labelled_attribute
 from onewrite.ledger import SLOTS, Ledger, mark_slot
-from onewrite.mongodb import layout as mongodb
+from onewrite.mongodb.writing import layout as mongodb
 from onewrite.ring import slots
 
 NOW = 1_790_000_000.0

@@ -62,7 +62,7 @@ def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_without_the_packages_of_the_command_one_line_names_the_remedy(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _forget(monkeypatch, "onewrite.cli.app", "onewrite.cli.demo")
+    _forget(monkeypatch, "onewrite.cli.app", "onewrite.cli.demo.command")
     _hide(monkeypatch, name)
     assert main(["demo"]) == 2
     _assert_one_line_with_the_remedy(capsys, name)
@@ -107,7 +107,7 @@ def _end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def verb(*_: Any, **__: Any) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("onewrite.cli.demo.compare", verb)
+    monkeypatch.setattr("onewrite.cli.demo.command.compare", verb)
 
 
 def _forget(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

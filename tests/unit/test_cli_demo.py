@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from onewrite import Message
-from onewrite.cli import comparison, main
-from onewrite.cli.comparison import (
+from onewrite.cli import main
+from onewrite.cli.demo import comparison
+from onewrite.cli.demo.command import cells, meaning, plain_text, show
+from onewrite.cli.demo.comparison import (
     HANDLERS,
     ONEWRITE,
     Comparison,
@@ -32,9 +34,9 @@ from onewrite.cli.comparison import (
     plain_write,
     times_applied,
 )
-from onewrite.cli.demo import cells, is_plain, meaning, plain_text, show
-from onewrite.cli.shops import Engine, shops
-from onewrite.cli.simulation import START, Broker, Clock, Copy, Steps, deliver, order_events, sendings
+from onewrite.cli.demo.shops import Engine, shops
+from onewrite.cli.demo.simulation import START, Broker, Clock, Copy, Steps, deliver, order_events, sendings
+from onewrite.cli.terminal import is_plain
 from tests.support.examples import examples
 
 ENGINES = list(Engine)

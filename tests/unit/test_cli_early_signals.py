@@ -179,7 +179,7 @@ def test_a_signal_in_the_last_moment_of_the_interpreter_does_not_change_the_exit
 
 @pytest.mark.parametrize("verb", [["demo"], ["--help"]])
 def test_other_verbs_end_by_the_signal_as_any_command_does(folder: Path, verb: list[str]) -> None:
-    assert run(folder, "import onewrite.cli.demo", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
+    assert run(folder, "import onewrite.cli.demo.command", signal.SIGTERM, verb=verb).returncode == -signal.SIGTERM
 
 
 # ---------------------------------------------------------------- in this process

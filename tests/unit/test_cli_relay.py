@@ -19,8 +19,8 @@ from pymongo import MongoClient
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.cli import main, operator_acts
 from onewrite.cli.early_signals import EarlySignals
-from onewrite.cli.relay import Progress
-from onewrite.cli.stores import relay_of
+from onewrite.cli.relay import PassLog
+from onewrite.cli.store_urls import relay_of
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 from onewrite.outbox import Swept
@@ -237,7 +237,7 @@ def test_a_line_a_minute_sums_up_what_was_done(caplog: pytest.LogCaptureFixture)
     now = [1000.0]
     logging.root.addHandler(caplog.handler)
     caplog.set_level(logging.INFO)
-    progress = Progress([], lambda: now[0])
+    progress = PassLog([], lambda: now[0])
     for seconds, published in ((0, 0), (1, 2), (2, 3), (30, 4), (60, 0), (61, 1), (62, 5), (63, 0)):
         now[0] = 1000.0 + seconds
         progress.count(Swept(published=published, overtaken=published))

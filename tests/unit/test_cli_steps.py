@@ -75,7 +75,7 @@ class CollectionPlace(Place):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         client = StandInClient()
         self.collection = client.shop.payments
-        monkeypatch.setattr("onewrite.cli.stores._mongo_client", lambda _: client)
+        monkeypatch.setattr("onewrite.cli.store_urls._mongo_client", lambda _: client)
 
     def _guarded(self, ledger: Ledger | None, at: float) -> GuardedCollection:
         return GuardedCollection(self.collection, ledger or SeenIds(), clock=lambda: at)

@@ -17,10 +17,10 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
-from onewrite.dynamodb.attempt import new_attempt
-from onewrite.dynamodb.layout import belongs, name_of
-from onewrite.dynamodb.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.values import Members, sendable, typed_value
+from onewrite.dynamodb.writing.attempt import new_attempt
+from onewrite.dynamodb.writing.layout import belongs, name_of
+from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
+from onewrite.dynamodb.writing.values import Members, sendable, typed_value
 from onewrite.label import Slot
 from onewrite.ledger import Ledger
 

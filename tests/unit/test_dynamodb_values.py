@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.values import Members, plain, raw, sendable, typed, typed_value
+from onewrite.dynamodb.writing.values import Members, plain, raw, sendable, typed, typed_value
 
 VALUES: list[Any] = [
     "",

@@ -22,10 +22,10 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.dynamodb.attempt import new_attempt
-from onewrite.dynamodb.layout import lookup, without_ledger
-from onewrite.dynamodb.values import typed
 from onewrite.dynamodb.verdict import refused
+from onewrite.dynamodb.writing.attempt import new_attempt
+from onewrite.dynamodb.writing.layout import lookup, without_ledger
+from onewrite.dynamodb.writing.values import typed
 from onewrite.entry import ABSENT
 from onewrite.label import Slot
 from onewrite.ledger import Ledger

@@ -17,10 +17,11 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds, sortable
-from onewrite.dynamodb import GuardedTable, layout
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.writing import layout
 from onewrite.ledger import Ledger
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb import layout as mongodb_layout
+from onewrite.mongodb.writing import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table
 
 FOLDER = Path(__file__).parents[1] / "golden"

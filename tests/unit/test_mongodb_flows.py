@@ -39,8 +39,8 @@ from onewrite import (
 from onewrite.flow import Call, Flow, Yielded
 from onewrite.ledger import Ledger
 from onewrite.mongodb.flows import Flows, next_try
-from onewrite.mongodb.request import Guarded, guard_update
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT
+from onewrite.mongodb.writing.request import Guarded, guard_update
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
 
 NOW = 1_790_000_000.0

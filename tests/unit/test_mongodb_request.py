@@ -12,7 +12,7 @@ from pymongo.collation import Collation
 
 from onewrite import ConfigurationError, HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
 from onewrite.ledger import Ledger
-from onewrite.mongodb.request import (
+from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,
     check_indexes,

@@ -33,9 +33,9 @@ from onewrite import (
 from onewrite.entry import ABSENT
 from onewrite.label import Slot
 from onewrite.ledger import Ledger
-from onewrite.mongodb.layout import belongs, lookup, path_of, without_ledger
 from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.verdict import unmatched as unmatched_at
+from onewrite.mongodb.writing.layout import belongs, lookup, path_of, without_ledger
 
 NOW = 1_790_000_000.0
 unmatched = partial(unmatched_at, now=NOW, entity_key={"_id": "o-1"})

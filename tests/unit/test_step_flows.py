@@ -28,7 +28,7 @@ from onewrite import (
     Superseded,
 )
 from onewrite.dynamodb.steps import StepFlows as TableFlows
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.writing.values import typed
 from onewrite.flow import Call, Do, Flow
 from onewrite.ledger import Ledger
 from onewrite.mongodb.steps import StepFlows as CollectionFlows

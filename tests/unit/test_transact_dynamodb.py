@@ -29,7 +29,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
-from onewrite.dynamodb.values import typed
+from onewrite.dynamodb.writing.values import typed
 from onewrite.step import Step, step_mark
 
 NOW = 1_790_000_000.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from onewrite.cli.command_line import CommandLine, VersionOption
-from onewrite.cli.demo import demo
+from onewrite.cli.demo.command import demo
 from onewrite.cli.early_signals import EarlySignals
 from onewrite.cli.relay import relay
 from onewrite.cli.steps import steps

@@ -18,7 +18,7 @@ from onewrite.cli.command_line import VersionOption
 from onewrite.cli.logs import Level, LogFormat, log_to_stderr
 from onewrite.cli.names import RELAY, find, misuse
 from onewrite.cli.options import MetricsKind, global_meter, option
-from onewrite.cli.stores import FORMS, is_url, relay_of
+from onewrite.cli.store_urls import FORMS, is_url, relay_of
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.outbox import Relay, Swept
@@ -159,7 +159,7 @@ def _act(found: Relay, options: dict[str, Any]) -> int:
 
 def _publish(found: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
     pass_on(found.stop)
-    progress = Progress(_hooks(options["metrics"] or ()))
+    progress = PassLog(_hooks(options["metrics"] or ()))
     age, code = timedelta(seconds=options["older_than"]), 0
     if options["once"]:
         code = _once(found, age, progress)
@@ -170,7 +170,7 @@ def _publish(found: Relay, pass_on: Callable[[Callable[[], None]], None], option
     return code
 
 
-def _once(found: Relay, age: timedelta, progress: Progress) -> int:
+def _once(found: Relay, age: timedelta, progress: PassLog) -> int:
     try:
         swept = found.sweep(age)
     except OnewriteError:
@@ -190,7 +190,7 @@ def _hooks(kinds: Sequence[MetricsKind]) -> list[OnPass]:
     return [emf() if kind is MetricsKind.EMF else opentelemetry(global_meter()) for kind in kinds]
 
 
-class Progress:
+class PassLog:
     """A line for what was done since the last one, now and then. What was refused or failed has lines of its own, at once."""
 
     def __init__(self, hooks: Sequence[OnPass], clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from onewrite.cli.command_line import VersionOption
-from onewrite.cli.demo import is_plain
 from onewrite.cli.operator_acts import age
 from onewrite.cli.options import option
-from onewrite.cli.stores import FORMS, step_finder
+from onewrite.cli.store_urls import FORMS, step_finder
+from onewrite.cli.terminal import is_plain
 from onewrite.errors import OnewriteError
 from onewrite.event import moment
 from onewrite.flow import run

@@ -13,16 +13,16 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.dynamodb.attempt import Attempt
-from onewrite.dynamodb.emit import stored_outbox
-from onewrite.dynamodb.expression import check_limits, merge_update, read_update
 from onewrite.dynamodb.flows import code, send
-from onewrite.dynamodb.layout import business
-from onewrite.dynamodb.request import guard_update
-from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.steps import StepFlows
-from onewrite.dynamodb.values import Convert
 from onewrite.dynamodb.verdict import refused
+from onewrite.dynamodb.writing.attempt import Attempt
+from onewrite.dynamodb.writing.emit import stored_outbox
+from onewrite.dynamodb.writing.expression import check_limits, merge_update, read_update
+from onewrite.dynamodb.writing.layout import business
+from onewrite.dynamodb.writing.request import guard_update
+from onewrite.dynamodb.writing.size import value_size
+from onewrite.dynamodb.writing.values import Convert
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow

@@ -9,12 +9,12 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.dynamodb.attempt import Attempt, new_attempt
-from onewrite.dynamodb.layout import belongs, without_ledger
-from onewrite.dynamodb.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.values import Convert, plain, sendable, typed, typed_value
 from onewrite.dynamodb.verdict import check_tokens, judged, refused
+from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
+from onewrite.dynamodb.writing.layout import belongs, without_ledger
+from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
+from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, typed_value
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited

@@ -17,7 +17,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.flows import code, insist
-from onewrite.dynamodb.values import is_typed, plain, raw, typed
+from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow

@@ -9,7 +9,7 @@ from typing import Any, cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.outboxes import origin
-from onewrite.dynamodb.values import plain, raw
+from onewrite.dynamodb.writing.values import plain, raw
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS, is_shared
 from onewrite.step import FoundStep, found_step

@@ -7,11 +7,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from onewrite.dynamodb.attempt import Attempt, Part, new_attempt
 from onewrite.dynamodb.flows import Flows, code, send
-from onewrite.dynamodb.request import guard_begin, guard_update
-from onewrite.dynamodb.values import Members
 from onewrite.dynamodb.verdict import finish_refused, judged, open_step
+from onewrite.dynamodb.writing.attempt import Attempt, Part, new_attempt
+from onewrite.dynamodb.writing.request import guard_begin, guard_update
+from onewrite.dynamodb.writing.values import Members
 from onewrite.entry import Advance
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment

@@ -23,8 +23,8 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.participants import JointFlows, Prepared
-from onewrite.dynamodb.request import guard_put
+from onewrite.dynamodb.together.participants import JointFlows, Prepared
+from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger

@@ -7,8 +7,8 @@ from typing import cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.attempt import Attempt
-from onewrite.dynamodb.layout import attempts_name, lookup, without_ledger
+from onewrite.dynamodb.writing.attempt import Attempt
+from onewrite.dynamodb.writing.layout import attempts_name, lookup, without_ledger
 from onewrite.errors import LedgerMismatch
 from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded

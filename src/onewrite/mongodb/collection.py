@@ -12,9 +12,7 @@ from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability
-from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
     DeleteOneArguments,
@@ -29,7 +27,9 @@ from onewrite.mongodb.native import (
     UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.participants import JointFlows, Prepared
+from onewrite.mongodb.together.participants import JointFlows, Prepared
+from onewrite.mongodb.writing.expression import Update
+from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then

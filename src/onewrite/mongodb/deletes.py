@@ -11,10 +11,10 @@ from onewrite.flow import Flow
 from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.flows import Durability, Writer
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.request import guard_delete
 from onewrite.mongodb.steps import StepFlows
-from onewrite.mongodb.tombstones import burial
+from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.request import guard_delete
+from onewrite.mongodb.writing.tombstones import burial
 from onewrite.outcome import Outcome
 from onewrite.tombstone import Tombstones, check_store_tombstones, made_with_tombstones, new_tombstone
 

@@ -23,9 +23,18 @@ from onewrite.flow import Call, Flow, check_awaited
 from onewrite.label import STEPS, TOMBSTONE
 from onewrite.ledger import Ledger, check_ledger
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, check_filter, identity
-from onewrite.mongodb.layout import Document, belongs, lookup, path_of, without_ledger
-from onewrite.mongodb.request import (
+from onewrite.mongodb.verdict import (
+    LARGEST_DOCUMENT,
+    is_of_entity,
+    is_too_large,
+    kept_alive,
+    may_be_ledger,
+    says_nothing_was_done,
+    unmatched,
+)
+from onewrite.mongodb.writing.expression import Update, check_filter, identity
+from onewrite.mongodb.writing.layout import Document, belongs, lookup, path_of, without_ledger
+from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,
     check_indexes,
@@ -35,15 +44,6 @@ from onewrite.mongodb.request import (
     id_index,
     in_transaction,
     keeps_text,
-)
-from onewrite.mongodb.verdict import (
-    LARGEST_DOCUMENT,
-    is_of_entity,
-    is_too_large,
-    kept_alive,
-    may_be_ledger,
-    says_nothing_was_done,
-    unmatched,
 )
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.step import step_mark

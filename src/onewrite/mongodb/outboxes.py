@@ -18,9 +18,9 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
-from onewrite.mongodb.expression import identity
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.tombstones import emptied
+from onewrite.mongodb.writing.expression import identity
+from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.tombstones import emptied
 from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number

@@ -12,12 +12,12 @@ from onewrite.event import moment
 from onewrite.flow import Call, Flow
 from onewrite.label import STEPS
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, identity
 from onewrite.mongodb.flows import Flows, Writer, landed
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.own_part import Finishes
-from onewrite.mongodb.request import Guarded, guard_begin, guard_finish, keeps_text
 from onewrite.mongodb.verdict import finish_unmatched, open_step
+from onewrite.mongodb.writing.expression import Update, identity
+from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.own_part import Finishes
+from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
 from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain
 from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
 from onewrite.step_flows import Effect, Start, Then, begun, performed

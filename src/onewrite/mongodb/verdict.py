@@ -11,7 +11,7 @@ from onewrite.entry import Entry
 from onewrite.event import Emission
 from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
-from onewrite.mongodb.layout import Document, lookup, without_ledger
+from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.outcome import Busy, Deferred, Outcome, Rejected, Superseded, Uncertain
 from onewrite.step import Step, answer_to, read_step, step_mark
 

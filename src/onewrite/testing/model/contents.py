@@ -91,7 +91,7 @@ def _form(entity: Entity, *, ordered: bool) -> Hashable:
     So documents are equal that have got the same messages in different orders, and there are far fewer states.
     """
     # It is not imported here: those who test on DynamoDB may lack pymongo, and then no collection is guarded.
-    layout: Any = sys.modules.get("onewrite.mongodb.layout") if ordered else None
+    layout: Any = sys.modules.get("onewrite.mongodb.writing.layout") if ordered else None
     ledger: Collection[str] = () if layout is None else layout.labelled_fields(entity)
     return canonical({name: _as_sets(value) if name in ledger else value for name, value in entity.items()}, ordered=ordered)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
 
-from onewrite.dynamodb.expression import LONGEST_EXPRESSION, check_limits
-from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, check_limits
+from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.errors import InvalidUpdate
 
 Value: TypeAlias = dict[str, Any]  # {"S": "text"}: DynamoDB's typed form

@@ -39,7 +39,7 @@ from moto.dynamodb.parsing import ast_nodes
 from moto.dynamodb.parsing.validators import OverlappingPathsValidator
 from moto.dynamodb.responses import DynamoHandler
 
-from onewrite.dynamodb.expression import read_update
+from onewrite.dynamodb.writing.expression import read_update
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.dynamodb_rules import EXACT, InvalidRequest, check_request, is_too_large, number
 from onewrite.testing.standins.moto_conditions import comparisons

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import is_typed, plain, raw
+from onewrite.dynamodb.writing.values import is_typed, plain, raw
 from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
 from onewrite.ledger import SLOTS

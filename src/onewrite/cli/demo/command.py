@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onewrite.cli.comparison import HANDLERS, ONEWRITE, Comparison, Row, compare
-from onewrite.cli.shops import Engine
-from onewrite.cli.simulation import order_events, sendings
+from onewrite.cli.demo.comparison import HANDLERS, ONEWRITE, Comparison, Row, compare
+from onewrite.cli.demo.shops import Engine
+from onewrite.cli.demo.simulation import order_events, sendings
+from onewrite.cli.terminal import is_plain
 
 HEADINGS = ("handler", "deliveries", "requests per message", "effects applied twice", "effects lost")
 _STAND_INS = {Engine.DYNAMODB: "DynamoDB (moto)", Engine.MONGODB: "MongoDB (mongomock)"}
@@ -38,11 +38,6 @@ def demo(
     else:
         comparison = show(Console(file=sys.stdout, force_terminal=True), engine, messages, seed)
     raise typer.Exit(0 if comparison.exactly_once else 1)
-
-
-def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the output should have no colours and no progress bars."""
-    return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 
 def json_text(comparison: Comparison) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from onewrite.entry import Terms
 from onewrite.label import FORMAT, OUTBOX, TOMBSTONE, OutboxNames
-from onewrite.mongodb.layout import Document
+from onewrite.mongodb.writing.layout import Document
 from onewrite.tombstone import Tombstone
 
 _FIELDS = {"$objectToArray": "$$ROOT"}

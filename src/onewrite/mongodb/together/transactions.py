@@ -22,9 +22,9 @@ from onewrite.flow import Do, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
 from onewrite.label import TOMBSTONE
 from onewrite.message import Message
-from onewrite.mongodb.inboxes import INBOX, Mark, mark_of
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Operation, Prepared
+from onewrite.mongodb.together.inboxes import INBOX, Mark, mark_of
+from onewrite.mongodb.together.participants import Operation, Prepared
+from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Applied, Busy, Deferred, Duplicate, Gone, Outcome, Rejected, Stale, Uncertain
 
 Part: TypeAlias = Operation | Mark

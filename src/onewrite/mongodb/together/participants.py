@@ -18,11 +18,11 @@ from onewrite.label import TOMBSTONE
 from onewrite.ledger import NO_LEDGER, Ledger
 from onewrite.message import Message
 from onewrite.mongodb.deletes import DeleteFlows
-from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.flows import Durability
-from onewrite.mongodb.layout import Document, without_ledger
-from onewrite.mongodb.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
+from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.writing.layout import Document, without_ledger
+from onewrite.mongodb.writing.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
 
 PreparedMethod = Literal["updating", "inserting", "recording"]

@@ -12,7 +12,7 @@ from bson.regex import Regex
 from onewrite.entry import Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.label import is_shared
-from onewrite.mongodb.layout import Document, belongs
+from onewrite.mongodb.writing.layout import Document, belongs
 
 Update: TypeAlias = Document | Sequence[Document]
 

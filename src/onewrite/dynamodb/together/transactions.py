@@ -19,9 +19,9 @@ from botocore.exceptions import ClientError
 from onewrite.backoff import Backoff
 from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
-from onewrite.dynamodb.inboxes import INBOX, Mark, client_of, mark_of
-from onewrite.dynamodb.participants import Action, Prepared
-from onewrite.dynamodb.values import plain
+from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, mark_of
+from onewrite.dynamodb.together.participants import Action, Prepared
+from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
 from onewrite.inbox import Inbox

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS
+from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
 from onewrite.entry import Entry
 from onewrite.event import Emission
 from onewrite.message import Message

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
-from onewrite.dynamodb.attempt import Attempt
 from onewrite.dynamodb.deletes import DeleteFlows
-from onewrite.dynamodb.layout import without_ledger
-from onewrite.dynamodb.request import guard_put, guard_update
-from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.unguarded import plain_put, plain_update
+from onewrite.dynamodb.together.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
+from onewrite.dynamodb.writing.attempt import Attempt
+from onewrite.dynamodb.writing.layout import without_ledger
+from onewrite.dynamodb.writing.request import guard_put, guard_update
+from onewrite.dynamodb.writing.size import value_size
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emit, Outbox, check_ledgerless
 from onewrite.flow import Call, Flow

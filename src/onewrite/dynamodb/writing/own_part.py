@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from onewrite.dynamodb.attempt import Attempt, Part
-from onewrite.dynamodb.emit import outbox_values
-from onewrite.dynamodb.layout import attempts_name, name_of
-from onewrite.dynamodb.values import Members
+from onewrite.dynamodb.writing.attempt import Attempt, Part
+from onewrite.dynamodb.writing.emit import outbox_values
+from onewrite.dynamodb.writing.layout import attempts_name, name_of
+from onewrite.dynamodb.writing.values import Members
 from onewrite.entry import Advance, AdvanceShape, Remember, RememberShape, Shape, Terms
 from onewrite.errors import InvalidMessage
 from onewrite.label import STEP, STEPS, TOMBSTONE, Label

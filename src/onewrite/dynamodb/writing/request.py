@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.dynamodb.attempt import Attempt, Part
-from onewrite.dynamodb.emit import outbox_condition, outbox_constants, outbox_sets, stored_outbox
-from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.layout import belongs
-from onewrite.dynamodb.own_part import (
+from onewrite.dynamodb.writing.attempt import Attempt, Part
+from onewrite.dynamodb.writing.emit import outbox_condition, outbox_constants, outbox_sets, stored_outbox
+from onewrite.dynamodb.writing.expression import RESERVED, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.writing.layout import belongs
+from onewrite.dynamodb.writing.own_part import (
     Words,
     clauses,
     conditions,
@@ -25,7 +25,7 @@ from onewrite.dynamodb.own_part import (
     stored_ledger,
     values_of,
 )
-from onewrite.dynamodb.values import Convert, sendable
+from onewrite.dynamodb.writing.values import Convert, sendable
 from onewrite.entry import Shape, Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.event import EmissionShape

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
 from onewrite.event import Emission
 from onewrite.label import TOMBSTONE, Slot
-from onewrite.mongodb.emit import outbox_condition, outbox_operators, outbox_stage
-from onewrite.mongodb.layout import Document, path_of
+from onewrite.mongodb.writing.emit import outbox_condition, outbox_operators, outbox_stage
+from onewrite.mongodb.writing.layout import Document, path_of
 
 
 class Finishes(NamedTuple):

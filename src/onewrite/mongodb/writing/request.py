@@ -9,10 +9,10 @@ from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
 from onewrite.label import STEPS
-from onewrite.mongodb.emit import stored_outbox
-from onewrite.mongodb.expression import Update, check_document, check_filter, check_update, identity
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.own_part import Finishes, finishing_filter, fold, guarded_filter, initial, labels, stage
+from onewrite.mongodb.writing.emit import stored_outbox
+from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, fold, guarded_filter, initial, labels, stage
 from onewrite.step import Step
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits

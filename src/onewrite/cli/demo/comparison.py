@@ -9,8 +9,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-from onewrite.cli.shops import Engine, OpenShop, Shop, shops
-from onewrite.cli.simulation import Broker, Clock, Steps, deliver, order_events, sendings
+from onewrite.cli.demo.shops import Engine, OpenShop, Shop, shops
+from onewrite.cli.demo.simulation import Broker, Clock, Steps, deliver, order_events, sendings
 from onewrite.message import Message
 
 ShopHandler: TypeAlias = Callable[[Shop, Message], Steps]

@@ -1,0 +1,1 @@
+"""Several writes as one transaction."""
