@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it comes without types
 from moto import mock_aws
 
-from onewrite import Message, SeenIds
-from onewrite.dynamodb import GuardedTable
+from onewrite import Begun, Message, SeenIds, Tombstones
+from onewrite.dynamodb import GuardedTable, transact
 from order_history import OrderHistory, create_table, feed, handle
 from order_history.__main__ import deliveries
 from order_history.events import OrderApproved, OrderCreated
@@ -317,9 +317,10 @@ def called(stack: Deployment) -> set[str]:
 
 
 def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
-    orders = GuardedTable(table, SeenIds())
+    orders = GuardedTable(table, SeenIds(), tombstones=Tombstones(timedelta(days=14)))
     message, key = Message("m-1"), {"orderId": "any"}
     change: dict[str, Any] = {"UpdateExpression": "SET seats = :two", "ExpressionAttributeValues": {":two": 2}}
+    asked: dict[str, Any] = {"Key": key, "lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
     return {
         "update_item": lambda: orders.update_item(message, Key=key, **change),
         "put_item": lambda: orders.put_item(message, Item={"orderId": "other"}),
@@ -328,12 +329,26 @@ def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
         "get_item": lambda: orders.get_item(Key=key),
         "without_ledger": lambda: orders.without_ledger(key),
         "explain": lambda: orders.explain(message, Key=key, **change),
+        "begin": lambda: orders.begin(Message("m-4"), "charge", **asked),
+        "perform": lambda: orders.perform(Message("m-5"), "charge", lambda _: None, then=lambda _: change, **asked),
+        "release": lambda: orders.release(started(orders, asked), sent=False),
+        "open_steps": lambda: orders.open_steps(Key=key),
+        "updating": lambda: transact(Message("m-7"), [orders.updating(Key=key, **change)]),
+        "putting": lambda: orders.putting(Item={"orderId": "third"}),
+        "recording": lambda: orders.recording(Key=key),
+        "delete_item": lambda: orders.delete_item(Message("m-8"), Key={"orderId": "other"}),
     }
+
+
+def started(orders: GuardedTable, asked: dict[str, Any]) -> Begun:
+    step = orders.begin(Message("m-6"), "charge", **asked)
+    assert isinstance(step, Begun)
+    return step
 
 
 def test_no_public_method_is_forgotten_among_the_uses_of_the_library(aws: None) -> None:
     table = create_table(sdk.resource("dynamodb"))
-    methods = {name for name, value in vars(GuardedTable).items() if callable(value) and not name.startswith("_")}
+    methods = {name for name in dir(GuardedTable) if callable(getattr(GuardedTable, name)) and not name.startswith("_")}
     assert set(uses_of_the_library(table)) == methods
 
 
