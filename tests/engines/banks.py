@@ -93,17 +93,19 @@ class Bank(Store):
         with self.reading() as read:
             return read()
 
-    def holds(self, message: Message) -> set[str]:
-        """The accounts whose ledgers hold the message."""
+    def known(self, messages: Sequence[Message]) -> dict[str, set[str]]:
+        """The accounts whose ledgers hold the message, by its id."""
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](self.address) as mongo:
                 documents = GuardedCollection(mongo.test[self.place], self.ledger)
-                return {name for name in ACCOUNTS if isinstance(documents.seen(message, {"_id": name}), Duplicate)}
+                return {
+                    message.id: _holding(message, lambda m, name: documents.seen(m, {"_id": name})) for message in messages
+                }
         client = dynamo_client(self.address)
         items = GuardedTable(client, self.ledger, table_name=self.place)
-        held = {name for name in ACCOUNTS if isinstance(items.seen(message, Key={"id": name}), Duplicate)}
+        found = {message.id: _holding(message, lambda m, name: items.seen(m, Key={"id": name})) for message in messages}
         client.close()
-        return held
+        return found
 
     def create(self) -> None:
         if self.engine == "mongod":
@@ -123,6 +125,10 @@ def bank_on(server: Mongod | Dynoxide, place: str) -> Bank:
     bank = Bank(store.engine, store.address, store.place, store.ledger)
     bank.create()
     return bank
+
+
+def _holding(message: Message, seen: Callable[[Message, str], Outcome]) -> set[str]:
+    return {name for name in ACCOUNTS if isinstance(seen(message, name), Duplicate)}
 
 
 def _between_documents(accounts: GuardedCollection, message: Message, giver: str) -> Outcome:
