@@ -131,22 +131,22 @@ def _holding(message: Message, seen: Callable[[Message, str], Outcome]) -> set[s
     return {name for name in ACCOUNTS if isinstance(seen(message, name), Duplicate)}
 
 
-def _between_documents(accounts: GuardedCollection, message: Message, giver: str) -> Outcome:
+def _between_documents(accounts: GuardedCollection, message: Message, entity: str) -> Outcome:
     changes = [
         accounts.updating({"_id": name}, {"$inc": {"cents": cents}, "$push": {"transfers": message.id}})
-        for name, cents in sides(message, giver).items()
+        for name, cents in sides(message, entity).items()
     ]
     return transact_documents(message, changes)
 
 
-def _between_items(accounts: GuardedTable, message: Message, giver: str) -> Outcome:
+def _between_items(accounts: GuardedTable, message: Message, entity: str) -> Outcome:
     changes = [
         accounts.updating(
             Key={"id": name},
             UpdateExpression="SET transfers=list_append(transfers,:id) ADD cents :c",
             ExpressionAttributeValues={":id": [message.id], ":c": cents},
         )
-        for name, cents in sides(message, giver).items()
+        for name, cents in sides(message, entity).items()
     ]
     return transact_items(message, changes)
 

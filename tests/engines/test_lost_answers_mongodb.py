@@ -216,12 +216,12 @@ class Clock:
         self.now += LEASE.total_seconds()
 
 
-def begin(collection: GuardedCollection) -> Answer:
-    return collection.begin(M1, "charge", {"_id": "e"}, lease=LEASE, safe_for=DAY)
+def begin(collection: GuardedCollection, name: str = "charge") -> Answer:
+    return collection.begin(M1, name, {"_id": "e"}, lease=LEASE, safe_for=DAY)
 
 
-def begun(collection: GuardedCollection) -> Begun:
-    step = begin(collection)
+def begun(collection: GuardedCollection, name: str = "charge") -> Begun:
+    step = begin(collection, name)
     assert isinstance(step, Begun)
     return step
 
@@ -289,7 +289,7 @@ def test_a_release_that_is_lost_once_lets_the_step_go(
 
 @lost
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_the_second_try_of_a_release_leaves_the_step_that_another_worker_has_begun_in_between(
+def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begun_in_between(
     guard: Guard,
     sent: bool,
     fault: Fault,
@@ -304,6 +304,8 @@ def test_the_second_try_of_a_release_leaves_the_step_that_another_worker_has_beg
     mongo_proxy.plan(fault)
     mongo_proxy.after_write = lambda: others.append(begun(other))
     collection.release(step, sent=sent)
+    collection.release(step, sent=sent)
+    assert mongo_proxy.hit == [fault]
     assert begin(collection) == Busy(M1, others[0].until)
     assert isinstance(finish(collection, step), Superseded)
     assert isinstance(finish(other, others[0]), Applied)
@@ -330,7 +332,7 @@ def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_wo
     assert begin(collection) == Busy(M1, clock.now + LEASE.total_seconds())
     clock.pass_the_lease()
     [lost_fence] = fences(collection)
-    step = begun(collection)
+    step = begun(collection, "charge of a later version")
     assert not step.first
     assert step.fence != lost_fence
     assert step.key == key_of(M1, "charge")

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
@@ -51,7 +52,7 @@ def short_transactions(server: Mongod | Dynoxide) -> Iterator[None]:
     if isinstance(server, Dynoxide):
         yield
         return
-    with MongoClient(server.uri) as client:
+    with MongoClient[dict[str, Any]](server.uri) as client:
         before = client.admin.command({"setParameter": 1, "transactionLifetimeLimitSeconds": 1})["was"]
         try:
             yield
