@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +33,14 @@ def mongod() -> Iterator[Mongod]:
 def dynoxide() -> Iterator[Dynoxide]:
     require(dynoxide_binary)
     with Dynoxide() as server:
+        yield server
+
+
+@pytest.fixture
+def mortal(engine: Callable[[], Mongod | Dynoxide]) -> Iterator[Mongod | Dynoxide]:
+    """A server of this test's own, which it may kill. `engine` is a parameter of the test."""
+    require(mongod_binary if engine is Mongod else dynoxide_binary)
+    with engine() as server:
         yield server
 
 

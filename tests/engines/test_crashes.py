@@ -6,7 +6,6 @@ import itertools
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -21,7 +20,6 @@ from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import Apply, Delivery, Store, Verdict, applied, store_on, verdict
 from tests.engines.workers import PATIENCE, SPAWN, acknowledge
 from tests.support.ci import in_ci
-from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 ENTITIES = 3
 CONSUMERS = 3
@@ -186,13 +184,6 @@ class Load:
             self.acknowledged.append(seen)
             self._changed.notify_all()
         return True
-
-
-@pytest.fixture
-def mortal(engine: Callable[[], Mongod | Dynoxide]) -> Iterator[Mongod | Dynoxide]:
-    require(mongod_binary if engine is Mongod else dynoxide_binary)
-    with engine() as server:
-        yield server
 
 
 @pytest.mark.parametrize(

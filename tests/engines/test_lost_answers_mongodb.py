@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from datetime import timedelta
+from typing import Any, Protocol
 
 import pytest
 from pymongo import MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, PyMongoError
 
-from onewrite import Applied, Duplicate, HighWaterMark, Message, Outcome, SeenIds
+from onewrite import Answer, Applied, Begun, Busy, Duplicate, HighWaterMark, Message, Outcome, SeenIds, Superseded
+from onewrite.message import key_of
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
 from tests.engines.stores import increment, mongo_state
@@ -21,7 +24,11 @@ from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
 
 Deliver = Callable[[GuardedCollection], Outcome]
-Guard = Callable[[AnyLedger, bool], GuardedCollection]
+
+
+class Guard(Protocol):
+    def __call__(self, ledger: AnyLedger, retry: bool, clock: Callable[[], float] = ...) -> GuardedCollection: ...
+
 
 M1 = Message("m-1", source="s", sequence=1)
 lost = pytest.mark.parametrize("fault", [Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name)
@@ -53,16 +60,16 @@ def existing(collection: Collection[dict[str, Any]]) -> Collection[dict[str, Any
 
 @pytest.fixture
 def guard(mongo_proxy: MongoProxy, existing: Collection[dict[str, Any]]) -> Iterator[Guard]:
-    """A guarded collection behind the proxy; the flag is retryWrites."""
+    """A guarded collection behind the proxy. `retry` is retryWrites."""
     clients: list[MongoClient[dict[str, Any]]] = []
 
-    def behind(ledger: AnyLedger, retry: bool) -> GuardedCollection:
+    def behind(ledger: AnyLedger, retry: bool, clock: Callable[[], float] = time.time) -> GuardedCollection:
         clients.append(
             MongoClient[dict[str, Any]](
                 mongo_proxy.uri, retryWrites=retry, serverSelectionTimeoutMS=5000, serverMonitoringMode="poll"
             )
         )
-        return GuardedCollection(clients[-1].test[existing.name], ledger)
+        return GuardedCollection(clients[-1].test[existing.name], ledger, clock=clock)
 
     yield behind
     for client in clients:
@@ -187,3 +194,224 @@ def _in_order(collection: GuardedCollection, source: int, count: int) -> list[Ou
                 continue
             answers += 1
     return outcomes
+
+
+# ---------------------------------------------------------------- steps
+
+LEASE, DAY = timedelta(minutes=1), timedelta(days=1)
+any_loss = pytest.mark.parametrize(
+    "fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER, Fault.RESET], ids=lambda fault: fault.name
+)
+# How often in a row an answer gets lost until the driver gives up.
+given_up = pytest.mark.parametrize(("retry", "times"), [(True, 2), (False, 1)], ids=["retryable_twice", "plain_once"])
+
+
+class Clock:
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_the_lease(self) -> None:
+        self.now += LEASE.total_seconds()
+
+
+def begin(collection: GuardedCollection, name: str = "charge") -> Answer:
+    return collection.begin(M1, name, {"_id": "e"}, lease=LEASE, safe_for=DAY)
+
+
+def begun(collection: GuardedCollection, name: str = "charge") -> Begun:
+    step = begin(collection, name)
+    assert isinstance(step, Begun)
+    return step
+
+
+def finish(collection: GuardedCollection, step: Begun) -> Outcome:
+    return collection.update_one(M1, {"_id": "e"}, increment(M1), finishes=step)
+
+
+def fences(collection: GuardedCollection) -> list[str]:
+    """Those of the steps that are open and may be finished, after their leases."""
+    return [each.fence for each in collection.open_steps({"_id": "e"}) if not isinstance(each, Busy)]
+
+
+@any_loss
+@ledgers
+def test_a_begin_that_is_lost_once_is_this_workers_only_step(
+    guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    clock = Clock()
+    collection = guard(ledger, True, clock)
+    mongo_proxy.plan(fault)
+    step = begun(collection)
+    assert mongo_proxy.seen == ["update", "update"]
+    assert step.first
+    assert begin(collection) == Busy(M1, step.until)
+    clock.pass_the_lease()
+    assert fences(collection) == [step.fence]
+    assert isinstance(finish(collection, step), Applied)
+    assert fences(collection) == []
+    assert effects() == 1
+
+
+@any_loss
+@ledgers
+def test_a_finish_that_is_lost_once_is_applied(
+    guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    clock = Clock()
+    collection = guard(ledger, True, clock)
+    step = begun(collection)
+    mongo_proxy.plan(fault)
+    assert isinstance(finish(collection, step), Applied)
+    assert mongo_proxy.hit == [fault]
+    assert isinstance(begin(collection), Duplicate)
+    clock.pass_the_lease()
+    assert fences(collection) == []
+    assert effects() == 1
+
+
+@any_loss
+@pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
+def test_a_release_that_is_lost_once_lets_the_step_go(
+    guard: Guard, sent: bool, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(SeenIds(), True, Clock())
+    step = begun(collection)
+    mongo_proxy.plan(fault)
+    collection.release(step, sent=sent)
+    assert mongo_proxy.hit == [fault]
+    again = begun(collection)
+    assert (again.key, again.first) == (step.key, not sent)
+    assert isinstance(finish(collection, again), Applied)
+    assert effects() == 1
+
+
+@lost
+@pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
+def test_a_release_that_comes_again_leaves_the_step_that_another_worker_has_begun_in_between(
+    guard: Guard,
+    sent: bool,
+    fault: Fault,
+    mongo_proxy: MongoProxy,
+    existing: Collection[dict[str, Any]],
+    effects: Callable[[], int],
+) -> None:
+    clock = Clock()
+    collection, other = guard(SeenIds(), True, clock), GuardedCollection(existing, SeenIds(), clock=clock)
+    step = begun(collection)
+    others: list[Begun] = []
+    mongo_proxy.plan(fault)
+    mongo_proxy.after_write = lambda: others.append(begun(other))
+    collection.release(step, sent=sent)
+    collection.release(step, sent=sent)
+    assert mongo_proxy.hit == [fault]
+    assert begin(collection) == Busy(M1, others[0].until)
+    assert isinstance(finish(collection, step), Superseded)
+    assert isinstance(finish(other, others[0]), Applied)
+    assert effects() == 1
+
+
+@lost
+@given_up
+@ledgers
+def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_workers_under_the_same_key(
+    guard: Guard,
+    ledger: AnyLedger,
+    retry: bool,
+    times: int,
+    fault: Fault,
+    mongo_proxy: MongoProxy,
+    effects: Callable[[], int],
+) -> None:
+    clock = Clock()
+    collection = guard(ledger, retry, clock)
+    mongo_proxy.plan(*[fault] * times)
+    with pytest.raises(AutoReconnect):
+        begin(collection)
+    assert begin(collection) == Busy(M1, clock.now + LEASE.total_seconds())
+    clock.pass_the_lease()
+    [lost_fence] = fences(collection)
+    step = begun(collection, "charge of a later version")
+    assert not step.first
+    assert step.fence != lost_fence
+    assert step.key == key_of(M1, "charge")
+    mongo_proxy.plan(*[fault] * times)
+    with pytest.raises(AutoReconnect):
+        finish(collection, step)
+    assert isinstance(finish(collection, step), Duplicate)
+    assert isinstance(begin(collection), Duplicate)
+    assert effects() == 1
+
+
+@given_up
+def test_a_begin_and_a_finish_that_never_arrive_leave_nothing_and_come_again(
+    guard: Guard, retry: bool, times: int, mongo_proxy: MongoProxy, effects: Callable[[], int]
+) -> None:
+    collection = guard(SeenIds(), retry, Clock())
+    mongo_proxy.plan(*[Fault.DROP_REQUEST] * times)
+    with pytest.raises(AutoReconnect):
+        begin(collection)
+    step = begun(collection)
+    assert step.first
+    mongo_proxy.plan(*[Fault.DROP_REQUEST] * times)
+    with pytest.raises(AutoReconnect):
+        finish(collection, step)
+    assert isinstance(begin(collection), Busy)
+    assert isinstance(finish(collection, step), Applied)
+    assert effects() == 1
+
+
+@lost
+@given_up
+@pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
+def test_a_release_whose_answer_never_comes_has_let_the_step_go(
+    guard: Guard,
+    sent: bool,
+    retry: bool,
+    times: int,
+    fault: Fault,
+    mongo_proxy: MongoProxy,
+    effects: Callable[[], int],
+) -> None:
+    collection = guard(SeenIds(), retry, Clock())
+    step = begun(collection)
+    mongo_proxy.plan(*[fault] * times)
+    with pytest.raises(AutoReconnect):
+        collection.release(step, sent=sent)
+    again = begun(collection)
+    assert (again.key, again.first) == (step.key, not sent)
+    assert isinstance(finish(collection, again), Applied)
+    assert effects() == 1
+
+
+@lost
+@given_up
+def test_an_effect_whose_record_is_lost_is_not_performed_again(
+    guard: Guard,
+    retry: bool,
+    times: int,
+    fault: Fault,
+    mongo_proxy: MongoProxy,
+    effects: Callable[[], int],
+) -> None:
+    collection, charged = guard(SeenIds(), retry, Clock()), Counter[str]()
+
+    def perform() -> Outcome:
+        return collection.perform(
+            M1,
+            "charge",
+            lambda step: charged.update([step.key]),
+            {"_id": "e"},
+            lease=LEASE,
+            safe_for=DAY,
+            then=lambda _: {"update": increment(M1)},
+        )
+
+    mongo_proxy.plan(Fault.PASS, *[fault] * times)
+    with pytest.raises(AutoReconnect):
+        perform()
+    assert mongo_proxy.hit == [fault] * times
+    assert isinstance(perform(), Duplicate)
+    assert [*charged.values()] == [1]
+    assert effects() == 1
