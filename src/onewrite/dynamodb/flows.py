@@ -111,12 +111,15 @@ class Flows:
     def _compiled(
         self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None, name: str | None = None
     ) -> tuple[Attempt, Call]:
+        attempt = self._attempt(message, native, emit, name or self._attempts())
+        return attempt, guard(attempt, {**self._table, **native}, self._convert)
+
+    def _attempt(self, message: Message, native: Mapping[str, Any], emit: object, name: str) -> Attempt:
         now = self._clock()
-        entry, name = self._ledger.entry(message, now), name or self._attempts()
+        entry = self._ledger.entry(message, now)
         emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
         key: Mapping[str, Any] = native.get("Key", {})
-        attempt = new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
-        return attempt, guard(attempt, {**self._table, **native}, self._convert)
+        return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"

@@ -90,7 +90,7 @@ class StepFlows(Flows):
         check_claim(claim, message, native.get("Key"))
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
-        attempt, _ = self._compiled(message, native, guard_update, emit)
+        attempt = self._attempt(message, native, emit, self._attempts())
         parts: tuple[Part, ...] = ("finish", "finish overtaken")
         for part in parts[: 1 + isinstance(attempt.entry.own, Advance)]:
             outcome = yield from self._try_finish(attempt._replace(part=part, fence=claim.fence), native)
