@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from onewrite.entry import Advance, Change, Entry, Remember, Rule, Sets, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
@@ -232,14 +232,13 @@ class _NoLedger:
     skew = None
     terms = Terms("", (), frozenset(), (), None, (), ())
 
-    def entry(self, message: Message, now: float) -> Entry:  # noqa: ARG002  # as every ledger has it
+    def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
         raise ConfigurationError(
             "This store has no ledger, so that nothing would tell a redelivery from a fresh message: give it one, or write to it "
             "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
         )
 
-    def look(self, message: Message, now: float) -> Change:
-        return self.entry(message, now).own
+    look = entry
 
 
 NO_LEDGER = _NoLedger()

@@ -33,6 +33,7 @@ from onewrite.flow import Call, Do, Flow
 from onewrite.ledger import Ledger
 from onewrite.mongodb.steps import StepFlows as CollectionFlows
 from onewrite.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
+from onewrite.step_flows import Start, begun
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
@@ -213,6 +214,37 @@ def test_a_mark_that_was_moved_back_under_an_open_step_is_a_mismatch() -> None:
     held = item(own, events_ledger="ow1 marks", **{"events@s": 2})
     with pytest.raises(LedgerMismatch, match="moved the mark back"):
         play(table(InSequence()).finish(M, KEY, claim(own)), refusal(held), refusal(held))
+
+
+class NeverFits(TableFlows):
+    """Whose entity has a mark that is neither past the message nor just before it, whenever it is written."""
+
+    def _try_finish(self, attempt: Any, native: Any) -> Any:
+        return None
+        yield
+
+
+def test_a_finish_that_never_fits_is_a_mismatch() -> None:
+    flow = NeverFits(Table(), InSequence(), None, lambda: NOW, lambda: "mine", awaited=False).finish(M, KEY, claim(mine()))
+    with pytest.raises(LedgerMismatch, match="moved the mark back"):
+        next(flow)
+
+
+def test_a_step_that_others_begin_and_let_go_all_the_time_is_busy() -> None:
+    start = Start(M, KEY["Key"], ASKED, mine(), NOW, lambda: NOW)
+    fences: list[str | None] = []
+    others = step
+
+    def try_to_begin(step: Step, replaced: str | None) -> Any:
+        assert step.first is (replaced is None)
+        fences.append(replaced)
+        return others(f"other {len(fences)}")
+        yield
+
+    with pytest.raises(StopIteration) as done:
+        next(begun(start, try_to_begin))
+    assert done.value.value == Busy(M, NOW)
+    assert fences == [None, *[step(f"other {n}").fence for n in range(1, 6)]]
 
 
 def test_a_step_that_is_gone_and_was_not_done_is_superseded() -> None:
