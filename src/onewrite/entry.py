@@ -13,6 +13,8 @@ from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Mark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "absent", "next"]
+# What a write asks of the slot of its number's block, and what it does there: see `Number`.
+Form: TypeAlias = Literal["joins", "enters", "asks", "overtaken"]
 Refusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]  # what is stored there: ABSENT, a frozenset for any set or array, an int, a str
 ABSENT: Final = object()
@@ -50,21 +52,31 @@ class RememberShape(NamedTuple):
 class AdvanceShape(NamedTuple):
     rule: Rule
     has_digits: bool
+    jumps: bool = False
+
+
+class NumberShape(NamedTuple):
+    form: Form
+
+
+ChangeShape: TypeAlias = "RememberShape | AdvanceShape | NumberShape"
 
 
 class Shape(NamedTuple):
     """What decides the text of a request. Two entries of one shape differ in values and in the name of a source only.
 
-    The first of `changes` is the entry's own.
+    The first `written` of `changes` are the entry's own.
     """
 
     terms: Terms
-    changes: tuple[RememberShape | AdvanceShape, ...]
+    changes: tuple[ChangeShape, ...]
+    written: int = 1
 
     @property
     def dead(self) -> tuple[Slot, ...]:
         """The slots that a write removes."""
-        return tuple([slot for change in self.changes if isinstance(change, RememberShape) for slot in change.sets.dead])
+        dead = [slot for change in self.changes if isinstance(change, RememberShape) for slot in change.sets.dead]
+        return tuple(dict.fromkeys(dead))  # several messages that are written at once have them in common
 
 
 class Remember(NamedTuple):
@@ -89,16 +101,25 @@ class Remember(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`)."""
+    """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`).
+
+    `last`: of a write of several messages, the mark of the last. It moves there at once, on the same condition.
+    """
 
     slot: Slot
     mark: int | str
     rule: Rule
     first: int = 0  # the first sequence of a source, for the rules "absent" and "next"
+    last: int | str | None = None
 
     @property
     def shape(self) -> AdvanceShape:
-        return AdvanceShape(self.rule, self.has_digits)
+        return AdvanceShape(self.rule, self.has_digits, self.last is not None)
+
+    @property
+    def reaches(self) -> int | str:
+        """The mark after the write."""
+        return self.mark if self.last is None else self.last
 
     @property
     def counts(self) -> bool:
@@ -158,30 +179,128 @@ _UNSORTABLE = (
     "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger an attribute of its own."
 )
 
-Change: TypeAlias = Remember | Advance
+
+class Number(NamedTuple):
+    """Put the number `mark` into the slot of its block, which blocks use in turn: see onewrite/seen_numbers.py.
+
+    One request can add to a slot, or empty it, and not find out by itself which of the two is right. So there are forms:
+
+    - joins: the slot is free, or holds this block without the number, which is added. The usual case.
+    - enters: the slot holds an older block, which this one replaces.
+    - asks: the slot holds nothing newer, and not the number. It is left as it is.
+    - overtaken: the slot holds a newer block. It is left as it is. Only the finish of a step may do that.
+    """
+
+    tag: Slot  # which block the slot holds
+    numbers: Slot  # those of its numbers that were seen
+    mark: int
+    size: int  # how many numbers make a block
+    form: Form = "joins"
+    met: object = None  # the tag for which the form was chosen; None: nobody has looked yet
+
+    @property
+    def block(self) -> int:
+        return self.mark // self.size
+
+    @property
+    def shape(self) -> NumberShape:
+        return NumberShape(self.form)
+
+    @property
+    def counts(self) -> bool:
+        return False
+
+    def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
+        tag = self._tag(held)
+        if tag > self.block:
+            return Stale(message, tag * self.size, entity)
+        if _FREE < tag < self.block:  # what the slot holds may go
+            return None
+        return Duplicate(message, entity) if self.mark in self._numbers(held) else None
+
+    def facing(self, held: Lookup) -> Number:
+        """The same in the form that fits what is stored."""
+        if self.form == "asks":
+            return self
+        tag = self._tag(held)
+        form: Form = "overtaken" if tag > self.block else "enters" if _FREE < tag < self.block else "joins"
+        return self._replace(form=form, met=tag)
+
+    def _tag(self, held: Lookup) -> int:
+        tag = held(self.tag)
+        if tag is ABSENT:
+            return _FREE
+        if type(tag) is not int:
+            raise LedgerMismatch(_NOT_OURS.format(what="number of a block", kind=type(tag).__name__))
+        return tag
+
+    def _numbers(self, held: Lookup) -> frozenset[object]:
+        numbers = held(self.numbers)
+        if numbers is ABSENT:
+            return frozenset()
+        if isinstance(numbers, frozenset):
+            members = cast("frozenset[object]", numbers)
+            if all(type(member) is int for member in members):
+                return members
+        raise LedgerMismatch(_NOT_OURS.format(what="set of numbers", kind=type(cast("object", numbers)).__name__))
+
+
+_FREE = -1  # stands for the tag of a slot that has none: no block is that low
+_NOT_OURS = (
+    "Where the ledger keeps a {what} stands a {kind} with something else: another writer uses its attribute. Give the ledger an "
+    "attribute of its own, or repair the entity."
+)
+
+Change: TypeAlias = Remember | Advance | Number
 
 
 class Entry(NamedTuple):
-    """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only."""
+    """What a write of one message asks of the entity. `own` is looked into and written, `also` is looked into only.
+
+    `more`: of a write of several messages, what the others ask, looked into and written as `own` is.
+    """
 
     terms: Terms
     own: Change
     also: tuple[Change, ...] = ()
+    more: tuple[Change, ...] = ()
 
     @property
     def shape(self) -> Shape:
-        if self.also:
-            return Shape(self.terms, tuple([change.shape for change in self.changes]))
+        if self.also or self.more:
+            return Shape(self.terms, tuple([change.shape for change in self.changes]), 1 + len(self.more))
         return Shape(self.terms, (self.own.shape,))
 
     @property
+    def written(self) -> tuple[Change, ...]:
+        return (self.own, *self.more)
+
+    @property
     def changes(self) -> tuple[Change, ...]:
-        return (self.own, *self.also)
+        """All that is looked into. Those that are written come first."""
+        return (self.own, *self.more, *self.also)
 
     @property
     def follows_gap(self) -> bool:
-        """Must a mark be there already? Then this message creates no entity."""
-        return isinstance(self.own, Advance) and self.own.rule == "next"
+        """Must a mark be there already? Then the write creates no entity."""
+        return any(isinstance(change, Advance) and change.rule == "next" for change in self.written)
+
+    @property
+    def form(self) -> Form | None:
+        return self.own.form if isinstance(self.own, Number) else None
+
+    def facing(self, held: Lookup) -> Entry:
+        """The same in the form that fits what is stored, given that the ledger lets the message in."""
+        return self._replace(own=self.own.facing(held)) if isinstance(self.own, Number) else self
+
+    def like(self, before: Entry) -> Entry:
+        """The same in the form of an earlier entry of this message and ledger."""
+        return self._replace(own=before.own) if isinstance(before.own, Number) else self
+
+    @property
+    def asking(self) -> Entry:
+        """The same for a request that adds nothing to a ledger which is there: the begin of a step, or a creation."""
+        return self._replace(own=self.own._replace(form="asks")) if isinstance(self.own, Number) else self
 
     def judge(self, message: Message, held: Lookup, *, entity: Entity | None = None, gone: bool = False) -> Refusal | None:
         """What the ledger says about the message, given what is stored; None if it lets it in.

@@ -31,16 +31,18 @@ class Event:
 
     `body` is anything that JSON can say. The id of the event comes from the message and from the event's place among the
     events of its type in the write; `name` takes the place of both, where a handler may emit them in another order.
-    `cause` is the id of what led to it, if that is not the message itself.
+    `cause` is the id of what led to it, if that is not the message itself. In a fold it is one of the messages, and says which of
+    them the event belongs to.
     """
 
     type: str
     body: Any = field(hash=False)
     name: str | None = field(default=None, kw_only=True)
-    cause: str | None = field(default=None, kw_only=True)
+    cause: str | Message | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for what, value in (("type", self.type), ("name", self.name), ("cause", self.cause)):
+        cause = self.cause.id if isinstance(self.cause, Message) else self.cause
+        for what, value in (("type", self.type), ("name", self.name), ("cause", cause)):
             if value is not None or what == "type":
                 _check_text(what, value)
 
@@ -89,6 +91,7 @@ class Outbox:
     largest_event: int | None = field(default=None, kw_only=True)
     default: Callable[[Any], object] = field(default=as_json, kw_only=True)
     names: OutboxNames = field(init=False, repr=False, compare=False)
+    encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.name), str) or not _is_reference(self.name):
@@ -100,6 +103,9 @@ class Outbox:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
         check_attribute(self.attribute)
         object.__setattr__(self, "names", outbox_names(self.attribute))
+        # json.dumps would make an encoder for each event.
+        encoder = json.JSONEncoder(default=self.default, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        object.__setattr__(self, "encode", encoder.encode)
 
 
 def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
@@ -151,9 +157,41 @@ def nothing_emitted(outbox: Outbox) -> Emission:
 
 def emission(outbox: Outbox | None, message: Message, events: object, now: float, call: str) -> Emission:
     """The events as they are stored. `call` is a name that no other call has."""
+    box, emitted = _opened(outbox), _checked(events)
+    return _emission(box, [message for _ in emitted], emitted, now, call)
+
+
+def emission_of_fold(outbox: Outbox | None, messages: Sequence[Message], events: object, now: float, call: str) -> Emission:
+    """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
+    box, emitted = _opened(outbox), _checked(events)
+    return _emission(box, [_cause(event, messages) for event in emitted], emitted, now, call)
+
+
+def check_causes(messages: Sequence[Message], events: object) -> None:
+    """Raise unless each of the events has one of the messages for its cause."""
+    for event in _checked(events):
+        _cause(event, messages)
+
+
+def _opened(outbox: Outbox | None) -> Outbox:
     if outbox is None:
         raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
-    emitted = _checked(events)
+    return outbox
+
+
+def _cause(event: Event, messages: Sequence[Message]) -> Message:
+    """The one of the messages that led to the event."""
+    found = [each for each in messages if event.cause in (each, each.id)]
+    if len(found) == 1:
+        return found[0]
+    reason = "names several of them" if found else "is none of them"
+    raise ConfigurationError(
+        f"An event of a fold belongs to one of the messages that were given to its function, and the cause of {event.type!r} {reason}: "
+        "write Event(..., cause=message)."
+    )
+
+
+def _emission(outbox: Outbox, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str) -> Emission:
     if not emitted:
         return nothing_emitted(outbox)
     nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
@@ -165,13 +203,22 @@ def emission(outbox: Outbox | None, message: Message, events: object, now: float
             "body": _encoded(outbox, event),
             "time": at,
             "nonce": nonce,
-            "cause": message.id if event.cause is None else event.cause,
+            "cause": _id_of(event.cause, message),
         }
-        for key, event in zip(_keys(emitted), emitted, strict=True)
+        for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True)
     ]
-    shard = int.from_bytes(blake2b(message.id.encode(), digest_size=8).digest()) % outbox.shards
     shape = EmissionShape(outbox.names, emits=True, indexed=outbox.index is not None)
-    return Emission(shape, tuple(stored), at, shard)
+    return Emission(shape, tuple(stored), at, _shard(outbox, causes[0]) if shape.indexed else 0)
+
+
+def _shard(outbox: Outbox, message: Message) -> int:
+    return int.from_bytes(blake2b(message.id.encode(), digest_size=8).digest()) % outbox.shards
+
+
+def _id_of(cause: str | Message | None, message: Message) -> str:
+    if cause is None:
+        return message.id
+    return cause.id if isinstance(cause, Message) else cause
 
 
 def moment(now: float) -> str:
@@ -192,25 +239,26 @@ def _checked(events: object) -> Sequence[Event]:
     return cast("Sequence[Event]", given)
 
 
-def _keys(events: Sequence[Event]) -> list[str]:
+def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """What tells the events of one message apart: the name, or the type and the place among its type."""
-    counts: dict[str, int] = {}
+    counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
-    for event in events:
+    of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says
+    for whose, event in zip(of_whom, events, strict=True):
         if event.name is None:
-            place = counts.get(event.type, 0)
-            counts[event.type] = place + 1
+            place = counts.get((whose, event.type), 0)
+            counts[whose, event.type] = place + 1
             keys.append(f"event {place} {event.type}")
         else:
             keys.append(f"event named {event.name}")
-    if len(set(keys)) < len(keys):
+    if len(keys) > 1 and len(set(zip(of_whom, keys, strict=True))) < len(keys):
         raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
     return keys
 
 
 def _encoded(outbox: Outbox, event: Event) -> str:
     try:
-        text = json.dumps(event.body, default=outbox.default, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = outbox.encode(event.body)
         size = len(text.encode())
     except InvalidUpdate:
         raise

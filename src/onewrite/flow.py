@@ -23,11 +23,13 @@ T = TypeVar("T")
 Method: TypeAlias = Literal[
     "update_item",
     "put_item",
+    "delete_item",
     "get_item",
     "query",
     "scan",
     "transact_write_items",
     "describe_table",
+    "describe_time_to_live",
     "watch",
     "send_message_batch",
     "publish_batch",
@@ -35,11 +37,18 @@ Method: TypeAlias = Literal[
     "meta.client.describe_table",
     "update_one",
     "insert_one",
+    "delete_one",
     "find_one_and_update",
     "find",
+    "aggregate",
     "find_one",
+    "estimated_document_count",
     "index_information",
     "database.list_collection_names",
+    "database.client.admin.command",
+    "get_queue_attributes",
+    "get_function_configuration",
+    "list_event_source_mappings",
 ]
 
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.message import Message
+from onewrite.message import Message, together
 
 _LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
 _HASH_BYTES = 32
@@ -53,8 +53,8 @@ class Inbox:
             )
 
     def mark(self, message: Message) -> str:
-        """The key under which the message is remembered. Each part is led by its length, so that no two share one."""
-        named = "".join([f"{len(part)}:{part}" for part in (self.consumer, message.source, *message.parts, message.id)])
+        """The key under which the message is remembered."""
+        named = together(self.consumer, message.source, *message.parts, message.id)
         if len(named.encode()) <= _LONGEST_KEY:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit

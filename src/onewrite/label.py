@@ -141,6 +141,8 @@ def _constructor(kept: str, attribute: str) -> str:
     if kept == "marks":
         return f"HighWaterMark(attribute={attribute!r})"
     span, _, text = kept.partition(" ")
+    if span == "numbers":
+        return f"SeenNumbers({text}, {attribute!r})"
     unit = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}.get(span.lstrip("0123456789"))
     retention = "None" if unit is None else f"timedelta({unit}={span.rstrip('dhmsu')})"
     return f"SeenIds({retention}, {attribute!r}{', readable=True' if text else ''})"

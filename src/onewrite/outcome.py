@@ -163,4 +163,6 @@ class Begun(_Answer):
 
 
 Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Gone | Busy | Uncertain | Superseded
-Answer: TypeAlias = Outcome | Begun  # of `begin`; a function that returns Begun has not finished what it began
+"""What came of a guarded write. `outcome.settled` says whether the broker may be told that the message is done."""
+Answer: TypeAlias = Outcome | Begun
+"""What `begin` answers. A function that returns `Begun` has not finished what it began."""

@@ -69,16 +69,44 @@ def window(kept: timedelta, skew: timedelta) -> Window:
 
 def ring_at(seen: Window, now: float, count: int) -> Ring:
     """The ring of `count` slots at `now`, in epoch seconds."""
-    moment = int(now * 1_000_000)
+    return ring_of(seen, int(now * 1_000_000), count)
+
+
+def ring_of(seen: Window, moment: int, count: int) -> Ring:
+    """The same at a moment in microseconds."""
     return _ring((moment - seen.behind) // seen.width, moment // seen.width, (moment + seen.ahead) // seen.width, count)
 
 
 @lru_cache(maxsize=256)  # it changes a few times in a retention, and is asked for at every write
 def _ring(oldest: int, present: int, newest: int, count: int) -> Ring:
     every = slots(count)
+    live = tuple([every[_place(generation, count)] for generation in range(oldest, newest + 1)])
+    return Ring(every[_place(present, count)], live, tuple([slot for slot in every if slot not in live]))
 
-    def place(generation: int) -> str:
-        return every[(generation * _STRIDES[count] >> 32) % count]
 
-    live = tuple([place(generation) for generation in range(oldest, newest + 1)])
-    return Ring(place(present), live, tuple([slot for slot in every if slot not in live]))
+def next_change(seen: Window, moment: int) -> int:
+    """The first moment after this one, in microseconds, at which the ring is another."""
+    edges = (-seen.behind, 0, seen.ahead)
+    return min([((moment + edge) // seen.width + 1) * seen.width - edge for edge in edges])
+
+
+def _place(generation: int, count: int) -> int:
+    """The number of the slot in which a generation lives."""
+    return (generation * _STRIDES[count] >> 32) % count
+
+
+class Span(NamedTuple):
+    """When the generation began and ended that had a slot last, in epoch seconds. `live`: do readers look there?"""
+
+    since: float
+    until: float
+    live: bool
+
+
+def span_at(seen: Window, now: float, slot: str) -> Span:
+    """The generation whose slot this one of the six is, or was before `now`. It may hold what an earlier one has left there."""
+    count, moment = max(_STRIDES), int(now * 1_000_000)
+    generation, oldest = (moment + seen.ahead) // seen.width, (moment - seen.behind) // seen.width
+    while slots(count)[_place(generation, count)] != slot:
+        generation -= 1
+    return Span(generation * seen.width / 1e6, (generation + 1) * seen.width / 1e6, generation >= oldest)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
-from onewrite.message import Message, key_of
+from onewrite.message import Message, key_of, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -84,8 +84,7 @@ def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float)
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    # The lengths keep ("ab", "c") and ("a", "bc") apart.
-    named = "".join([f"{len(part)}:{part}" for part in (ledger, message.source, *message.parts, message.id)])
+    named = together(ledger, message.source, *message.parts, message.id)
     return blake2b(named.encode(), digest_size=_MARK_BYTES).digest()
 
 

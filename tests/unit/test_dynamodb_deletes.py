@@ -28,7 +28,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.flow import Call, drive, performer
 from onewrite.testing import Crash, Faults, moto_table
-from tests.unit.test_dynamodb_flows import Table
+from tests.support.driven import Table
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))

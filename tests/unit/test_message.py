@@ -7,6 +7,8 @@ import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onewrite import InvalidMessage, Message, sortable
 from onewrite.message import is_sortable
@@ -82,6 +84,12 @@ def test_a_childs_key_is_the_same_on_every_delivery() -> None:
     first = Message("evt-1", source="order-7", sequence=3, body=1)
     again = Message("evt-1", source="elsewhere", sequence=4, body=2)
     assert first.child("charge") == again.child("charge")
+
+
+@given(name=st.text())
+def test_a_childs_key_is_a_uuid_of_version_5(name: str) -> None:
+    namespace = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+    assert Message("evt-1").child(name) == str(uuid.uuid5(namespace, f"5:evt-1{name}"))
 
 
 def test_a_childs_key_never_changes_between_versions() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
 
 from onewrite import (
@@ -28,12 +26,12 @@ from onewrite import (
     Superseded,
 )
 from onewrite.dynamodb.steps import StepFlows as TableFlows
-from onewrite.dynamodb.writing.values import typed
-from onewrite.flow import Call, Do, Flow
+from onewrite.flow import Call, Do
 from onewrite.ledger import Ledger
 from onewrite.mongodb.steps import StepFlows as CollectionFlows
 from onewrite.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
 from onewrite.step_flows import Start, begun
+from tests.support.driven import Collection, Reply, Table, failure, play, refusal, too_large
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
@@ -61,32 +59,6 @@ def document(*steps: Step, **more: Any) -> dict[str, Any]:
     return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.stored() for each in steps}, **more}
 
 
-class Table:
-    name = "orders"
-
-    def update_item(self) -> None:
-        """Never called: the flows are driven by hand."""
-
-
-class Collection:
-    name = "orders"
-    write_concern = WriteConcern()
-
-    def with_options(self, **_: Any) -> Collection:
-        return self
-
-    def update_one(self) -> None:
-        """Never called either."""
-
-
-class Reply:
-    raw_result: Mapping[str, Any] = {}
-    upserted_id = None
-
-    def __init__(self, matched_count: int) -> None:
-        self.matched_count = matched_count
-
-
 LANDED, NOTHING = Reply(1), Reply(0)
 
 
@@ -98,31 +70,6 @@ def collection(ledger: Ledger | None = None) -> CollectionFlows:
     return CollectionFlows(
         Collection(), ledger or SeenIds(), lambda: NOW, (), "majority", attempts=lambda: "mine", awaited=False
     )
-
-
-def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
-    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
-    steps: list[Any] = [next(flow)]
-    for n, answer in enumerate(answers):
-        try:
-            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
-        except StopIteration as done:
-            assert n == len(answers) - 1, "the flow ended with answers left"
-            return done.value, steps
-    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
-
-
-def failure(code: str, text: str = "", **more: Any) -> ClientError:
-    response: Any = {"Error": {"Code": code, "Message": text}, **more}
-    return ClientError(response, "UpdateItem")
-
-
-def refusal(held: Mapping[str, Any] | None) -> ClientError:
-    shown = {} if held is None else {"Item": typed(held)}
-    return failure("ConditionalCheckFailedException", "", **shown)
-
-
-TOO_LARGE = "Item size to update has exceeded the maximum allowed size"
 
 
 def mine() -> Step:
@@ -174,10 +121,10 @@ def test_who_always_comes_second_is_told_to_come_again() -> None:
 
 def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
     with pytest.raises(EntityTooLarge, match="exceed DynamoDB's"):
-        play(table().begin(M, KEY, ASKED), failure("ValidationException", TOO_LARGE), {"Item": item()})
+        play(table().begin(M, KEY, ASKED), too_large(), {"Item": item()})
     flow = table().finish(M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
-        play(flow, failure("ValidationException", TOO_LARGE), {"Item": item(mine())})
+        play(flow, too_large(), {"Item": item(mine())})
 
 
 def test_a_begin_that_is_denied_says_what_the_driver_says() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,7 @@ from onewrite import (
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
 from onewrite.dynamodb.writing.values import typed
 from onewrite.step import Step, step_mark
+from tests.support import driven
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -97,9 +99,7 @@ def sent(client: Client, participants: Any = None, **options: Any) -> Any:
     return transact(M5, participants or writes(client), **{"chance": HALF, **options})
 
 
-def failure(code: str, text: str = "", **more: Any) -> ClientError:
-    response: Any = {"Error": {"Code": code, "Message": text}, **more}
-    return ClientError(response, "TransactWriteItems")
+failure = partial(driven.failure, operation="TransactWriteItems")
 
 
 def cancelled(*reasons: Any) -> ClientError:

@@ -7,9 +7,9 @@ deleted the item, and whoever deletes it again removes the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -24,17 +24,14 @@ from onewrite.dynamodb.writing.request import guard_update
 from onewrite.dynamodb.writing.size import value_size
 from onewrite.dynamodb.writing.values import Convert
 from onewrite.errors import EntityTooLarge, InvalidUpdate
-from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS, TOMBSTONE, is_shared, pending_lists
-from onewrite.ledger import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain
 from onewrite.step import read_step
 from onewrite.tombstone import (
     Tombstone,
     Tombstones,
-    check_store_tombstones,
     made_with_tombstones,
     new_tombstone,
     read_tombstone,
@@ -48,26 +45,11 @@ _MOST_AT_ONCE = 100  # in the first request, which has the ledger's part too
 class DeleteFlows(StepFlows):
     """The flows of `StepFlows`, and those of deletes."""
 
-    def __init__(
-        self,
-        table: object,
-        ledger: Ledger,
-        table_name: str | None,
-        clock: Callable[[], float],
-        attempts: Callable[[], str],
-        *,
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-        awaited: bool,
-    ) -> None:
-        super().__init__(table, ledger, table_name, clock, attempts, outbox=outbox, awaited=awaited)
-        check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
-        self._tombstones = tombstones
-
     def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
         _check(native)
-        deletion = _Deletion(made_with_tombstones(self._tombstones), self._attempts())
-        outcome, item = yield from self._bury(message, {**native, "ReturnValues": "ALL_OLD"}, deletion, emit)
+        deletion = _Deletion(made_with_tombstones(self._tombstones), self.attempts())
+        attempt = self._attempt(message, native, emit, self.attempts())
+        outcome, item = yield from self._bury(attempt, {**native, "ReturnValues": "ALL_OLD"}, deletion)
         if isinstance(outcome, Applied):
             entity = self._deleted(item) if outcome.retried else outcome.entity
             outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
@@ -75,24 +57,24 @@ class DeleteFlows(StepFlows):
             yield from self._clean_up(native["Key"], item)
         return outcome
 
-    def _bury(
-        self, message: Message, native: Mapping[str, Any], deletion: _Deletion, emit: object
-    ) -> Flow[tuple[Outcome, Entity]]:
+    def _bury(self, attempt: Attempt, native: Mapping[str, Any], deletion: _Deletion) -> Flow[tuple[Outcome, Entity]]:
         """Make a tombstone of the item. Returns the answer, and the item as it is then."""
-        attempt, call = self._compiled(message, native, deletion.guard, emit)
+        call = self._call(attempt, native, deletion.guard)
         try:
             response = yield from send(call)
         except ClientError as error:
             held, unexplained = yield from self._refusal(error, call)
             outcome = _refused(attempt, held)
+            if isinstance(outcome, Attempt):
+                return (yield from self._bury(outcome, native, deletion))
             if unexplained is not None and isinstance(outcome, Rejected):
                 smaller = self._smaller(deletion, unexplained, attempt, call, held)
-                return (yield from self._bury(message, native, smaller, emit))
+                return (yield from self._bury(attempt, native, smaller))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 outcome = yield from self._record_refusal(outcome, native)
             return outcome, held or {}
         before = self._plain(dict(response.get("Attributes", {})))
-        return self._applied(message, response), deletion.left_of(before)
+        return self._applied(attempt.message, response), deletion.left_of(before)
 
     def _smaller(
         self, deletion: _Deletion, error: ClientError, attempt: Attempt, call: Call, held: Entity | None
@@ -137,7 +119,7 @@ class DeleteFlows(StepFlows):
         clauses = {"REMOVE": ",".join(removes), "SET": "#ttl=:at" if expires else ""}
         values: dict[str, Any] = {":by": tombstone.by}
         if expires:
-            values[":at"] = tombstone.expiry(self._clock())
+            values[":at"] = tombstone.expiry(self.clock())
         request = {
             **self._named({"Key": key}),
             "UpdateExpression": merge_update(None, clauses),
@@ -191,14 +173,16 @@ class _Deletion:
         return left
 
 
-def _refused(attempt: Attempt, item: Entity | None) -> Outcome:
-    """Why no tombstone was made. A step of any message keeps the item alive, also where its lease is over."""
+def _refused(attempt: Attempt, item: Entity | None) -> Outcome | Attempt:
+    """Why no tombstone was made. A step of any message keeps the item alive, also where its lease is over.
+
+    An attempt: nothing keeps it, and this one is to be sent.
+    """
     held = item or {}
-    outcome = cast(
-        "Outcome", refused(attempt._replace(exact=True), item, shows=False)
-    )  # None is for those that are not exact
-    if STEPS in held and isinstance(outcome, Rejected | Busy | Uncertain):
-        return Busy(attempt.message, _until(held, attempt.now), outcome.entity)
+    outcome = refused(attempt._replace(exact=True), item, shows=False)
+    if STEPS in held and isinstance(outcome, Attempt | Rejected | Busy | Uncertain):
+        entity = None if isinstance(outcome, Attempt) else outcome.entity
+        return Busy(attempt.message, _until(held, attempt.now), entity)
     return outcome
 
 

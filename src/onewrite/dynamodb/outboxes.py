@@ -17,6 +17,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.flows import code, insist
+from onewrite.dynamodb.writing.placeholders import Placeholders
 from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
@@ -56,7 +57,7 @@ class Outboxes:
             raise ConfigurationError(f"{source!r} names no key of a table.") from error
 
     def read(self, key: Key) -> Flow[Box]:
-        words = _Words()
+        words = Placeholders()
         projection = ",".join([words.name(name) for name in (*self.outbox.names, TOMBSTONE)])
         request = {**self._named(key), "ConsistentRead": True, "ProjectionExpression": projection}
         response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
@@ -65,7 +66,7 @@ class Outboxes:
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done; else the box as it is now."""
-        words, names = _Words(), self.outbox.names
+        words, names = Placeholders(), self.outbox.names
         sets = [
             f"{words.name(names.sent)}={words.value(box.base + count)}",
             f"{words.name(names.incarnation)}={words.value(box.life)}",
@@ -81,7 +82,7 @@ class Outboxes:
             self._due_again(words, sets, removes, box.events[count])
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
-    def _expire(self, box: Box, words: _Words, sets: list[str], conditions: list[str], now: float) -> Flow[None]:
+    def _expire(self, box: Box, words: Placeholders, sets: list[str], conditions: list[str], now: float) -> Flow[None]:
         """Let the database remove a deleted item with its last event, unless it was deleted since, or waits for another outbox."""
         tombstone = words.name(TOMBSTONE)
         if box.tombstone is None:
@@ -98,13 +99,13 @@ class Outboxes:
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
-        words = _Words()
+        words = Placeholders()
         sets = [f"{words.name(self.outbox.names.due)}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
-        words, names = _Words(), self.outbox.names
+        words, names = Placeholders(), self.outbox.names
         sets, removes = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"], list[str]()
         conditions = self._as_read(box, words, place)
         self._due_again(words, sets, removes, box.events[0])
@@ -112,7 +113,7 @@ class Outboxes:
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
-        words, names = _Words(), self.outbox.names
+        words, names = Placeholders(), self.outbox.names
         sets = [
             f"{words.name(names.sent)}={words.value(0)}",
             f"{words.name(names.incarnation)}={words.value(incarnation)}",
@@ -124,7 +125,7 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def _due_again(self, words: _Words, sets: list[str], removes: list[str], oldest: Pending) -> None:
+    def _due_again(self, words: Placeholders, sets: list[str], removes: list[str], oldest: Pending) -> None:
         """Let a sweep take the item as of the time of its oldest event, which an index must show."""
         due = words.name(self.outbox.names.due)
         if self.outbox.index is None:
@@ -132,7 +133,7 @@ class Outboxes:
         else:
             sets.append(f"{due}={words.value(oldest.time)}")
 
-    def _as_read(self, box: Box, words: _Words, place: int | None) -> list[str]:
+    def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
         """Conditions on which the item's outbox is the one that was read, up to that place.
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
@@ -149,7 +150,7 @@ class Outboxes:
         return conditions
 
     def _change(
-        self, key: Key, words: _Words, sets: list[str], removes: list[str], conditions: list[str]
+        self, key: Key, words: Placeholders, sets: list[str], removes: list[str], conditions: list[str]
     ) -> Flow[Box | None]:
         update = f"SET {','.join(sets)}" + (f" REMOVE {','.join(removes)}" if removes else "")
         request = {
@@ -211,7 +212,7 @@ class Finder:
                 return box
 
     def _turn_page(self) -> Flow[None]:
-        outbox, words, shard = self._boxes.outbox, _Words(), self._shards[0]
+        outbox, words, shard = self._boxes.outbox, Placeholders(), self._shards[0]
         start = {} if self._start is None else {"ExclusiveStartKey": self._start}
         if shard is None:
             if not self._key_names:
@@ -227,13 +228,13 @@ class Finder:
         if not self._start:
             self._shards.popleft()
 
-    def _query(self, outbox: Outbox, shard: int, words: _Words) -> dict[str, Any]:
+    def _query(self, outbox: Outbox, shard: int, words: Placeholders) -> dict[str, Any]:
         condition = f"{words.name(outbox.names.shard)}={words.value(shard)}"
         if self._before is not None:
             condition += f" AND {words.name(outbox.names.due)}<={words.value(self._before)}"
         return {"IndexName": outbox.index, "KeyConditionExpression": condition, **self._said(words)}
 
-    def _scan(self, names: OutboxNames, words: _Words) -> dict[str, Any]:
+    def _scan(self, names: OutboxNames, words: Placeholders) -> dict[str, Any]:
         condition = f"attribute_exists({words.name(names.events)})"
         if self._before is not None:
             due = words.name(names.due)
@@ -246,7 +247,7 @@ class Finder:
             **self._said(words),
         }
 
-    def _said(self, words: _Words) -> dict[str, Any]:
+    def _said(self, words: Placeholders) -> dict[str, Any]:
         values = typed(words.values) if self._boxes.typed else words.values
         named = {"ExpressionAttributeNames": words.names, **({"ExpressionAttributeValues": values} if values else {})}
         return {**self._boxes.table, **named}
@@ -258,25 +259,6 @@ class Finder:
             name = cast("Any", self._boxes.target).name
             described = yield Call("meta.client.describe_table", (), {"TableName": name})
         return tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
-
-
-class _Words:
-    """Collects the names and values of one request."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.values: dict[str, Any] = {}
-
-    def name(self, name: str) -> str:
-        known = next((placeholder for placeholder, each in self.names.items() if each == name), None)
-        placeholder = known or f"#n{len(self.names)}"
-        self.names[placeholder] = name
-        return placeholder
-
-    def value(self, value: Any) -> str:
-        placeholder = f":v{len(self.values)}"
-        self.values[placeholder] = value
-        return placeholder
 
 
 def origin(key: Key) -> str:

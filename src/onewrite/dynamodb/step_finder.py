@@ -9,8 +9,9 @@ from typing import Any, cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.outboxes import origin
+from onewrite.dynamodb.pages import Pages
 from onewrite.dynamodb.writing.values import plain, raw
-from onewrite.flow import Call, Flow
+from onewrite.flow import Flow
 from onewrite.label import STEP, STEPS, is_shared
 from onewrite.step import FoundStep, found_step
 
@@ -24,25 +25,16 @@ class StepFinder:
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.target = client
-        self._table = {"TableName": table_name}
-        self._key_names: tuple[str, ...] = ()
-        self._start: Mapping[str, Any] | None = {}
+        self._pages = Pages({"TableName": table_name}, {"FilterExpression": f"attribute_exists({STEPS})"})
 
     def next(self) -> Flow[list[FoundStep] | None]:
         """The steps of the next page, which may have none; None at the end."""
-        if self._start is None:
-            return None
-        if not self._key_names:
-            described = yield Call("describe_table", (), dict(self._table))
-            self._key_names = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
-        start = {"ExclusiveStartKey": self._start} if self._start else {}
-        page = yield Call("scan", (), {**self._table, "FilterExpression": f"attribute_exists({STEPS})", **start})
-        self._start = page.get("LastEvaluatedKey") or None
-        return [found for item in page["Items"] for found in self._steps(item)]
+        page = yield from self._pages.next()
+        return None if page is None else [found for item in page["Items"] for found in self._steps(item)]
 
     def _steps(self, item: Mapping[str, Any]) -> Iterator[FoundStep]:
-        held = plain({name: value for name, value in item.items() if name in self._key_names or is_shared(name)})
-        entity, marks = origin({name: held[name] for name in self._key_names}), held[STEPS]
+        held = plain({name: value for name, value in item.items() if name in self._pages.key_names or is_shared(name)})
+        entity, marks = origin({name: held[name] for name in self._pages.key_names}), held[STEPS]
         if not isinstance(marks, AbstractSet):
             yield found_step(entity, marks)
             return

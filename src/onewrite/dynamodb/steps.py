@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.verdict import finish_refused, judged, open_step
-from onewrite.dynamodb.writing.attempt import Attempt, Part, new_attempt
+from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
 from onewrite.dynamodb.writing.values import Members
-from onewrite.entry import Advance
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
@@ -54,11 +53,11 @@ class StepFlows(Flows):
         key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
             check_claim(asked.after, message, key)
-        now, call = self._clock(), self._attempts()
-        entry, fresh = self._ledger.entry(message, now), new_step(self._ledger.attribute, message, asked, call, now)
+        now, call = self.clock(), self.attempts()
+        entry, fresh = self._ledger.entry(message, now).asking, new_step(self._ledger.attribute, message, asked, call, now)
         attempt = new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin")
         self._exact = True  # this store's writes will meet open steps
-        start = Start(message, key, asked, fresh, now, self._clock)
+        start = Start(message, key, asked, fresh, now, self.clock)
         return begun(start, lambda step, replaced: self._try_begin(attempt._replace(step=step), native, replaced))
 
     def _try_begin(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
@@ -70,7 +69,8 @@ class StepFlows(Flows):
             step = open_step(attempt, held or {})
             if step is not None:
                 return step
-            outcome = judged(attempt, held or {}, None if held is None else self.without_ledger(held))
+            entity = None if held is None else self.without_ledger(held)
+            outcome = cast("Outcome", judged(attempt, held or {}, entity))  # a begin is exact, and has one form
             if not isinstance(outcome, Rejected):
                 return outcome
             if unexplained is not None:
@@ -90,25 +90,25 @@ class StepFlows(Flows):
         check_claim(claim, message, native.get("Key"))
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
-        attempt = self._attempt(message, native, emit, self._attempts())
-        parts: tuple[Part, ...] = ("finish", "finish overtaken")
-        for part in parts[: 1 + isinstance(attempt.entry.own, Advance)]:
-            outcome = yield from self._try_finish(attempt._replace(part=part, fence=claim.fence), native)
-            if outcome is not None:
-                return outcome
-        raise LedgerMismatch(MOVED_BACK)
+        attempt = self._attempt(message, native, emit, self.attempts())
+        met: Outcome | Attempt | None = attempt._replace(part="finish", fence=claim.fence)
+        while isinstance(met, Attempt):
+            met = yield from self._try_finish(met, native)
+        if met is None:
+            raise LedgerMismatch(MOVED_BACK)
+        return met
 
-    def _try_finish(self, attempt: Attempt, native: Mapping[str, Any]) -> Flow[Outcome | None]:
-        """None: the step is ours, and the mark is not where this part of the finish wants it."""
+    def _try_finish(self, attempt: Attempt, native: Mapping[str, Any]) -> Flow[Outcome | Attempt | None]:
+        """An attempt: the step is ours, and the ledger wants this one. None: it is ours, and the ledger wants nothing else."""
         call = guard_update(attempt, {**self._table, **native}, self._convert)
         try:
             response = yield from send(call)
         except ClientError as error:
             held, unexplained = yield from self._refusal(error, call)
-            outcome = finish_refused(attempt, held, shows=call.kwargs.get("ReturnValues") == "ALL_NEW")
-            if outcome is None and unexplained is not None:
+            met = finish_refused(attempt, held, shows=call.kwargs.get("ReturnValues") == "ALL_NEW")
+            if met is None and unexplained is not None:
                 self._raise(unexplained, attempt, call, held)
-            return outcome
+            return met
         return self._applied(attempt.message, response)
 
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
@@ -118,7 +118,7 @@ class StepFlows(Flows):
             mark = Members((step_mark(self._ledger.attribute, message),))
             call = self._step_call(message, step.entity_key, f"REMOVE #step DELETE {STEPS} :mark", {**values, ":mark": mark})
         else:
-            now = moment(self._clock())
+            now = moment(self.clock())
             call = self._step_call(message, step.entity_key, "SET #step.#until=:now", {**values, ":now": now})
         try:
             yield from send(call)
@@ -143,7 +143,7 @@ class StepFlows(Flows):
     def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
         steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
         mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
-        return [answer_to(step, step.message, self._clock(), None, key) for step in mine]
+        return [answer_to(step, step.message, self.clock(), None, key) for step in mine]
 
     def _step_call(self, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]) -> Call:
         """A change of the message's step, if it has the fence `:old`."""

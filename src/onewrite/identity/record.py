@@ -29,9 +29,11 @@ class Skip:
 
 
 Record: TypeAlias = Mapping[str, Any]
+"""A record as its source delivers it, in an event or from a queue."""
 Identified: TypeAlias = Message | Skip | Sequence[Message]
 """What is in a record: a message, several of them in their order, or nothing for the function."""
 Identity: TypeAlias = Callable[[Record], Identified]
+"""Any function that says which message a record is."""
 OneMessage: TypeAlias = Callable[[Record], Message]
 Found = TypeVar("Found", bound=Identified)
 ParseFloat: TypeAlias = Callable[[str], Any]

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Outbox
 from onewrite.flow import Flow
-from onewrite.ledger import Ledger
 from onewrite.message import Message
-from onewrite.mongodb.flows import Durability, Writer
+from onewrite.mongodb.flows import Writer
 from onewrite.mongodb.steps import StepFlows
+from onewrite.mongodb.writing.expression import root
 from onewrite.mongodb.writing.layout import Document
 from onewrite.mongodb.writing.request import guard_delete
 from onewrite.mongodb.writing.tombstones import burial
 from onewrite.outcome import Outcome
-from onewrite.tombstone import Tombstones, check_store_tombstones, made_with_tombstones, new_tombstone
+from onewrite.tombstone import made_with_tombstones, new_tombstone
 
 
 class DeleteFlows(StepFlows):
     """The flows of `StepFlows`, and those of deletes."""
 
-    def __init__(
-        self,
-        collection: Any,
-        ledger: Ledger,
-        clock: Callable[[], float],
-        fields: Sequence[str],
-        durability: Durability,
-        *,
-        attempts: Callable[[], str],
-        outbox: Outbox | None,
-        tombstones: Tombstones | None,
-        awaited: bool,
-    ) -> None:
-        super().__init__(collection, ledger, clock, fields, durability, attempts=attempts, outbox=outbox, awaited=awaited)
-        self._key = tuple(dict.fromkeys(["_id", *[_root(field) for field in self._fields]]))
-        check_store_tombstones(tombstones, lambda name: name in self._key or not self.without_ledger({name: 0}))
-        self._tombstones = tombstones
-        self._indexes_fit = False
+    _indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
 
     def delete(
         self, message: Message, query: Document, native: Document, writer: Writer, emit: object = None
@@ -47,8 +26,8 @@ class DeleteFlows(StepFlows):
         for name in ("upsert", "return_document", "array_filters"):
             if name in native:
                 raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
-        now = self._clock()
-        tombstone = new_tombstone(made_with_tombstones(self._tombstones), now, self._attempts(), self._key)
+        now = self.clock()
+        tombstone = new_tombstone(made_with_tombstones(self._tombstones), now, self.attempts(), self._key)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         expires = None if emitted is not None and emitted.events else tombstone.expiry(now)
         stage = burial(entry.terms, tombstone, expires)
@@ -64,10 +43,10 @@ class DeleteFlows(StepFlows):
 
 def check_unique_indexes(indexes: Document, fields: tuple[str, ...]) -> None:
     """Refuse a collection in which two tombstones would have the same key in a unique index: null, for what they do not have."""
-    kept = {"_id", *map(_root, fields)}
+    kept = {"_id", *map(root, fields)}
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
-        lost = [key for key in keys if _root(key) not in kept]
+        lost = [key for key in keys if root(key) not in kept]
         is_alone = "_id" in keys or (fields and {*fields} <= {*keys})  # what names the entity is part of the key
         is_left_out = "partialFilterExpression" in index or (index.get("sparse") and lost == keys)
         if index.get("unique") and lost and not is_alone and not is_left_out:
@@ -77,7 +56,3 @@ def check_unique_indexes(indexes: Document, fields: tuple[str, ...]) -> None:
                 f"have null for {', '.join(lost)}. Create the index with partialFilterExpression={partial!r}, so that it leaves out what "
                 "was deleted."
             )
-
-
-def _root(path: str) -> str:
-    return path.partition(".")[0]

@@ -11,13 +11,12 @@ from urllib.parse import quote, unquote
 
 from bson import ObjectId, json_util
 from bson.errors import InvalidId
-from pymongo import ReadPreference, WriteConcern
-from pymongo.read_concern import ReadConcern
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
+from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.expression import identity
 from onewrite.mongodb.writing.layout import Document
 from onewrite.mongodb.writing.tombstones import emptied
@@ -30,11 +29,7 @@ class Outboxes:
     """The outboxes of a collection's documents."""
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
-        self.target = collection.with_options(
-            write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),
-            read_concern=ReadConcern("majority"),
-            read_preference=ReadPreference.PRIMARY,
-        )
+        self.target = of_majority(collection)
         self.outbox = outbox
         self._fields = tuple(fields)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge, OperationFailure
 
+from onewrite.entry import Entry
 from onewrite.errors import LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
@@ -15,7 +16,7 @@ from onewrite.message import Message
 from onewrite.mongodb.flows import Flows, Writer, landed
 from onewrite.mongodb.verdict import finish_unmatched, open_step
 from onewrite.mongodb.writing.expression import Update, identity
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes
 from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
 from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain
@@ -30,11 +31,11 @@ class StepFlows(Flows):
 
     def begin(self, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:
         check_begin(asked)
-        now, entity = self._clock(), identity(query, self._fields)
+        now, entity = self.clock(), identity(query, self._fields)
         if asked.after is not None:
             check_claim(asked.after, message, entity)
-        entry, path = self._ledger.entry(message, now), self._step(message)
-        fresh = new_step(self._ledger.attribute, message, asked, self._attempts(), now)
+        entry, path = self._ledger.entry(message, now).asking, self._step(message)
+        fresh = new_step(self._ledger.attribute, message, asked, self.attempts(), now)
         guarded = guard_begin(entry, self._fields, query, native, path=path, step=fresh)
         if self._fields or keeps_text(entry):
             yield from self._check_collection(entry)
@@ -42,7 +43,7 @@ class StepFlows(Flows):
         def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
             return self._try_begin(message, guarded, step, replaced)
 
-        return (yield from begun(Start(message, entity, asked, fresh, now, self._clock), try_to_begin))
+        return (yield from begun(Start(message, entity, asked, fresh, now, self.clock), try_to_begin))
 
     def _try_begin(
         self, message: Message, guarded: Guarded, step: Step, replaced: str | None
@@ -107,20 +108,28 @@ class StepFlows(Flows):
         finishes: Claim,
         emit: object,
     ) -> Flow[Outcome]:
-        now, entity = self._clock(), identity(query, self._fields)
+        now, entity = self.clock(), identity(query, self._fields)
         check_claim(finishes, message, entity)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         for turn in range(_FINISHES):
             fenced = Finishes(self._step(message), finishes.fence, overtaken=turn % 2 == 1)
             guarded = guard_finish(entry, self._fields, query, update, native, finishes=fenced, emission=emitted)
-            tried = yield from self._try(message, now, guarded, writer, upsert=False)
-            if isinstance(tried, Applied):
-                return tried
-            found = yield from self._look(entity, native)
-            outcome = finish_unmatched(entry, message, found, emitted or self._nothing, fence=finishes.fence)
-            if outcome is not None:
-                return outcome
+            met = yield from self._try_finish(message, now, guarded, writer, finishes.fence)
+            if not isinstance(met, Entry):
+                return met
+            entry = met
         raise LedgerMismatch(MOVED_BACK)
+
+    def _try_finish(
+        self, message: Message, now: float, guarded: Guarded, writer: Writer, fence: str
+    ) -> Flow[Outcome | Entry]:
+        """An entry: the step is ours, and this is what the next try asks of the ledger."""
+        tried = yield from self._try(message, now, guarded, writer, upsert=False)
+        if isinstance(tried, Applied):
+            return tried
+        found = yield from self._look(guarded.entity, guarded.native)
+        outcome = finish_unmatched(guarded.entry, message, found, guarded.emission, fence=fence)
+        return guarded.entry.facing(lookup(found or {})) if outcome is None else outcome
 
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
         """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed."""
@@ -128,7 +137,7 @@ class StepFlows(Flows):
         if step.first and not sent:
             update: dict[str, Any] = {"$unset": {path: ""}}
         else:
-            update = {"$set": {f"{path}.until": moment(self._clock())}}
+            update = {"$set": {f"{path}.until": moment(self.clock())}}
         yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, update))
 
     def perform(
@@ -148,4 +157,4 @@ class StepFlows(Flows):
         held: object = (found or {}).get(STEPS)
         steps = [read_step(value) for value in cast("Document", held).values()] if isinstance(held, Mapping) else []
         mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
-        return [answer_to(step, step.message, self._clock(), None, entity) for step in mine]
+        return [answer_to(step, step.message, self.clock(), None, entity) for step in mine]

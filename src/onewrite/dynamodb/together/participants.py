@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from onewrite.dynamodb.deletes import DeleteFlows
+from onewrite.dynamodb.folds import FoldFlows
 from onewrite.dynamodb.together.unguarded import plain_put, plain_update
 from onewrite.dynamodb.verdict import check_tokens, refused
 from onewrite.dynamodb.writing.attempt import Attempt
@@ -14,13 +14,13 @@ from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
 from onewrite.dynamodb.writing.size import value_size
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emit, Outbox, check_ledgerless
+from onewrite.event import Emit
 from onewrite.flow import Call, Flow
+from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.ledger import NO_LEDGER
 from onewrite.message import Message
-from onewrite.outcome import Applied, Entity, Gone, Outcome, Rejected, Superseded
-from onewrite.tombstone import Tombstones
+from onewrite.outcome import Entity, Gone, Outcome, Rejected
 
 PreparedMethod = Literal["updating", "putting", "recording"]
 
@@ -89,16 +89,17 @@ class Action(NamedTuple):
         """Do the messages behind this one wait until its mark has moved?"""
         return self.attempt is not None and self.attempt.entry.own.counts
 
-    def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | None:
-        """Why its condition failed, given the item as it was then. None: it is to be sent again as an exact one."""
+    def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | Attempt:
+        """Why its condition failed, given the item as it was then. An attempt: there is no reason, and this one is to be sent."""
         if self.attempt is None:
             if TOMBSTONE in (item or {}):
                 return Gone(self.message, participant=self.place)
             entity = None if item is None else without_ledger(NO_LEDGER.terms, item)
             return Rejected(self.message, entity, participant=self.place)
         outcome = refused(self.attempt._replace(exact=exact or self.attempt.exact), item, shows=False)
-        if outcome is None:
-            self.flows.ask_exactly()
+        if isinstance(outcome, Attempt):
+            self.flows.ask_exactly(exact=outcome.exact)
+            return outcome
         return numbered(outcome, self.place)
 
     def too_large(self, held: Entity | None) -> EntityTooLarge:
@@ -109,40 +110,16 @@ class Action(NamedTuple):
             check_tokens(self.attempt, held or {})
 
 
-def numbered(outcome: Outcome | None, place: int) -> Outcome | None:
-    """The outcome as that of the participant in this place."""
-    if outcome is None or isinstance(outcome, Applied | Superseded):
-        return outcome
-    return replace(outcome, participant=place)
-
-
-class JointFlows(DeleteFlows):
+class JointFlows(FoldFlows):
     """The flows of a guarded table that may also take part in a transaction, with a ledger or without one."""
-
-    def __init__(
-        self,
-        table: object,
-        ledger: Ledger | None,
-        table_name: str | None,
-        clock: Callable[[], float],
-        attempts: Callable[[], str],
-        *,
-        outbox: Outbox | None = None,
-        tombstones: Tombstones | None = None,
-        awaited: bool,
-    ) -> None:
-        check_ledgerless(ledger, outbox)
-        used = NO_LEDGER if ledger is None else ledger
-        super().__init__(table, used, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=awaited)
-        self.target = cast("Any", table)
-        self.table_name: str = table_name or self.target.name
-        self.awaited = awaited
-        self.clock = clock
-        self.attempts = attempts
 
     @property
     def guards(self) -> bool:
         return self._ledger is not NO_LEDGER
+
+    @property
+    def table_name(self) -> str:
+        return str(self._table.get("TableName") or self.target.name)
 
     @property
     def client(self) -> Any:
@@ -160,22 +137,24 @@ class JointFlows(DeleteFlows):
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
         guard = guard_put if prepared.method == "putting" else guard_update
         outcome = yield from self.write(message, prepared.native, guard, prepared.emit)
-        return cast("Outcome", numbered(outcome, 0))
+        return numbered(outcome, 0)
 
-    def action(self, place: int, message: Message, prepared: Prepared, name: str) -> Action:
-        """The prepared write as a part of the call of that name."""
+    def action(self, place: int, message: Message, prepared: Prepared, name: str, before: Attempt | None = None) -> Action:
+        """The prepared write as a part of the call of that name, in the form of the one `before`."""
         puts = prepared.method == "putting"
         if self.guards:
             guard = guard_put if puts else guard_update
-            attempt, call = self._compiled(message, prepared.native, guard, prepared.emit, name)
-            return Action(place, self, message, call, attempt)
+            attempt = self._attempt(message, prepared.native, prepared.emit, name, guard)
+            if before is not None:
+                attempt = attempt._replace(entry=attempt.entry.like(before.entry), turn=before.turn)
+            return Action(place, self, message, self._call(attempt, prepared.native, guard), attempt)
         if prepared.emit is not None:
             raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
         return Action(place, self, message, (plain_put if puts else plain_update)(prepared.native, self._convert), None)
 
-    def ask_exactly(self) -> None:
-        """From now on ask for a step of the message's own: where one message has a step open, more will."""
-        self._exact = True
+    def ask_exactly(self, *, exact: bool) -> None:
+        """From now on ask for a step of the message's own, if one message has a step open: more will."""
+        self._exact = self._exact or exact
 
     def plain(self, item: Entity) -> Entity:
         """An item that the client has read, in plain values."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from botocore.exceptions import ClientError
@@ -21,27 +21,23 @@ from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, mark_of
 from onewrite.dynamodb.together.participants import Action, Prepared
+from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
+from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
 from onewrite.message import Message
 from onewrite.outcome import (
     Applied,
-    Busy,
-    Deferred,
     Duplicate,
     Entity,
-    Gone,
     Outcome,
     Rejected,
-    Stale,
-    Uncertain,
 )
 
 Part: TypeAlias = Action | Mark
 
-_DEADLINE = timedelta(seconds=30)
 _MOST_ACTIONS = 100  # of one TransactWriteItems
 _MOST_BYTES = 4 * 1024 * 1024
 _FEW = 10
@@ -56,7 +52,6 @@ _UNDECIDED = frozenset(
         "RequestLimitExceeded",
     }
 )
-_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Rejected)
 _TWICE = "multiple operations on one item"
 
 
@@ -66,7 +61,7 @@ def transact(
     *,
     completes: bool = False,
     inbox: Inbox | None = None,
-    deadline: timedelta = _DEADLINE,
+    deadline: timedelta = DEADLINE,
     chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
@@ -85,7 +80,7 @@ async def atransact(
     *,
     completes: bool = False,
     inbox: Inbox | None = None,
-    deadline: timedelta = _DEADLINE,
+    deadline: timedelta = DEADLINE,
     chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
@@ -112,9 +107,12 @@ class _Reason(NamedTuple):
 
 
 class _Verdicts(NamedTuple):
-    """What the reasons of a cancelled transaction come to. None in `found`: it is to be sent again as an exact one."""
+    """What the reasons of a cancelled transaction come to.
 
-    found: list[tuple[Part, Outcome | None]]
+    An attempt in `found`: no reason, and this one is to be sent. None: no reason any more.
+    """
+
+    found: list[tuple[Part, Outcome | Attempt | None]]
     passes: bool  # something was in the way that goes away by itself
     failure: Exception | None  # something cannot be done at all
 
@@ -125,7 +123,12 @@ class _Verdicts(NamedTuple):
 
     @property
     def inexact(self) -> bool:
-        return any(outcome is None for _, outcome in self.found)
+        return any(outcome is None or isinstance(outcome, Attempt) for _, outcome in self.found)
+
+    @property
+    def again(self) -> dict[int, Attempt]:
+        """What is to be sent instead, by its place."""
+        return {part.place: outcome for part, outcome in self.found if isinstance(outcome, Attempt)}
 
 
 class _Transaction:
@@ -141,7 +144,12 @@ class _Transaction:
         completes: bool = False,
     ) -> None:
         self._message = message
-        self._participants = _checked(participants)
+        self._participants = checked(
+            participants,
+            Prepared,
+            stores="tables",
+            instead="[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)",
+        )
         self._completes = completes
         self._inbox = inbox
         _check_stores(self._participants, inbox, awaited=awaited)
@@ -168,9 +176,11 @@ class _Transaction:
             return self._together(Backoff(deadline, chance, store.clock))
         return store.alone(self._message, self._participants[0])
 
-    def _parts(self, name: str) -> list[Part]:
+    def _parts(self, name: str, before: Mapping[int, Attempt] = MappingProxyType({})) -> list[Part]:
         message = self._message
-        writes: list[Part] = [each.store.action(place, message, each, name) for place, each in enumerate(self._participants)]
+        writes: list[Part] = [
+            each.store.action(place, message, each, name, before.get(place)) for place, each in enumerate(self._participants)
+        ]
         return (
             writes
             if self._inbox is None
@@ -181,8 +191,9 @@ class _Transaction:
         # One name for all tries of this call: whichever has landed is known by its token.
         name, turn = self._participants[0].store.attempts(), 0
         done: frozenset[int] = frozenset()
+        again: dict[int, Attempt] = {}
         while True:
-            parts = [part for part in self._parts(name) if part.place not in done]
+            parts = [part for part in self._parts(name, again) if part.place not in done]
             try:
                 response = yield from _sent(_request(parts, name, turn), backoff)
             except ClientError as error:
@@ -191,6 +202,7 @@ class _Transaction:
                 if outcome is not None:
                     return outcome
                 done |= verdicts.holding
+                again |= verdicts.again
                 yield from _paused(verdicts, backoff, error, first=turn == 0)
             else:
                 return Applied(self._message, response=response)
@@ -198,7 +210,7 @@ class _Transaction:
 
     def _outcome(self, verdicts: _Verdicts, parts: Sequence[Part]) -> Outcome | None:
         """The answer, or None: the transaction is to be sent again, without the writes that are done."""
-        outcome = _heaviest([outcome for _, outcome in verdicts.found if outcome is not None])
+        outcome = heaviest([each for _, each in verdicts.found if each is not None and not isinstance(each, Attempt)])
         if isinstance(outcome, Applied):
             return outcome
         if isinstance(outcome, Duplicate):
@@ -210,9 +222,7 @@ class _Transaction:
             return None
         if verdicts.failure is not None and isinstance(outcome, Rejected | None):
             raise verdicts.failure
-        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
-        counts = any(part.counts for part in parts if isinstance(part, Action))
-        return replace(outcome, settled=False) if counts and isinstance(outcome, Rejected) else outcome
+        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Action)))
 
 
 # --- what DynamoDB answers ---------------------------------------------------------------------------------------------
@@ -245,7 +255,7 @@ def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first:
 
 
 def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
-    found: list[tuple[Part, Outcome | None]] = []
+    found: list[tuple[Part, Outcome | Attempt | None]] = []
     failures: list[Exception] = []
     reasons = _reasons(error, parts)
     if not reasons:
@@ -261,7 +271,7 @@ def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
     return _Verdicts(found, len(found) + len(failures) < len(reasons), next(iter(failures), None))
 
 
-def _verdict(reason: _Reason, error: ClientError) -> Flow[Outcome | Exception | None]:
+def _verdict(reason: _Reason, error: ClientError) -> Flow[Outcome | Attempt | Exception | None]:
     if reason.code == "ValidationError":
         return (yield from _invalid(reason, error))
     if reason.code != "ConditionalCheckFailed":
@@ -297,7 +307,7 @@ def _reason(part: Part, given: Mapping[str, Any], *, shown: bool) -> _Reason:
     return _Reason(part, given["Code"], str(given.get("Message", "")), item, shown)
 
 
-def _invalid(reason: _Reason, error: ClientError) -> Flow[Outcome | Exception | None]:
+def _invalid(reason: _Reason, error: ClientError) -> Flow[Outcome | Attempt | Exception | None]:
     """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
     part = reason.part
     if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
@@ -327,36 +337,11 @@ def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
     return None if item is None else part.plain(item)
 
 
-def _heaviest(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The first of those that weigh most."""
-    return next((outcome for kind in _WEIGHTS for outcome in outcomes if isinstance(outcome, kind)), None)
-
-
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
-def _checked(participants: object) -> tuple[Prepared, ...]:
-    given = tuple(cast("Sequence[object]", participants)) if isinstance(participants, Sequence) else (participants,)
-    if not given:
-        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
-    for each in given:
-        if not isinstance(each, Prepared):
-            raise InvalidUpdate(
-                f"transact takes a list of writes of guarded tables that are not sent yet, and got a {type(each).__name__}: write "
-                "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)."
-            )
-    return cast("tuple[Prepared, ...]", given)
-
-
 def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
-    for each in participants:
-        if awaited is not None and each.store.awaited is not awaited:
-            right = "transact" if awaited else "atransact"
-            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
-        if inbox is None and not each.store.guards:
-            raise ConfigurationError(
-                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
-            )
+    check_stores(participants, inbox, awaited=awaited)
     # A client that is tapped by a test is a copy, which has the same `meta`.
     clients = [each.store.client for each in participants] if len(participants) > 1 or inbox is not None else []
     clients += [] if inbox is None else [client_of(inbox)]

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import DuplicateKeyError
-from pymongo.read_concern import ReadConcern
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Do, Flow
 from onewrite.inbox import TOKEN, Inbox, token_of
 from onewrite.message import Message
+from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Applied, Duplicate, Outcome
 
@@ -65,10 +64,7 @@ def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float
     """`call` is the name of the call, which no other call has."""
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
-    target = inbox.store.with_options(
-        write_concern=WriteConcern("majority", j=True),
-        read_concern=ReadConcern("majority"),
-        read_preference=ReadPreference.PRIMARY,
-    )
     expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
-    return Mark(message, target, {"_id": inbox.mark(message), inbox.ttl_attribute: expires, TOKEN: token_of(call)})
+    return Mark(
+        message, of_majority(inbox.store), {"_id": inbox.mark(message), inbox.ttl_attribute: expires, TOKEN: token_of(call)}
+    )

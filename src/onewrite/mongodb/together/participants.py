@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.clock import random_name
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Emission, Emit, Outbox, check_ledgerless
+from onewrite.event import Emission, Emit
 from onewrite.flow import Do, Flow, at
+from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger
+from onewrite.ledger import NO_LEDGER
 from onewrite.message import Message
-from onewrite.mongodb.deletes import DeleteFlows
-from onewrite.mongodb.flows import Durability
+from onewrite.mongodb.folds import FoldFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
-from onewrite.mongodb.writing.layout import Document, without_ledger
+from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.mongodb.writing.request import Guarded, guard_insert, guard_record, guard_update
-from onewrite.outcome import Applied, Gone, Outcome, Rejected, Superseded
+from onewrite.outcome import Gone, Outcome, Rejected
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -120,8 +119,16 @@ class Operation(NamedTuple):
         That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
         """
         outcome = self._verdict(found)
-        is_gone = (self.inserts and found is None) or (self.follows_gap and first)
-        return None if is_gone and isinstance(outcome, Rejected) else outcome
+        if not isinstance(outcome, Rejected):
+            return outcome
+        is_gone = (self.inserts and found is None) or (self.follows_gap and first) or self.facing(found) != self.entry
+        return None if is_gone else outcome
+
+    def facing(self, found: Document | None) -> Entry | None:
+        """Its entry in the form that fits what is stored; that of an insert has none."""
+        if self.entry is None or self.inserts or found is None:
+            return self.entry
+        return self.entry.facing(lookup(found))
 
     def _verdict(self, found: Document | None) -> Outcome:
         if self.entry is None:
@@ -148,34 +155,8 @@ class Operation(NamedTuple):
             yield from at(self.target, self.flows.check_collection(self.entry, inserts=self.inserts))
 
 
-def numbered(outcome: Outcome, place: int) -> Outcome:
-    """The outcome as that of the participant in this place."""
-    return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
-
-
-class JointFlows(DeleteFlows):
+class JointFlows(FoldFlows):
     """The flows of a guarded collection that may also take part in a transaction, with a ledger or without one."""
-
-    def __init__(
-        self,
-        collection: Any,
-        ledger: Ledger | None,
-        clock: Callable[[], float],
-        fields: Sequence[str],
-        durability: Durability,
-        *,
-        attempts: Callable[[], str] = random_name,
-        outbox: Outbox | None = None,
-        awaited: bool,
-        **more: Any,
-    ) -> None:
-        check_ledgerless(ledger, outbox)
-        used = NO_LEDGER if ledger is None else ledger
-        more |= {"attempts": attempts, "outbox": outbox, "awaited": awaited}
-        super().__init__(collection, used, clock, fields, durability, **more)
-        self.awaited = awaited
-        self.clock = clock
-        self.attempts = attempts
 
     @property
     def guards(self) -> bool:
@@ -206,12 +187,13 @@ class JointFlows(DeleteFlows):
             outcome = yield from self.update(message, prepared.document, update, native, "update_one", emit=prepared.emit)
         return numbered(outcome, 0)
 
-    def operation(self, place: int, message: Message, prepared: Prepared) -> Operation:
-        """The prepared write as a part of a transaction."""
+    def operation(self, place: int, message: Message, prepared: Prepared, before: Entry | None = None) -> Operation:
+        """The prepared write as a part of a transaction, its entry in the form of the one `before`."""
         if not self.guards:
             return self._plain(place, message, prepared)
-        now = self._clock()
+        now = self.clock()
         entry, emission = self._ledger.entry(message, now), self._emitted(message, prepared.emit, now)
+        entry = entry if before is None else entry.like(before)
         document, native = prepared.document, prepared.native
         if prepared.method == "inserting":
             inserted = guard_insert(entry, document, native, emission)

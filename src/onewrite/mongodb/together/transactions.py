@@ -7,8 +7,8 @@ it. Why that was is looked up outside of the transaction, where a majority must 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from pymongo import ReadPreference, WriteConcern
@@ -17,21 +17,21 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.backoff import Backoff
 from onewrite.clock import random_share
+from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Do, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
+from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
 from onewrite.label import TOMBSTONE
 from onewrite.message import Message
 from onewrite.mongodb.together.inboxes import INBOX, Mark, mark_of
 from onewrite.mongodb.together.participants import Operation, Prepared
 from onewrite.mongodb.writing.layout import Document
-from onewrite.outcome import Applied, Busy, Deferred, Duplicate, Gone, Outcome, Rejected, Stale, Uncertain
+from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 Part: TypeAlias = Operation | Mark
 
-_DEADLINE = timedelta(seconds=30)
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
-_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Rejected)
 
 
 def transact(
@@ -40,7 +40,7 @@ def transact(
     *,
     completes: bool = False,
     inbox: Inbox | None = None,
-    deadline: timedelta = _DEADLINE,
+    deadline: timedelta = DEADLINE,
     chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
@@ -62,7 +62,7 @@ async def atransact(
     *,
     completes: bool = False,
     inbox: Inbox | None = None,
-    deadline: timedelta = _DEADLINE,
+    deadline: timedelta = DEADLINE,
     chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
@@ -103,7 +103,12 @@ class _Transaction:
         completes: bool = False,
     ) -> None:
         self._message = message
-        self._participants = _checked(participants)
+        self._participants = checked(
+            participants,
+            Prepared,
+            stores="collections",
+            instead="[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)",
+        )
         self._completes = completes
         self._inbox = inbox
         self._name = self._participants[0].store.attempts()
@@ -129,9 +134,12 @@ class _Transaction:
     def alone(self) -> Flow[Outcome]:
         return self._participants[0].store.alone(self._message, self._participants[0])
 
-    def parts(self) -> list[Part]:
+    def parts(self, before: Mapping[int, Entry] = MappingProxyType({})) -> list[Part]:
+        """`before`: the entries in the forms that fit what is stored, as far as somebody has looked."""
         message = self._message
-        writes: list[Part] = [each.store.operation(place, message, each) for place, each in enumerate(self._participants)]
+        writes: list[Part] = [
+            each.store.operation(place, message, each, before.get(place)) for place, each in enumerate(self._participants)
+        ]
         if self._inbox is None:
             return writes
         return [mark_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
@@ -141,13 +149,13 @@ class _Transaction:
         for part in self.parts():
             yield from part.check_collection()
         done: frozenset[int] = frozenset()
-        first = True
+        first, facing = True, cast("dict[int, Entry]", {})
         while True:
-            parts = [part for part in self.parts() if part.place not in done]
+            parts = [part for part in self.parts(facing) if part.place not in done]
             refusal = yield from self._made(session, parts, backoff)
             if refusal is None:
                 return Applied(self._message)
-            judged = yield from _judged(parts, refusal, first=first, completes=self._completes)
+            judged = yield from _judged(parts, refusal, facing, first=first, completes=self._completes)
             outcome, first = self._outcome(judged, parts), False
             if outcome is not None:
                 return outcome
@@ -184,16 +192,14 @@ class _Transaction:
 
     def _outcome(self, judged: Mapping[int, Outcome], parts: Sequence[Part]) -> Outcome | None:
         """The answer, or None: the transaction is to be made again, without the writes that are done."""
-        outcome = next((each for kind in _WEIGHTS for each in judged.values() if isinstance(each, kind)), None)
+        outcome = heaviest(judged.values())
         if isinstance(outcome, Duplicate):
             # What is in the inbox was done as a whole. Anything else may have been done in part.
             held = _holding(judged)
             left = [part for part in parts if part.place not in held] if INBOX not in held else []
             missing = any(isinstance(part, Operation) for part in left)
             return None if self._completes and missing else outcome
-        # Where messages wait for the one before them, a refusal that nothing remembers must come again.
-        counts = any(part.counts for part in parts if isinstance(part, Operation))
-        return replace(outcome, settled=False) if counts and isinstance(outcome, Rejected) else outcome
+        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Operation)))
 
 
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
@@ -246,24 +252,33 @@ def _paused(backoff: Backoff, refusal: _Refusal) -> Flow[None]:
     yield Wait(wait or 0)
 
 
-def _judged(parts: Sequence[Part], refusal: _Refusal, *, first: bool, completes: bool) -> Flow[dict[int, Outcome]]:
+def _judged(
+    parts: Sequence[Part], refusal: _Refusal, facing: dict[int, Entry], *, first: bool, completes: bool
+) -> Flow[dict[int, Outcome]]:
     """The outcomes of the writes that were refused, by their places; none if they may be done now.
 
     Those before the refused one have passed. Those behind it were not tried: they matter if they hold the message, or weigh more.
+    `facing` is for the next try.
     """
     left = parts[parts.index(refusal.part) :]
-    judged = yield from _looked_at(left, refusal, first=first, completes=completes)
+    judged = yield from _looked_at(left, refusal, facing, first=first, completes=completes)
     if any(isinstance(outcome, Applied | Duplicate) for outcome in judged.values()):
         return judged
     for part in left:
         yield from _waited(part)
-    return (yield from _looked_at(left, refusal, first=first, completes=completes))
+    return (yield from _looked_at(left, refusal, facing, first=first, completes=completes))
 
 
-def _looked_at(left: Sequence[Part], refusal: _Refusal, *, first: bool, completes: bool) -> Flow[dict[int, Outcome]]:
+def _looked_at(
+    left: Sequence[Part], refusal: _Refusal, facing: dict[int, Entry], *, first: bool, completes: bool
+) -> Flow[dict[int, Outcome]]:
+    """The outcomes by their places. It also notes which entry `facing` what is stored each of the others has."""
     judged: dict[int, Outcome] = {}
     for part in left:
-        outcome = part.verdict((yield from part.look()), first=first)
+        found = yield from part.look()
+        outcome = part.verdict(found, first=first)
+        if isinstance(part, Operation) and outcome is None and (entry := part.facing(found)) is not None:
+            facing[part.place] = entry
         if outcome is not None and (part is refusal.part or not isinstance(outcome, Rejected)):
             judged[part.place] = outcome
         if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not completes):
@@ -285,28 +300,8 @@ def _holding(judged: Mapping[int, Outcome]) -> frozenset[int]:
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
-def _checked(participants: object) -> tuple[Prepared, ...]:
-    given = tuple(cast("Sequence[object]", participants)) if isinstance(participants, Sequence) else (participants,)
-    if not given:
-        raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
-    for each in given:
-        if not isinstance(each, Prepared):
-            raise InvalidUpdate(
-                f"transact takes a list of writes of guarded collections that are not sent yet, and got a {type(each).__name__}: write "
-                "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)."
-            )
-    return cast("tuple[Prepared, ...]", given)
-
-
 def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
-    for each in participants:
-        if awaited is not None and each.store.awaited is not awaited:
-            right = "transact" if awaited else "atransact"
-            raise ConfigurationError(f"These stores are {'not ' if awaited else ''}asynchronous: use {right}.")
-        if inbox is None and not each.store.guards:
-            raise ConfigurationError(
-                "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
-            )
+    check_stores(participants, inbox, awaited=awaited)
     targets = [each.store.target for each in participants] + ([] if inbox is None else [inbox.store])
     if not all(_is_same(_client_of(targets[0]), _client_of(target)) for target in targets):
         raise ConfigurationError(
