@@ -26,6 +26,7 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
+from onewrite.seen_numbers import SeenNumbers
 from onewrite.tombstone import Tombstones
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Outcome",
     "Rejected",
     "SeenIds",
+    "SeenNumbers",
     "Stale",
     "Superseded",
     "Tombstones",

@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol, cast
 from onewrite.entry import Advance, Change, Entry, Remember, Rule, Sets, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
-from onewrite.message import Message
+from onewrite.message import Message, together
 from onewrite.ring import Ring, Window, ring_at, window
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
@@ -29,8 +29,8 @@ _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute 
 _HASH_BYTES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 _LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
-_DEFAULTS = ("messageIDs", "events")
-_FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
+DEFAULTS = ("messageIDs", "events")
+FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
 
 class Ledger(Protocol):
@@ -66,7 +66,7 @@ class SeenIds:
     """
 
     retention: timedelta | None = LONGEST_SQS_RETENTION
-    attribute: str = _DEFAULTS[0]
+    attribute: str = DEFAULTS[0]
     readable: bool = False
     also: Ledger | tuple[Ledger, ...] = ()
     terms: Terms = field(init=False, repr=False, compare=False)
@@ -83,7 +83,7 @@ class SeenIds:
                 f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
                 "to never forget."
             )
-        object.__setattr__(self, "terms", _terms(self))
+        object.__setattr__(self, "terms", terms_of(self))
         kept = self.retention or LONGEST_SQS_RETENTION
         object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
 
@@ -105,11 +105,11 @@ class SeenIds:
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
-        return Entry(self.terms, self.look(message, now), _looks(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
 
     def look(self, message: Message, now: float) -> Remember:
         """The mark that must not be there."""
-        _check(message, now)
+        check_call(message, now)
         if not self.readable:
             return Remember(self._sets(now), _hash(message))
         # A set that never forgets may have been kept by hand before, and then it holds plain ids.
@@ -129,12 +129,12 @@ class HighWaterMark:
     Each source costs its name and its mark in every write of the entity, for ever. `also` is as for `SeenIds`.
     """
 
-    attribute: str = _DEFAULTS[1]
+    attribute: str = DEFAULTS[1]
     also: Ledger | tuple[Ledger, ...] = ()
     terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", _terms(self))
+        object.__setattr__(self, "terms", terms_of(self))
 
     @property
     def skew(self) -> timedelta | None:
@@ -142,7 +142,7 @@ class HighWaterMark:
 
     @property
     def remedy(self) -> str:
-        return _FEWER_SOURCES
+        return FEWER_SOURCES
 
     @property
     def layout(self) -> str:
@@ -150,11 +150,11 @@ class HighWaterMark:
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self.look(message, now), _looks(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
 
     def look(self, message: Message, now: float) -> Advance:
         """The mark that must be below the message's sequence."""
-        _check(message, now)
+        check_call(message, now)
         if message.sequence is None:
             raise InvalidMessage(
                 f"Message {message.id!r} has no sequence, and HighWaterMark compares nothing else: take it from what the "
@@ -172,7 +172,7 @@ class InSequence:
     """
 
     first: int = 1
-    attribute: str = _DEFAULTS[1]
+    attribute: str = DEFAULTS[1]
     also: Ledger | tuple[Ledger, ...] = ()
     terms: Terms = field(init=False, repr=False, compare=False)
 
@@ -180,7 +180,7 @@ class InSequence:
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
         self._check_before(_before(self.also))
-        object.__setattr__(self, "terms", _terms(self))
+        object.__setattr__(self, "terms", terms_of(self))
 
     @property
     def skew(self) -> timedelta | None:
@@ -188,7 +188,7 @@ class InSequence:
 
     @property
     def remedy(self) -> str:
-        return _FEWER_SOURCES
+        return FEWER_SOURCES
 
     def _check_before(self, before: Sequence[Ledger]) -> None:
         """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""
@@ -211,11 +211,11 @@ class InSequence:
         """What a write of this message asks of the entity."""
         look = self.look(message, now)
         rule: Rule = "absent" if message.sequence == self.first else "next"
-        return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), _looks(self.terms, message, now))
+        return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), looks_of(self.terms, message, now))
 
     def look(self, message: Message, now: float) -> Advance:
         """The mark that must be below the message's sequence."""
-        _check(message, now)
+        check_call(message, now)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
                 f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
@@ -249,7 +249,7 @@ def check_ledger(ledger: object) -> None:
     if isinstance(ledger, type):
         raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
     if not all(hasattr(ledger, name) for name in ("entry", "look", "layout", "terms")):
-        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), HighWaterMark() or InSequence().")
+        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark() or InSequence().")
 
 
 # --- slots and sets ---------------------------------------------------------------------------------------------------
@@ -283,22 +283,27 @@ def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a fie
     return Sets(slot, (slot,), (), str if readable else bytes)
 
 
-_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
+# From the largest to the smallest, as the label names them.
+UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "us": timedelta(microseconds=1),
+}
 
 
 def _duration(span: timedelta) -> str:
     """The duration in the largest unit that divides it: 14d, 36h, 90s."""
-    unit = next((unit for unit, length in _UNITS.items() if not span % length), None)
-    return f"{span // timedelta(microseconds=1)}us" if unit is None else f"{span // _UNITS[unit]}{unit}"
+    unit = next(unit for unit, length in UNITS.items() if not span % length)
+    return f"{span // UNITS[unit]}{unit}"
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
 def _hash(message: Message) -> bytes:
-    # The lengths keep ("ab", "c") and ("a", "bc") apart.
-    named = "".join([f"{len(part)}:{part}" for part in (message.source, *message.parts, message.id)])
-    return blake2b(named.encode(), digest_size=_HASH_BYTES).digest()
+    return blake2b(together(message.source, *message.parts, message.id).encode(), digest_size=_HASH_BYTES).digest()
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
@@ -314,7 +319,7 @@ def _text(message: Message) -> str:
 # --- what all entries of a ledger have in common ----------------------------------------------------------------------
 
 
-def _terms(ledger: Ledger) -> Terms:
+def terms_of(ledger: Ledger) -> Terms:
     every = (ledger, *_before(ledger.also))
     for each in every:
         check_attribute(each.attribute)
@@ -323,15 +328,14 @@ def _terms(ledger: Ledger) -> Terms:
         kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
     attributes = tuple(kept)
     plain = frozenset([attribute for attribute, texts in kept.items() if any(map(shows_plain_set, texts))])
-    others = _DEFAULTS if ledger.attribute in _DEFAULTS else ()
-    keeps_ids = not isinstance(ledger, HighWaterMark | InSequence)
+    others = DEFAULTS if ledger.attribute in DEFAULTS else ()
     return Terms(
         ledger.attribute,
         attributes,
         plain,
         labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept]),
         no_label=tuple([label_slot(each) for each in others if each not in attributes]),
-        no_set=Slot(ledger.attribute) if keeps_ids and ledger.attribute not in plain else None,
+        no_set=Slot(ledger.attribute) if isinstance(ledger, SeenIds) and ledger.attribute not in plain else None,
         looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
     )
 
@@ -355,14 +359,14 @@ def _before(also: object) -> list[Ledger]:
     return [each for ledger in named for each in (ledger, *_before(ledger.also))]
 
 
-def _looks(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
     return tuple([look(message, now) for look in terms.looks]) if terms.looks else ()
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
-def _check(message: object, now: float) -> None:
+def check_call(message: object, now: float) -> None:
     if not isinstance(message, Message):
         raise InvalidMessage(
             f"A guarded write takes a Message, and got a {type(message).__name__}. message.child() is a key for others; for a "

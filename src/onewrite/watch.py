@@ -1,14 +1,18 @@
-"""Warnings for the operator of a store, in the log `onewrite`: each is said once for a store, not once for every message."""
+"""Warnings for the operator of a store, in the log `onewrite`: none is said again for every message."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
+
+from onewrite.seen_numbers import leaps
 
 _log = logging.getLogger("onewrite")
 
 LARGE_LEDGER = 10 * 1024  # bytes: ten DynamoDB write units in every write of the entity
 MANY_SOURCES = 100  # with names of 40 characters, five write units in every write of the entity
+_MOST_SAID = 100  # so that a store remembers little of what it has said
 _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
 
 
@@ -50,6 +54,18 @@ class Watch:
                 f"An entity holds the marks of {sources} sources, none of which is ever removed: let fewer sources feed one "
                 "entity, or use SeenIds. Said once for this store.",
             )
+
+    def numbers(self, held: Iterable[tuple[str, object]]) -> None:
+        """Look at what a ledger of numbers holds under its names."""
+        for leap in leaps(held):
+            if len(self._said) < _MOST_SAID:
+                self._say(
+                    leap.name,
+                    f"{leap.name!r} is for numbers from {leap.number} on, and all others of this source that the entity holds are at most "
+                    f"{leap.highest}. If that number is wrong, every message whose number belongs into the same slot is Stale until the "
+                    f"source has come so far: set {leap.name!r} to {leap.mended} then, by hand. If the source has leapt, all is well. "
+                    "Said once for each slot.",
+                )
 
     def _say(self, about: str, text: str) -> None:
         if about not in self._said:

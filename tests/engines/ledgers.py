@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, SeenIds
+from onewrite import HighWaterMark, InSequence, SeenIds, SeenNumbers
 
-AnyLedger: TypeAlias = SeenIds | HighWaterMark | InSequence
+AnyLedger: TypeAlias = SeenIds | HighWaterMark | InSequence | SeenNumbers
 
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
@@ -17,6 +17,7 @@ LEDGERS: dict[str, AnyLedger] = {
     "plain_set": SeenIds(retention=None, readable=True),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
+    "SeenNumbers": SeenNumbers(),
 }
 UNCOUNTED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, InSequence)}
 
@@ -27,4 +28,7 @@ ledgers_slowly = pytest.mark.parametrize(
     "ledger",
     [pytest.param(ledger, id=name, marks=[] if name in _FIRST else [pytest.mark.slow]) for name, ledger in LEDGERS.items()],
 )
+# Those of which several messages can be written at once.
+FOLDED = {name: ledger for name, ledger in LEDGERS.items() if not isinstance(ledger, SeenNumbers)}
+folded_ledgers = pytest.mark.parametrize("ledger", FOLDED.values(), ids=FOLDED)
 uncounted_ledgers = pytest.mark.parametrize("ledger", UNCOUNTED.values(), ids=UNCOUNTED)

@@ -63,7 +63,7 @@ class Held(dict[Slot, Any]):
             if isinstance(entry.own, Remember):
                 present = entry.own.sets.present
                 self[present] = self.get(present, frozenset()) | {entry.own.mark}
-            else:
+            elif isinstance(entry.own, Advance):
                 self[entry.own.slot] = entry.own.mark
         return refusal
 
@@ -804,7 +804,9 @@ def test_a_class_is_no_ledger(kind: Any) -> None:
 @pytest.mark.parametrize("other", ["messageIDs", None, 14, [SeenIds()], {"retention": 14}])
 def test_something_else_is_no_ledger(other: Any) -> None:
     for given in (other, (SeenIds(MONTH), other)):
-        with pytest.raises(ConfigurationError, match=r"is no ledger: give SeenIds\(\), HighWaterMark\(\) or InSequence\(\)"):
+        with pytest.raises(
+            ConfigurationError, match=r"is no ledger: give SeenIds\(\), SeenNumbers\(\), HighWaterMark\(\) or InSequence\(\)"
+        ):
             SeenIds(also=given)
     with pytest.raises(ConfigurationError, match="is no ledger"):
         check_ledger(other)

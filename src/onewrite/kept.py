@@ -1,0 +1,49 @@
+"""Which ledgers an entity holds, as their labels say it, for those who look at it without the store that wrote it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from onewrite.errors import LedgerMismatch
+from onewrite.label import FORMAT, OUTBOX, labelled_attribute
+from onewrite.ledger import UNITS, HighWaterMark, Ledger, SeenIds
+from onewrite.seen_numbers import SeenNumbers
+
+_MOVED = "> "
+_IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
+_NUMBERS = re.compile(r"numbers (\d+)")
+
+
+class Kept(NamedTuple):
+    """A ledger's label in an entity. `layout` is what it says behind the version, as in "14d text"."""
+
+    attribute: str
+    layout: str
+
+    @property
+    def moved_to(self) -> str | None:
+        """The attribute that has the ledger now, if it stands here no more."""
+        return self.layout.removeprefix(_MOVED) if self.layout.startswith(_MOVED) else None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
+        if self.layout == "marks":
+            return HighWaterMark(self.attribute)
+        if numbers := _NUMBERS.fullmatch(self.layout):
+            return SeenNumbers(int(numbers[1]), self.attribute)
+        if ids := _IDS.fullmatch(self.layout):
+            retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
+            return SeenIds(retention, self.attribute, readable=ids["text"] is not None)
+        raise LedgerMismatch(
+            f"The ledger in {self.attribute!r} is kept as {self.layout!r}, and this version of onewrite does not know that: use the one "
+            "that wrote it."
+        )
+
+
+def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[Kept]:
+    """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their attributes."""
+    found = [(labelled_attribute(name, text), str(text)) for name, text in fields if text != OUTBOX]
+    return sorted([Kept(attribute, text.removeprefix(f"{FORMAT} ")) for attribute, text in found if attribute is not None])

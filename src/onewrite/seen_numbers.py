@@ -1,0 +1,180 @@
+"""The ledger for sources that number their messages and are delivered in any order. Pure: no engine, no clock, no I/O.
+
+How a ledger forgets exactly, never grows, and is never wrong twice
+-------------------------------------------------------------------
+Numbers are cut into blocks of one size B, and blocks use k slots in turn: block b lives in slot b mod k. A slot holds a tag, which is
+its block, and those numbers of the block that were seen. The tag of a slot never goes down.
+
+Promise: a number is either found where it was put, or its slot holds a newer block, and then it is refused unseen. So none is
+applied twice, however late a copy comes.
+
+A number n is refused although it is new only where block n // B + k was entered before it came. That block begins at least
+(k - 1) * B + 1 above n. With k = (window - 1) // B + 2 this is more than the window: so whatever is overtaken by less than the window
+is let in. Blocks of a quarter of the window make five slots at most, of which four are always full: what is kept beyond the
+promise is a quarter.
+
+A slot keeps whole numbers, and not their places in the block: so what an older block has left there is never taken for something else.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple, cast
+
+from onewrite.entry import Entry, Form, Number, Terms
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.label import Slot
+from onewrite.ledger import DEFAULTS, FEWER_SOURCES, Ledger, check_call, looks_of, mark_slot, terms_of
+from onewrite.message import Message
+
+_NARROWEST = 4  # a block is a number then
+_WIDEST = 10_000  # 60 KB of numbers, which DynamoDB bills in every write of the entity
+_LONGEST_NAME = 14  # bytes of a source's text: it stands in ten names on DynamoDB
+_HASH_BYTES = 10  # as a mark of SeenIds. It is one character longer than the longest text that stands there as it is
+_LEAP = 10  # windows between two numbers of a source that are not likely to be both right
+
+
+class Blocks(NamedTuple):
+    """How many numbers make a block, and how many slots blocks use in turn."""
+
+    size: int
+    slots: int
+
+
+def blocks_of(window: int) -> Blocks:
+    size = -(-window // 4)
+    return Blocks(size, (window - 1) // size + 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNumbers:
+    """For a source numbered by ints from 0 on, in any order: exact for each message overtaken by less than `window` numbers.
+
+    It recognises a copy after years and does not grow. What comes later than the window allows, and is not known any more, is
+    `Stale`: maybe a copy, maybe a message that was lost, so it is worth an alarm. Never is a message applied twice. Each source costs
+    5 bytes for each of up to 1.25 times `window` numbers, in every write of the entity, for ever. Numbering that starts anew needs a
+    new `source`. `also` is as for `SeenIds`.
+    """
+
+    window: int = 100
+    attribute: str = DEFAULTS[1]
+    also: Ledger | tuple[Ledger, ...] = ()
+    terms: Terms = field(init=False, repr=False, compare=False)
+    _blocks: Blocks = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if type(cast("object", self.window)) is not int or not _NARROWEST <= self.window <= _WIDEST:
+            raise ConfigurationError(
+                f"SeenNumbers(window={self.window!r}): give an int from {_NARROWEST} to {_WIDEST}, more than the numbers by which a "
+                "message may be overtaken."
+            )
+        object.__setattr__(self, "terms", terms_of(self))
+        object.__setattr__(self, "_blocks", blocks_of(self.window))
+
+    @property
+    def skew(self) -> timedelta | None:
+        """None: time does not matter."""
+        return None
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return FEWER_SOURCES
+
+    @property
+    def layout(self) -> str:
+        """How the numbers are kept, as the label says it."""
+        return f"numbers {self.window}"
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity."""
+        return Entry(self.terms, self._number(message, now, "joins"), looks_of(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Number:
+        """The number that must not be there."""
+        return self._number(message, now, "asks")
+
+    def _number(self, message: Message, now: float, form: Form) -> Number:
+        check_call(message, now)
+        number = message.sequence
+        if type(number) is not int or number < 0:
+            raise InvalidMessage(
+                f"Message {message.id!r} has sequence {number!r}, and SeenNumbers keeps ints from 0 on: take it from what the producer "
+                "numbers, as with to_number(...) in json_body, or use SeenIds."
+            )
+        size, count = self._blocks
+        place = _places(mark_slot(self.attribute, message), self.window, count)[number // size % count]
+        return Number(*place, number, size, form)
+
+
+@lru_cache(maxsize=1024)  # a process reads few sources, and each of them often
+def _places(source: Slot, window: int, count: int) -> tuple[tuple[Slot, Slot], ...]:
+    """The two parts of each slot of a source: its tag and its numbers.
+
+    A "%w" cannot come from an escaped source, so that a mark which another ledger keeps beside it never has such a name.
+    """
+    named = f"%w{window}={_short(source.key)}"
+    return tuple([(Slot(source.group, f"{named}.t{n}"), Slot(source.group, f"{named}.s{n}")) for n in range(count)])
+
+
+def _short(text: str) -> str:
+    """The text itself where it is short, else a hash: the ledger is paid for in every write."""
+    encoded = text.encode()
+    if len(encoded) <= _LONGEST_NAME:
+        return text
+    return f"#{urlsafe_b64encode(blake2b(encoded, digest_size=_HASH_BYTES).digest()).rstrip(b'=').decode()}"
+
+
+# --- a number that is far ahead of all others ----------------------------------------------------------------------------
+
+_TAG = re.compile(r"(?P<source>[^@]*@\.?%w(?P<window>\d+)=.*)\.t(?P<slot>\d)", re.DOTALL)
+
+
+class Leap(NamedTuple):
+    """A slot whose block is so far ahead of the others that all other numbers of the slot may be `Stale` for long.
+
+    `mended` is the tag with which the slot takes numbers again, and none twice.
+    """
+
+    name: str
+    number: int  # the first of its block
+    highest: int  # the last of the block before it
+    mended: int
+
+
+def source_of(name: str) -> str:
+    """A name that all slots of a source have in common, and no other name of the ledger."""
+    return name.rpartition(".")[0] if "@%w" in name else name
+
+
+def leaps(held: Iterable[tuple[str, object]]) -> list[Leap]:
+    """What is too far ahead among the names of a ledger and what they hold."""
+    tags: dict[tuple[str, int], dict[int, int]] = {}
+    for name, value in held:
+        found = _TAG.fullmatch(name)
+        if found is not None and type(value) is int:
+            tags.setdefault((found["source"], int(found["window"])), {})[value] = int(found["slot"])
+    return [leap for (source, window), slots in tags.items() for leap in _ahead(source, blocks_of(window), slots)]
+
+
+def _ahead(source: str, blocks: Blocks, slots: dict[int, int]) -> list[Leap]:
+    size, count = blocks
+    ordered = sorted(slots)
+    together = ordered[:1]
+    for tag in ordered[1:]:
+        if tag - together[-1] > 4 * _LEAP:
+            break
+        together.append(tag)
+    ahead, last = ordered[len(together) :], together[-1]
+    if len(ahead) >= len(together):  # the source has gone on, and these are what is left of before
+        return []
+    return [
+        Leap(f"{source}.t{slots[tag]}", tag * size, (last + 1) * size - 1, last + 1 + (slots[tag] - last - 1) % count)
+        for tag in ahead
+    ]
