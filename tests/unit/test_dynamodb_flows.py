@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +34,7 @@ from onewrite.flow import Call, Flow, Wait, Yielded
 from onewrite.ledger import Ledger
 from onewrite.testing import moto_table
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
+from tests.support.driven import Table, failure, play, refusal, too_large
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -52,47 +52,13 @@ SEEN: dict[str, Any] = {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 
-class Table:
-    name = "orders"
-
-    def update_item(self) -> None:
-        """Never called: the flows are driven by hand."""
-
-
 def flows(ledger: Ledger, *, client: bool = False, now: float = NOW) -> Flows:
     target, name = (object(), "orders") if client else (Table(), None)
     return Flows(target, ledger, name, lambda: now, lambda: "try", awaited=False)
 
 
-def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Yielded]]:
-    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
-    steps: list[Yielded] = [next(flow)]
-    for n, answer in enumerate(answers):
-        try:
-            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
-        except StopIteration as done:
-            assert n == len(answers) - 1, "the flow ended with answers left"
-            return done.value, steps
-    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
-
-
 def methods(steps: list[Yielded]) -> list[str]:
     return [step.method if isinstance(step, Call) else "wait" for step in steps]
-
-
-def failure(code: str, text: str = "", **more: Any) -> ClientError:
-    response: Any = {"Error": {"Code": code, "Message": text}, **more}
-    return ClientError(response, "UpdateItem")
-
-
-def refusal(item: Mapping[str, Any] | None) -> ClientError:
-    """The condition failed, and this is the item."""
-    shown = {} if item is None else {"Item": typed(item)}
-    return failure("ConditionalCheckFailedException", "The conditional request failed", **shown)
-
-
-def too_large() -> ClientError:
-    return failure("ValidationException", "Item size to update has exceeded the maximum allowed size")
 
 
 def mistyped() -> ClientError:

@@ -36,12 +36,13 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.flow import Call, Flow, Yielded
+from onewrite.flow import Call, Flow
 from onewrite.ledger import Ledger
 from onewrite.mongodb.flows import Flows, next_try
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.mongodb.writing.request import Guarded, guard_update
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
+from tests.support.driven import play
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -94,18 +95,6 @@ def in_use(ledger: Ledger) -> Flows:
 
 def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
     return flows(ledger).update(M5, query, update or UPDATE, native, "update_one")
-
-
-def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
-    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
-    steps: list[Yielded] = [next(flow)]
-    for n, answer in enumerate(answers):
-        try:
-            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
-        except StopIteration as done:
-            assert n == len(answers) - 1, "the flow ended with answers left"
-            return done.value, [step for step in steps if isinstance(step, Call)]
-    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
 
 
 def methods(steps: list[Call]) -> list[str]:

@@ -99,6 +99,8 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
         conditional=True,
         native={},
         step=STEP,
+        query={"_id": "o-1", "left": {"$gte": 2}},
+        change={"$inc": {"left": -2}},
     )
 
 

@@ -11,17 +11,18 @@ from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
-from onewrite.dynamodb.writing.layout import belongs, without_ledger
+from onewrite.dynamodb.writing.layout import held_of, without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, typed_value
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Outbox, check_store_outbox, emission, nothing_emitted
+from onewrite.event import Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import Ledger, check_ledger
+from onewrite.ledger import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.watch import Watch
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
@@ -35,40 +36,48 @@ class Flows:
 
     def __init__(
         self,
-        table: object,
-        ledger: Ledger,
+        table: Any,
+        ledger: Ledger | None,
         table_name: str | None,
         clock: Callable[[], float],
         attempts: Callable[[], str],
         *,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        _check_wiring(table, ledger, table_name, awaited=awaited)
-        check_store_outbox(outbox, ledger.terms.attributes)
-        self._ledger = ledger
-        self._clock = clock
-        self._attempts = attempts
-        self._outbox = outbox
+        check_ledgerless(ledger, outbox)
+        self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
+        _check_wiring(table, self._ledger, table_name, awaited=awaited)
+        check_store_outbox(outbox, self._ledger.terms.attributes)
+        self.target, self.awaited, self.clock, self.attempts = table, awaited, clock, attempts
+        self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
-        self._outbox_names = () if outbox is None else outbox.names
-        self._watch = Watch(ledger.skew)
+        self._watch = Watch(self._ledger.skew)
         self._exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
         self._table = {} if table_name is None else {"TableName": table_name}
         self._convert = sendable if table_name is None else typed_value
+        check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
+
+    @property
+    def _outbox_names(self) -> tuple[str, ...]:
+        return () if self._outbox is None else self._outbox.names
 
     def write(
         self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
     ) -> Flow[Outcome]:
-        attempt, call = self._compiled(message, native, guard, emit)
+        return self._send(self._attempt(message, native, emit, self.attempts(), guard), native, guard)
+
+    def _send(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
+        message, call = attempt.message, self._call(attempt, native, guard)
         try:
             response = yield from send(call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
-            if outcome is None:
-                self._exact = True  # where one message has a step open, more will
-                return (yield from self.write(message, native, guard, emit))
+            if isinstance(outcome, Attempt):
+                self._exact = self._exact or outcome.exact  # where one message has a step open, more will
+                return (yield from self._send(outcome, native, guard))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:
                 return (yield from self._record_refusal(outcome, native))
             return outcome
@@ -89,12 +98,12 @@ class Flows:
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"seen needs the whole entity to find the ledger in it: leave out {name}.")
-        now = self._clock()
+        now = self.clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
         outcome = judged(attempt, item or {}, entity)
-        return Applied(message, entity) if outcome is None or isinstance(outcome, Rejected) else outcome
+        return Applied(message, entity) if isinstance(outcome, Attempt | Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         if "ProjectionExpression" in native:  # which would hide that the item was deleted
@@ -103,25 +112,27 @@ class Flows:
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
-        return self._compiled(message, native, guard_put if "Item" in native else guard_update, emit)[1].kwargs
+        guard = guard_put if "Item" in native else guard_update
+        return self._call(self._attempt(message, native, emit, self.attempts(), guard), native, guard).kwargs
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self._ledger.terms, item, self._outbox_names)
 
-    def _compiled(
-        self, message: Message, native: Mapping[str, Any], guard: Guard, emit: object = None, name: str | None = None
-    ) -> tuple[Attempt, Call]:
-        attempt = self._attempt(message, native, emit, name or self._attempts())
-        return attempt, guard(attempt, {**self._table, **native}, self._convert)
+    def _call(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Call:
+        return guard(attempt, {**self._table, **native}, self._convert)
 
-    def _attempt(self, message: Message, native: Mapping[str, Any], emit: object, name: str) -> Attempt:
-        now = self._clock()
+    def _attempt(
+        self, message: Message, native: Mapping[str, Any], emit: object, name: str, guard: Guard = guard_update
+    ) -> Attempt:
+        now = self.clock()
         entry = self._ledger.entry(message, now)
+        if guard is guard_put:
+            entry = entry.asking
         emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 
-    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | None]:
+    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | Attempt]:
         shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
         held, unexplained = yield from self._refusal(error, call)
         if unexplained is None:
@@ -163,12 +174,13 @@ class Flows:
             # An entity that is created for its ledger alone would change what conditions say of it. And put_item does not say
             # which part of Item is the key.
             return Rejected(outcome.message, outcome.entity, settled=False)
-        attempt, call = self._compiled(outcome.message, native, guard_record)
+        attempt = self._attempt(outcome.message, native, None, self.attempts())
+        call = self._call(attempt, native, guard_record)
         try:
             yield from send(call)
         except ClientError as error:
             found = yield from self._explain(error, attempt, call)
-            if found is None:
+            if isinstance(found, Attempt):
                 self._exact = True
                 return (yield from self._record_refusal(outcome, native))
             if isinstance(found, Rejected):  # the entity was deleted meanwhile
@@ -210,8 +222,9 @@ class Flows:
         return plain(item) if self._table else item
 
     def _look_at_ledger(self, item: Entity) -> None:
-        names = [name for name in item if belongs(self._ledger.terms, name)]
-        self._watch.ledger(sum([_roughly(name, item[name]) for name in names]), sum(["@" in name for name in names]))
+        held = held_of(self._ledger.terms, item)
+        self._watch.ledger(sum([_roughly(name, value) for name, value in held.attributes.items()]), held.sources)
+        self._watch.numbers(held.tags)
 
     def _look_at_clock(self, now: float, response: Mapping[str, Any]) -> None:
         date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")

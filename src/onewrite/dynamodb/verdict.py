@@ -9,40 +9,62 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import attempts_name, lookup, without_ledger
+from onewrite.entry import Advance, Lookup
 from onewrite.errors import LedgerMismatch
 from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, read_step
 
+_TURNS = 8  # each after the second means that another writer has come in between
 
-def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | None:
+
+def refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | Attempt:
     """Why the condition failed, given the item as it was then. The ledger comes before the caller's own condition.
 
-    `shows`: does the caller ask for the entity as it is after the write? None: because another message has a step open, which is
-    no reason, so that the write is to be sent again as an exact one.
+    `shows`: does the caller ask for the entity as it is after the write? An attempt: there is no reason, and this one is to be sent.
     """
-    entity = _entity(attempt, item)
-    if _landed(attempt, item or {}):
+    entity = entity_of(attempt, item)
+    if landed(attempt, item or {}):
         return Applied(attempt.message, entity if shows else None, retried=True)
     return judged(attempt, item or {}, entity)
 
 
-def judged(attempt: Attempt, held: Entity, entity: Entity | None) -> Outcome | None:
-    """What stands in the way of the message in what the item holds. `entity`: as the caller sees the item. None: see `refused`."""
+def judged(attempt: Attempt, held: Entity, entity: Entity | None) -> Outcome | Attempt:
+    """What stands in the way of the message in what the item holds. `entity`: as the caller sees the item. An attempt: see `refused`."""
+    refusal = kept_out(attempt, held, lookup(held), entity)
+    if refusal is not None:
+        return refusal
+    again = _facing(attempt, held)
+    if again is None:
+        return Rejected(attempt.message, entity)
+    return again if again.turn < _TURNS else Rejected(attempt.message, entity, settled=False)
+
+
+def _facing(attempt: Attempt, held: Entity) -> Attempt | None:
+    """The attempt as this item wants it, if that is another: another message has a step open, or the ledger's form does not fit."""
+    exact, entry = attempt.exact or STEPS in held, attempt.entry.facing(lookup(held))
+    if exact == attempt.exact and entry.form == attempt.entry.form:
+        return None
+    return attempt._replace(exact=exact, entry=entry, turn=attempt.turn + 1)
+
+
+def kept_out(attempt: Attempt, held: Entity, ledger: Lookup, entity: Entity | None) -> Outcome | None:
+    """Why the message is kept out, whatever the caller's condition says. None: it is let in. `ledger` is what the item has of it."""
     if STEPS in held and (step := open_step(attempt, held)) is not None:
         return answer_to(step, attempt.message, attempt.now, entity, attempt.entity_key)
-    refusal = attempt.entry.judge(attempt.message, lookup(held), entity=entity, gone=TOMBSTONE in held)
+    refusal = attempt.entry.judge(attempt.message, ledger, entity=entity, gone=TOMBSTONE in held)
     if refusal is None:
         _check_outbox(attempt, held)
-    if refusal is None and STEPS in held and not attempt.exact:
-        return None
-    return Rejected(attempt.message, entity) if refusal is None else refusal
+    return refusal
 
 
-def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | None:
-    """Why a write could not finish the step, given the item as it was then. None: the step is this worker's to finish."""
-    held, entity = item or {}, _entity(attempt, item)
-    if _landed(attempt, held):
+def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Outcome | Attempt | None:
+    """Why a write could not finish the step, given the item as it was then.
+
+    An attempt: the step is this worker's, and this one is to be sent. None: it is this worker's, and nothing is in the way.
+    """
+    held, entity = item or {}, entity_of(attempt, item)
+    if landed(attempt, held):
         return Applied(attempt.message, entity if shows else None, retried=True)
     step = open_step(attempt, held)
     if step is None:
@@ -52,10 +74,15 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
         return Superseded(attempt.message, entity)
     attempt.entry.check(lookup(held))
     _check_outbox(attempt, held)
-    return None
+    entry = attempt.entry.facing(lookup(held))
+    if isinstance(entry.own, Advance) and attempt.part == "finish":
+        return attempt._replace(part="finish overtaken")
+    if entry.form == attempt.entry.form or attempt.turn == _TURNS:
+        return None
+    return attempt._replace(entry=entry, turn=attempt.turn + 1)
 
 
-def _entity(attempt: Attempt, item: Entity | None) -> Entity | None:
+def entity_of(attempt: Attempt, item: Entity | None) -> Entity | None:
     """The item as the caller sees it."""
     names = () if attempt.emission is None else attempt.emission.shape.names
     return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
@@ -73,7 +100,7 @@ def open_step(attempt: Attempt, item: Entity) -> Step | None:
     return None if held is None else read_step(held)
 
 
-def _landed(attempt: Attempt, item: Entity) -> bool:
+def landed(attempt: Attempt, item: Entity) -> bool:
     """Did an earlier try of this very call write to the item?"""
     tokens: object = item.get(attempts_name(attempt.entry.terms.attribute, attempt.ring.present))
     return isinstance(tokens, AbstractSet) and attempt.token in cast("AbstractSet[object]", tokens)

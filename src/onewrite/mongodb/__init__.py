@@ -3,6 +3,9 @@
 from onewrite.extras import installed_by
 
 with installed_by("mongodb", "onewrite.mongodb"):
+    # First, because its name says that nothing of pymongo is there.
+    import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
     from onewrite.mongodb.together.participants import Prepared
     from onewrite.mongodb.together.transactions import atransact, explain_transaction, transact

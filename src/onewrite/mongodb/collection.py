@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Unpack
 
@@ -12,7 +12,7 @@ from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
 from onewrite.ledger import Ledger
 from onewrite.message import Message
-from onewrite.mongodb.flows import Durability
+from onewrite.mongodb.durability import Durability
 from onewrite.mongodb.native import (
     BeginArguments,
     DeleteOneArguments,
@@ -169,6 +169,14 @@ class GuardedCollection(_NothingSent):
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
         return run(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
 
+    def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
+        """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
+
+        `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
+        effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
+        """
+        return run(self._flows.fold(messages, function), self._target)
+
     def record(
         self,
         message: Message,
@@ -309,6 +317,14 @@ class AsyncGuardedCollection(_NothingSent):
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
         return await arun(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
+
+    async def fold(
+        self,
+        messages: Iterable[Message],
+        function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
+    ) -> list[Outcome]:
+        """`GuardedCollection.fold`, where `function` may be asynchronous."""
+        return await arun(self._flows.fold(messages, function), self._target)
 
     async def record(
         self,

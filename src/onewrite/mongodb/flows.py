@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, cast
 
 import bson
-from pymongo import ReadPreference, WriteConcern
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
-from pymongo.read_concern import ReadConcern
 
 from onewrite.clock import random_name
 from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emission, Outbox, check_store_outbox, emission, nothing_emitted
+from onewrite.event import Emission, Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
 from onewrite.label import STEPS, TOMBSTONE
-from onewrite.ledger import Ledger, check_ledger
+from onewrite.ledger import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
+from onewrite.mongodb.durability import Durability, durable
 from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
     is_of_entity,
@@ -32,8 +31,8 @@ from onewrite.mongodb.verdict import (
     says_nothing_was_done,
     unmatched,
 )
-from onewrite.mongodb.writing.expression import Update, check_filter, identity
-from onewrite.mongodb.writing.layout import Document, belongs, lookup, path_of, without_ledger
+from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
+from onewrite.mongodb.writing.layout import Document, held_of, lookup, path_of, without_ledger
 from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,
@@ -47,13 +46,13 @@ from onewrite.mongodb.writing.request import (
 )
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.step import step_mark
+from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.watch import Watch
 
 Writer = Literal["update_one", "find_one_and_update"]
-Durability = Literal["majority", "acknowledged"]
 
 # Each round after the second answers a concurrent delete.
-_ROUNDS = 6
+ROUNDS = 6
 _LOOK_OPTIONS = ("session", "collation", "comment")
 
 
@@ -63,28 +62,41 @@ class Flows:
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger,
+        ledger: Ledger | None,
         clock: Callable[[], float],
         fields: Sequence[str],
         durability: Durability,
         *,
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
         awaited: bool,
     ) -> None:
-        check_ledger(ledger)
-        check_store_outbox(outbox, ledger.terms.attributes)
+        check_ledgerless(ledger, outbox)
+        self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
+        check_ledger(self._ledger)
+        check_store_outbox(outbox, self._ledger.terms.attributes)
         check_awaited(collection, "update_one", awaited=awaited)
-        self.target = _durable(collection, durability)
-        self._ledger = ledger
-        self._clock = clock
-        self._fields = _checked(fields)
-        self._attempts = attempts
-        self._outbox = outbox
+        self.target = durable(collection, durability)
+        self.awaited, self.clock, self.attempts = awaited, clock, attempts
+        self._fields, self._indexes = _checked(fields), cast("Document", {})
+        self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
-        self._outbox_names = () if outbox is None else outbox.names
-        self._watch = Watch(ledger.skew)
-        self._indexes: Document = {}
+        self._watch = Watch(self._ledger.skew)
+        check_store_tombstones(tombstones, self._has)
+
+    @property
+    def _outbox_names(self) -> tuple[str, ...]:
+        return () if self._outbox is None else self._outbox.names
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        """The fields that name an entity, and stay in what is left of it."""
+        return tuple(dict.fromkeys(["_id", *map(root, self._fields)]))
+
+    def _has(self, name: str) -> bool:
+        """Does the store need this field for itself?"""
+        return name in self._key or not self.without_ledger({name: 0})
 
     def update(
         self,
@@ -96,13 +108,13 @@ class Flows:
         *,
         emit: object = None,
     ) -> Flow[Outcome]:
-        now = self._clock()
+        now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
         return self._write(message, now, guarded, writer)
 
     def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
-        now = self._clock()
+        now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         check_filter(entry.terms, query, self._outbox_names)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
@@ -111,7 +123,7 @@ class Flows:
         return self._write(message, now, guarded, "update_one")
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
-        now = self._clock()
+        now = self.clock()
         entry = self._ledger.entry(message, now)
         guarded = guard_insert(entry, document, native, self._emitted(message, emit, now))
         yield from self._check_collection(entry, inserts=True)
@@ -120,7 +132,7 @@ class Flows:
             there = yield from self._look(entity, native)
             return (yield from self._settled(self._unmatched(entry, message, entity, there), entry, entity, native))
         raced: DuplicateKeyError | None = None
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             created = yield from self._create(message, guarded, entity, native)
             if isinstance(created, Applied):
                 return created
@@ -161,7 +173,7 @@ class Flows:
     def explain(
         self, message: Message, query: Document, update: Update, native: Document, *, emit: object = None
     ) -> dict[str, Any]:
-        now = self._clock()
+        now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
         return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
@@ -170,35 +182,38 @@ class Flows:
         return without_ledger(self._ledger.terms, document, self._outbox_names)
 
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
-        return self._nothing if emit is None else emission(self._outbox, message, emit, now, self._attempts())
+        return self._nothing if emit is None else emission(self._outbox, message, emit, now, self.attempts())
 
     def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
-        return unmatched(entry, message, document, self._nothing, now=self._clock(), entity_key=entity)
+        return unmatched(entry, message, document, self._nothing, now=self.clock(), entity_key=entity)
 
     def _step(self, message: Message) -> str:
         """The path at which a step of the message would be."""
         return f"{STEPS}.{step_mark(self._ledger.attribute, message).hex()}"
 
     def _entry(self, message: Message) -> Entry:
-        return self._ledger.entry(message, self._clock())
+        return self._ledger.entry(message, self.clock())
 
     def _write(self, message: Message, now: float, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
         if self._fields or keeps_text(guarded.entry):
             yield from self._check_collection(guarded.entry)
         upsert = guarded.upsert
         failure: Exception | None = None
-        for turn in range(1, _ROUNDS + 1):
+        for turn in range(1, ROUNDS + 1):
             tried = yield from self._try(message, now, guarded, writer, upsert=upsert)
             if isinstance(tried, Applied):
                 return tried
-            outcome = yield from self._judged(message, guarded, tried)
+            outcome, facing = yield from self._judged(message, guarded, tried)
             if not isinstance(outcome, Rejected):
                 return outcome
-            following = next_try(guarded, turn, failed=tried is not None, exists=outcome.entity is not None)
+            exists, fits = outcome.entity is not None, facing is guarded
+            following = next_try(guarded, turn, failed=tried is not None, exists=exists, fits=fits)
             if following is None:
                 return (yield from self._settled(outcome, guarded.entry, guarded.entity, guarded.native))
-            upsert, failure = following, tried or failure
-        raise cast("Exception", failure)  # only a creation that fails goes round so often
+            guarded, upsert, failure = facing, following, tried or failure
+        if failure is None:  # others have written to the entity or deleted it all the time
+            return Rejected(message, settled=False)
+        raise failure
 
     def _try(
         self, message: Message, now: float, guarded: Guarded, writer: Writer, *, upsert: bool
@@ -213,15 +228,15 @@ class Flows:
             return error
         return self._applied(message, now, writer, reply) if landed(writer, reply, upsert=upsert) else None
 
-    def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[Outcome]:
-        """Why nothing was written, as the entity shows it; or the failure to create, where there is no entity."""
+    def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[tuple[Outcome, Guarded]]:
+        """Why nothing was written, as the entity shows it, and the write as it fits; or the failure to create, where there is none."""
         found = yield from self._look_after(failure, guarded)
-        now = self._clock()
+        now = self.clock()
         outcome = unmatched(guarded.entry, message, found, guarded.emission, now=now, entity_key=guarded.entity)
         if guarded.deletes:
             outcome = kept_alive(outcome, found, now)
-        if failure is None or found is not None or not isinstance(outcome, Rejected) or _is_race(failure, guarded):
-            return outcome
+        if failure is None or found is not None or not isinstance(outcome, Rejected) or is_race(failure, guarded):
+            return outcome, guarded.facing(found) if isinstance(outcome, Rejected) else guarded
         return (yield from self._raise(failure, guarded))
 
     def _applied(self, message: Message, now: float, writer: Writer, reply: Any) -> Applied:
@@ -287,7 +302,7 @@ class Flows:
         try:
             return (yield from self._look(guarded.entity, guarded.native))
         except PyMongoError:
-            if failure is None or _is_race(failure, guarded):
+            if failure is None or is_race(failure, guarded):
                 raise
             raise failure from None
 
@@ -327,15 +342,9 @@ class Flows:
         return self.without_ledger(document)
 
     def _look_at_ledger(self, document: Document) -> None:
-        own = {name: value for name, value in document.items() if belongs(self._ledger.terms, name)}
-        sources = sum(
-            [
-                len(cast("Document", value))
-                for name, value in own.items()
-                if name.endswith("@") and isinstance(value, Mapping)
-            ]
-        )
-        self._watch.ledger(len(bson.encode(own)), sources)
+        held = held_of(self._ledger.terms, document)
+        self._watch.ledger(len(bson.encode(held.fields)), held.sources)
+        self._watch.numbers(held.tags)
 
     def _too_large(self, document: Document) -> EntityTooLarge:
         total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
@@ -349,9 +358,12 @@ class Flows:
         )
 
 
-def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool) -> bool | None:
-    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none."""
-    if failed:
+def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
+
+    `fits`: was it in the form that the ledger wants, as an earlier look has shown?
+    """
+    if failed or (exists and not fits):
         return False  # the entity is there: now the write matches it, or has a reason not to
     if guarded.upsert and not (exists and guarded.conditional):
         return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
@@ -360,7 +372,7 @@ def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool) -> bool
     return None
 
 
-def _is_race(failure: Exception, guarded: Guarded) -> bool:
+def is_race(failure: Exception, guarded: Guarded) -> bool:
     """Did another create the entity first? It may be deleted again by now."""
     return isinstance(failure, DuplicateKeyError) and is_of_entity(failure, guarded.entity)
 
@@ -375,21 +387,6 @@ def _checked(fields: object) -> tuple[str, ...]:
             f'identity={fields!r}: give the names of the fields that name one entity, as in ("email",).'
         )
     return tuple(cast("Sequence[str]", fields))
-
-
-def _durable(collection: Any, durability: Durability) -> Any:
-    concern: WriteConcern = collection.write_concern
-    if concern.document.get("w") == 0:
-        raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
-    if durability == "acknowledged":
-        return collection.with_options(read_preference=ReadPreference.PRIMARY)
-    if durability != "majority":
-        raise ConfigurationError(f'durability={durability!r}: give "majority", or "acknowledged" to risk a failover.')
-    return collection.with_options(
-        write_concern=WriteConcern("majority", j=True, wtimeout=concern.document.get("wtimeout")),
-        read_concern=ReadConcern("majority"),
-        read_preference=ReadPreference.PRIMARY,
-    )
 
 
 def landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:

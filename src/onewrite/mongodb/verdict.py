@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
-from onewrite.entry import Entry
+from onewrite.entry import Entry, Lookup, Terms
 from onewrite.event import Emission
 from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
-from onewrite.outcome import Busy, Deferred, Outcome, Rejected, Superseded, Uncertain
+from onewrite.outcome import Busy, Deferred, Entity, Outcome, Rejected, Superseded, Uncertain
 from onewrite.step import Step, answer_to, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
@@ -34,16 +34,36 @@ def unmatched(
     entity_key: Document,
 ) -> Outcome:
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
-    held = document or {}
-    names = () if emission is None else emission.shape.names
-    entity = None if document is None or TOMBSTONE in document else without_ledger(entry.terms, document, names)
-    step = open_step(entry, message, held)
+    held, entity = document or {}, entity_of(entry.terms, document, emission)
+    found = kept_out(entry, message, held, lookup(held), entity, emission=emission, now=now, entity_key=entity_key)
+    return Rejected(message, entity) if found is None else found
+
+
+def kept_out(
+    entry: Entry,
+    message: Message,
+    document: Document,
+    ledger: Lookup,
+    entity: Entity | None,
+    *,
+    emission: Emission | None,
+    now: float,
+    entity_key: Document,
+) -> Outcome | None:
+    """Why the message is kept out, whatever the caller's condition says. None: it is let in. `ledger`: what the document has of it."""
+    step = open_step(entry, message, document)
     if step is not None:
         return answer_to(step, message, now, entity, entity_key)
-    refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)
+    refusal = entry.judge(message, ledger, entity=entity, gone=TOMBSTONE in document)
     if refusal is None:
-        _check_outbox(emission, held)
-    return Rejected(message, entity) if refusal is None else refusal
+        _check_outbox(emission, document)
+    return refusal
+
+
+def entity_of(terms: Terms, document: Document | None, emission: Emission | None) -> Entity | None:
+    """The document as the caller sees it."""
+    names = () if emission is None else emission.shape.names
+    return None if document is None or TOMBSTONE in document else without_ledger(terms, document, names)
 
 
 def kept_alive(outcome: Outcome, document: Document | None, now: float) -> Outcome:
@@ -59,9 +79,7 @@ def finish_unmatched(
     entry: Entry, message: Message, document: Document | None, emission: Emission | None, *, fence: str
 ) -> Outcome | None:
     """Why a write could not finish the step, given the document. None: the step is this worker's to finish."""
-    held = document or {}
-    names = () if emission is None else emission.shape.names
-    entity = None if document is None or TOMBSTONE in document else without_ledger(entry.terms, document, names)
+    held, entity = document or {}, entity_of(entry.terms, document, emission)
     step = open_step(entry, message, held)
     if step is None:
         refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)

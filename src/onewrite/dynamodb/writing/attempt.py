@@ -21,9 +21,9 @@ from onewrite.ring import Ring, ring_at, window
 from onewrite.step import Step, step_mark
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.
-_ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
+ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
 # Two calls have the same token once in 2^24. Then a Duplicate is reported as Applied(retried=True); the effect is the same.
-_TOKEN_BYTES = 3
+TOKEN_BYTES = 3
 
 
 # A write of the message; the begin of its step; the finish, and the finish of one whose mark others have moved on meanwhile.
@@ -44,6 +44,8 @@ class Attempt(NamedTuple):
     part: Part = "write"
     step: Step | None = None  # that it begins
     fence: str = ""  # of the step that it finishes
+    more: tuple[Message, ...] = ()  # the others that it writes
+    turn: int = 0  # how many requests of this call were made in a form that did not fit
 
     @property
     def fresh(self) -> Step:
@@ -59,5 +61,5 @@ def new_attempt(
     message: Message, entry: Entry, name: str, now: float, emission: Emission | None = None, **more: Any
 ) -> Attempt:
     """`name` is any text that no other call has."""
-    token = blake2b(name.encode(), digest_size=_TOKEN_BYTES).digest()
-    return Attempt(message, entry, token, now, ring_at(_ATTEMPTS, now, ATTEMPT_SLOTS), emission, **more)
+    token = blake2b(name.encode(), digest_size=TOKEN_BYTES).digest()
+    return Attempt(message, entry, token, now, ring_at(ATTEMPTS, now, ATTEMPT_SLOTS), emission, **more)

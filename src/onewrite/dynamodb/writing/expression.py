@@ -28,6 +28,10 @@ _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 Token: TypeAlias = tuple[str, int, int]  # text, start, end
 
 
+class ExpressionTooLong(InvalidUpdate):
+    """An expression has more bytes or more operators than DynamoDB takes. A write of several messages is then split."""
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """An update expression, cut into its clauses. `roots`: the first part of each path in it."""
@@ -87,14 +91,20 @@ def merge_update(user: Update | None, ours: Mapping[str, str]) -> str:
 def check_limits(name: str, text: str, remedy: str = "use shorter placeholders, or write less at once") -> None:
     size = len(text.encode())
     if size > LONGEST_EXPRESSION:
-        raise InvalidUpdate(
+        raise ExpressionTooLong(
             f"The {name} has {size} bytes with the ledger's part, and DynamoDB takes {LONGEST_EXPRESSION}: {remedy}."
         )
     count = _operators(name, _tokens(name, text))
     if count > MOST_OPERATORS:
-        raise InvalidUpdate(
+        raise ExpressionTooLong(
             f"The {name} has {count} operators and functions with the ledger's part, and DynamoDB takes {MOST_OPERATORS}: {remedy}."
         )
+
+
+def leaves_room(condition: str, *, size: int, operators: int) -> bool:
+    """Can so many bytes and operators stand beside this condition?"""
+    count = _operators("ConditionExpression", _tokens("ConditionExpression", condition))
+    return len(condition.encode()) + size <= LONGEST_EXPRESSION and count + operators <= MOST_OPERATORS
 
 
 _PAIRS = {")": "(", "]": "["}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.types import Binary
 
@@ -16,6 +16,7 @@ from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
 from onewrite.ledger import SLOTS
 from onewrite.outcome import Entity
+from onewrite.seen_numbers import source_of
 from onewrite.tombstone import read_tombstone
 
 ATTEMPT_SLOTS = 5
@@ -41,10 +42,11 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
 @lru_cache(maxsize=4096)  # callers name the same few attributes in every call
 def belongs(terms: Terms, name: str) -> bool:
     """Does this attribute belong to the store's ledger, or to one named in its also=?"""
-    return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
+    return name in terms.plain_sets or any(is_made_by(attribute, name) for attribute in terms.attributes)
 
 
-def _is_made_by(attribute: str, name: str) -> bool:
+def is_made_by(attribute: str, name: str) -> bool:
+    """Does this attribute belong to the ledger of that attribute, but for one that holds the ids itself?"""
     return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
 
 
@@ -70,7 +72,7 @@ def business(terms: Terms, item: Mapping[str, Any], names: tuple[str, ...] = ())
         if name not in plain
         and not belongs(terms, name)
         and not is_shared(name)
-        and not any(_is_made_by(other, name) for other in others)
+        and not any(is_made_by(other, name) for other in others)
     }
 
 
@@ -82,6 +84,20 @@ def _text(value: object) -> object:
 def _plain_map(value: Any) -> Any:
     """A plain or a typed map as a plain one."""
     return plain({"map": value})["map"] if is_typed(value) else value
+
+
+class Held(NamedTuple):
+    """What a plain item holds of a ledger. `tags`: those of a ledger of numbers, by their names."""
+
+    attributes: Mapping[str, Any]
+    sources: int
+    tags: list[tuple[str, object]]
+
+
+def held_of(terms: Terms, item: Mapping[str, Any]) -> Held:
+    attributes = {name: value for name, value in item.items() if belongs(terms, name)}
+    numbered = [(name, _neutral(value)) for name, value in attributes.items() if "@%w" in name]
+    return Held(attributes, len({source_of(name) for name in attributes if "@" in name}), numbered)
 
 
 def lookup(item: Mapping[str, Any]) -> Lookup:
@@ -98,7 +114,7 @@ def _neutral(value: object) -> object:
     match value:
         case AbstractSet():
             members = cast("AbstractSet[object]", value)
-            return frozenset([raw(member) if isinstance(member, Binary) else member for member in members])
+            return frozenset([raw(member) if isinstance(member, Binary) else _neutral(member) for member in members])
         case Decimal() if value == int(value):
             return int(value)
         case _:

@@ -14,10 +14,22 @@ from onewrite.dynamodb.writing.attempt import Attempt, Part
 from onewrite.dynamodb.writing.emit import outbox_values
 from onewrite.dynamodb.writing.layout import attempts_name, name_of
 from onewrite.dynamodb.writing.values import Members
-from onewrite.entry import Advance, AdvanceShape, Remember, RememberShape, Shape, Terms
+from onewrite.entry import (
+    Advance,
+    AdvanceShape,
+    Change,
+    ChangeShape,
+    Number,
+    NumberShape,
+    Remember,
+    RememberShape,
+    Shape,
+    Terms,
+)
 from onewrite.errors import InvalidMessage
 from onewrite.label import STEP, STEPS, TOMBSTONE, Label
 from onewrite.ring import Ring
+from onewrite.step import step_mark
 
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
@@ -33,29 +45,61 @@ class Words:
         self.names: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        if _WORD.fullmatch(name):
-            return name
+        return name if _WORD.fullmatch(name) else self._placeholder(name)
+
+    def short(self, name: str) -> str:
+        """For a name that stands in the expression again and again."""
+        known = [placeholder for placeholder, each in self.names.items() if each == name]
+        return known[0] if known else self._placeholder(name)
+
+    def _placeholder(self, name: str) -> str:
         placeholder = f"#ow_{len(self.names)}"
         self.names[placeholder] = name
         return placeholder
 
 
-def conditions(shape: Shape, words: Words, part: Part, *, exact: bool) -> list[str]:
-    """What our part of a request asks of the entity, each member to be joined by AND."""
-    ledger = _labelled(shape, words)
+def conditions(shape: Shape, words: Words, part: Part, *, exact: bool, more: int = 0) -> list[str]:
+    """What our part of a request asks of the entity, each member to be joined by AND.
+
+    `more`: how many other messages the request writes, where it is exact; else only whether it writes any.
+    """
+    ledger = fits_labels(shape, words)
     if part in ("finish", "finish overtaken"):
         # The fence alone says that the effect is this worker's to record. A mark that others have moved on stays where it is.
-        past = [] if isinstance(shape.changes[0], RememberShape) else [_is_past(shape.changes[0], 0)]
+        past = _is_in_order(shape.changes[0])
         return ["#ow_x.#ow_xf=:ow_f", *ledger, *(past if part == "finish" else ["#ow_m0>=:ow_m0"])]
     # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
     own = f"NOT contains({STEPS},:ow_o)" if exact else f"attribute_not_exists({STEPS})"
     parts = [f"attribute_not_exists({TOMBSTONE})", own, *ledger]
+    if more:
+        return [*parts, *_ask_of_several(shape, words, more if exact else 0)]
     for n, change in enumerate(shape.changes):
-        parts.extend(_lacks(change, n, words) if isinstance(change, RememberShape) else [_is_past(change, n)])
+        parts.extend(_lets_in(change, n, words))
     return parts
 
 
-def _labelled(shape: Shape, words: Words) -> list[str]:
+def _is_in_order(own: ChangeShape) -> list[str]:
+    """What the finish of a step asks of the ledger."""
+    match own:
+        case RememberShape():
+            return []
+        case AdvanceShape():
+            return [_is_past(own, 0)]
+        case _:
+            return [_fits(own, 0)]
+
+
+def _lets_in(change: ChangeShape, n: int, words: Words) -> list[str]:
+    match change:
+        case RememberShape():
+            return _lacks(change, n, words)
+        case AdvanceShape():
+            return [_is_past(change, n)]
+        case _:
+            return [_fits(change, n), *([] if change.form == "enters" else [f"NOT contains(#ow_n{n},:ow_m{n})"])]
+
+
+def fits_labels(shape: Shape, words: Words) -> list[str]:
     """The ledger must be kept as this store keeps it."""
     parts: list[str] = []
     for n, label in enumerate(shape.terms.labels):
@@ -70,8 +114,22 @@ def _labelled(shape: Shape, words: Words) -> list[str]:
 
 
 def _lacks(change: RememberShape, n: int, words: Words) -> list[str]:
-    marks = [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(change.aliases)]]
-    return [f"NOT contains({words(name_of(slot))},{mark})" for slot in change.sets.live for mark in marks]
+    return [f"NOT contains({words(name_of(slot))},{mark})" for slot in change.sets.live for mark in _spellings(change, n)]
+
+
+def _ask_of_several(shape: Shape, words: Words, steps_of_others: int) -> list[str]:
+    """What the ledger asks of several messages. One NOT for all, and short names, leave room for twice as many."""
+    found = [f"contains({STEPS},:ow_o{n})" for n in range(1, 1 + steps_of_others)]
+    for n, change in enumerate(shape.changes):
+        if isinstance(change, RememberShape):
+            names = [words.short(name_of(slot)) for slot in change.sets.live]
+            found.extend([f"contains({name},{mark})" for name in names for mark in _spellings(change, n)])
+    past = [_is_past(change, n) for n, change in enumerate(shape.changes) if isinstance(change, AdvanceShape)]
+    return [*past, f"NOT ({' OR '.join(found)})"] if found else past
+
+
+def _spellings(change: RememberShape, n: int) -> list[str]:
+    return [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(change.aliases)]]
 
 
 def _is_past(change: AdvanceShape, n: int) -> str:
@@ -79,11 +137,30 @@ def _is_past(change: AdvanceShape, n: int) -> str:
     if change.rule == "absent":
         return absent
     if change.rule == "next":
-        return f"{mark}=:ow_p"
-    below = f"{mark}<:ow_m{n}"
+        return f"{mark}={_before(n)}"
+    below = f"{mark}<{_first(change, n)}"
     if change.has_digits:
         below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
     return f"({absent} OR {below})"
+
+
+def _before(n: int) -> str:
+    """The value just before the first of a source that counts."""
+    return f":ow_p{n}" if n else ":ow_p"
+
+
+def _first(change: AdvanceShape, n: int) -> str:
+    """The value of the first sequence of a source, where the mark moves on to the last one."""
+    return f":ow_f{n}" if change.jumps else f":ow_m{n}"
+
+
+_SIGNS = {"joins": "=", "enters": "<", "asks": "<=", "overtaken": ">"}
+
+
+def _fits(change: NumberShape, n: int) -> str:
+    """Is the slot's block as the form wants it?"""
+    compared = f"#ow_m{n}{_SIGNS[change.form]}:ow_b{n}"
+    return f"(attribute_not_exists(#ow_m{n}) OR {compared})" if change.form in ("joins", "asks") else compared
 
 
 def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str]:
@@ -97,8 +174,11 @@ def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str
     removes = [words(name_of(slot)) for slot in shape.dead] + ["#ow_x" for _ in ends]
     if isinstance(own, RememberShape):
         adds.append(f"{words(name_of(own.sets.present))} :ow_s")
+    elif isinstance(own, NumberShape):
+        sets.extend({"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(own.form, []))
+        adds.extend(["#ow_n0 :ow_s"] if own.form == "joins" else [])
     elif part != "finish overtaken":
-        sets.append("#ow_m0=:ow_m0")
+        sets.extend([f"#ow_m{n}=:ow_m{n}" for n in range(shape.written)])
     attribute = shape.terms.attribute
     adds.append(f"{words(attempts_name(attribute, ring.present))} :ow_a")
     removes.extend([words(attempts_name(attribute, slot)) for slot in ring.dead])
@@ -120,10 +200,22 @@ def constants(terms: Terms) -> dict[str, str]:
 def names_of_marks(attempt: Attempt) -> dict[str, str]:
     """The names of the attributes that hold marks, by their placeholders. They contain the source."""
     entry = attempt.entry
-    if not entry.also:  # the usual case
-        return {"#ow_m0": name_of(entry.own.slot)} if isinstance(entry.own, Advance) else {}
-    changes = enumerate(entry.changes)
-    return {f"#ow_m{n}": name_of(change.slot) for n, change in changes if isinstance(change, Advance)}
+    if not entry.also and not entry.more:  # the usual case
+        return _names_of(entry.own, 0)
+    return {
+        placeholder: name for n, change in enumerate(entry.changes) for placeholder, name in _names_of(change, n).items()
+    }
+
+
+def _names_of(change: Change, n: int) -> dict[str, str]:
+    match change:
+        case Remember():
+            return {}
+        case Advance():
+            return {f"#ow_m{n}": name_of(change.slot)}
+        case _:
+            tag = {f"#ow_m{n}": name_of(change.tag)}
+            return tag if change.form == "overtaken" else {**tag, f"#ow_n{n}": name_of(change.numbers)}
 
 
 def values_of(attempt: Attempt) -> dict[str, Any]:
@@ -132,18 +224,25 @@ def values_of(attempt: Attempt) -> dict[str, Any]:
     values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
     if attempt.exact:
         values[":ow_o"] = attempt.step_mark
+        marks = [step_mark(entry.terms.attribute, message) for message in attempt.more]
+        values.update({f":ow_o{n}": mark for n, mark in enumerate(marks, start=1)})
     if attempt.part != "write":
         values |= _step_values(attempt)
     if attempt.emission is not None and attempt.emission.events:
         values.update(outbox_values(attempt.emission))
-    if isinstance(entry.own, Remember):
-        values[":ow_s"] = Members((entry.own.mark,))
+    if isinstance(entry.own, Remember | Number):
+        values[":ow_s"] = Members([change.mark for change in entry.written] if entry.more else (entry.own.mark,))
     for n, change in enumerate(entry.changes):
-        values[f":ow_m{n}"] = change.mark
-        if isinstance(change, Remember):
-            values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
-        else:
-            values.update(_mark_values(change, n))
+        match change:
+            case Remember():
+                values[f":ow_m{n}"] = change.mark
+                values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
+            case Advance():
+                values[f":ow_m{n}"] = change.mark
+                values.update(_mark_values(change, n))
+                values.update({} if change.last is None else _jump_values(change, n))
+            case _:
+                values.update(_number_values(change, n))
     return values
 
 
@@ -157,8 +256,29 @@ def _mark_values(change: Advance, n: int) -> dict[str, str | int]:
     if isinstance(mark, str):
         return {f":ow_n{n}": len(mark), ":ow_z": "0"} if change.has_digits else {}
     if abs(mark) >= _BEYOND:
-        raise InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
-    return {":ow_p": mark - 1} if change.rule == "next" else {}
+        raise _too_many_digits(mark)
+    return {_before(n): mark - 1} if change.rule == "next" else {}
+
+
+def _jump_values(change: Advance, n: int) -> dict[str, str | int]:
+    """The values of a mark that moves over several sequences: where it goes, and what it has to be below."""
+    if isinstance(change.reaches, int) and abs(change.reaches) >= _BEYOND:
+        raise _too_many_digits(change.reaches)
+    first = {_first(change.shape, n): change.mark} if change.rule == "below" else {}
+    return {f":ow_m{n}": change.reaches, **first}
+
+
+def _too_many_digits(mark: int) -> InvalidMessage:
+    return InvalidMessage(f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n).")
+
+
+def _number_values(change: Number, n: int) -> dict[str, int]:
+    if change.mark >= _BEYOND:
+        raise InvalidMessage(
+            f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number, and SeenNumbers keeps nothing else: use SeenIds."
+        )
+    # DynamoDB refuses a value that no expression uses: a block is entered whatever the slot holds.
+    return {f":ow_b{n}": change.block, **({} if change.form == "enters" else {f":ow_m{n}": change.mark})}
 
 
 def stored_ledger(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,6 +288,8 @@ def stored_ledger(attempt: Attempt, ours: Mapping[str, Any]) -> dict[str, Any]:
     held[attempts_name(entry.terms.attribute, attempt.ring.present)] = ours[":ow_a"]
     if isinstance(own, Remember):
         return {**held, name_of(own.sets.present): ours[":ow_s"]}
+    if isinstance(own, Number):
+        return {**held, name_of(own.tag): ours[":ow_b0"], name_of(own.numbers): ours[":ow_s"]}
     return {**held, name_of(own.slot): ours[":ow_m0"]}
 
 

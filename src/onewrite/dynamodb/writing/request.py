@@ -148,7 +148,8 @@ def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Rea
         tuple(native), native.get("UpdateExpression"), native.get("ConditionExpression"), tuple(names.items()), tuple(values)
     )
     emits = None if attempt.emission is None else attempt.emission.shape
-    wanted = _Wanted(attempt.entry.shape, attempt.ring, emits, attempt.part, attempt.exact)
+    more = len(attempt.more) if attempt.exact else bool(attempt.more)
+    wanted = _Wanted(attempt.entry.shape, attempt.ring, emits, attempt.part, attempt.exact, more)
     try:
         form = _form(wanted, convert, written)
     except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
@@ -164,6 +165,7 @@ class _Wanted(NamedTuple):
     emits: EmissionShape | None
     part: Part
     exact: bool
+    more: int  # as in `conditions`
 
 
 class _Written(NamedTuple):
@@ -190,7 +192,7 @@ class _Form:
 @lru_cache(maxsize=1024)
 def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
-    shape, ring, emits, part, exact = wanted
+    shape, ring, emits, part, exact, more = wanted
     words, names, outbox = Words(), dict(written.names), () if emits is None else emits.names
     _check_arguments(written.arguments)
     _check_types(written, names)
@@ -198,7 +200,7 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
         _check_roots(shape.terms, outbox, names, theirs.roots)
-    asked, ours = conditions(shape, words, part, exact=exact), clauses(shape, ring, words, part)
+    asked, ours = conditions(shape, words, part, exact=exact, more=more), clauses(shape, ring, words, part)
     values = constants(shape.terms)
     if emits is not None and emits.emits:
         asked.append(outbox_condition(emits, words))

@@ -132,7 +132,7 @@ def _field_of(getter: object) -> str:
 
 def _check_operators(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...], update: Document) -> None:
     if not update:
-        raise InvalidUpdate("The update is empty: to change nothing but the ledger, use record.")
+        raise InvalidUpdate("The update is empty: to change nothing but the ledger, use record, or leave it out in a fold.")
     for operator, change in update.items():
         if not operator.startswith("$"):
             raise InvalidUpdate(
@@ -174,9 +174,14 @@ def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...
 
 
 def _check_path(terms: Terms, outbox: tuple[str, ...], path: str) -> None:
-    name = path.partition(".")[0]
+    name = root(path)
     if belongs(terms, name) or name in outbox or is_shared(name):
         owner = "outbox" if name in outbox else "ledger"
         raise InvalidUpdate(
             f"This call touches {path!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."
         )
+
+
+def root(path: str) -> str:
+    """The field of the document in which a path begins."""
+    return path.partition(".")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.errors import LedgerMismatch
@@ -30,10 +30,11 @@ def _ledger_names(attribute: str) -> re.Pattern[str]:
 @lru_cache(maxsize=4096)  # callers name the same few fields in every call
 def belongs(terms: Terms, name: str) -> bool:
     """Does this field belong to the store's ledger, or to one named in its also=?"""
-    return name in terms.plain_sets or any(_is_made_by(attribute, name) for attribute in terms.attributes)
+    return name in terms.plain_sets or any(is_made_by(attribute, name) for attribute in terms.attributes)
 
 
-def _is_made_by(attribute: str, name: str) -> bool:
+def is_made_by(attribute: str, name: str) -> bool:
+    """Does this field belong to the ledger of that attribute, but for one that holds the ids itself?"""
     return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
 
 
@@ -41,7 +42,7 @@ def labelled_fields(document: Document) -> frozenset[str]:
     """The fields of all ledgers whose labels are in the document."""
     attributes, plain = labelled(document.items())
     return frozenset(
-        name for name in document if name in plain or any(_is_made_by(attribute, name) for attribute in attributes)
+        name for name in document if name in plain or any(is_made_by(attribute, name) for attribute in attributes)
     )
 
 
@@ -59,18 +60,44 @@ def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()
     }
 
 
+class Held(NamedTuple):
+    """What a document holds of a ledger. `tags`: those of a ledger of numbers, by their paths."""
+
+    fields: Document
+    sources: int
+    tags: list[tuple[str, object]]
+
+
+def held_of(terms: Terms, document: Document) -> Held:
+    fields = {name: value for name, value in document.items() if belongs(terms, name)}
+    groups = {
+        name: cast("Document", value) for name, value in fields.items() if name[-1] == "@" and isinstance(value, Mapping)
+    }
+    tags = [
+        (f"{name}.{source}.{part}", _neutral(value))
+        for name, group in groups.items()
+        for source, parts in group.items()
+        if source.startswith("%w") and isinstance(parts, Mapping)
+        for part, value in cast("Document", parts).items()
+    ]
+    return Held(fields, sum(map(len, groups.values())), tags)
+
+
 def lookup(document: Document) -> Lookup:
     """A function that looks up a slot in a document."""
 
     def held(slot: Slot) -> object:
         found: object = document.get(slot.group, ABSENT)
-        if found is not ABSENT and slot.key:
+        # No key has a "." that is not a step into a document.
+        for name in slot.key.split(".") if slot.key and found is not ABSENT else ():
             if not isinstance(found, Mapping):
                 raise LedgerMismatch(
                     f"{slot.group!r} holds a {type(found).__name__} where the ledger keeps a document: another writer uses it. "
                     "Give the ledger an attribute of its own, or repair the entity."
                 )
-            found = cast("Document", found).get(slot.key, ABSENT)
+            found = cast("Document", found).get(name, ABSENT)
+            if found is ABSENT:
+                break
         return _neutral(found)
 
     return held
@@ -80,7 +107,7 @@ def _neutral(value: object) -> object:
     match value:
         case list():
             members = cast("list[object]", value)
-            return frozenset([member if isinstance(member, Hashable) else _NO_MARK for member in members])
+            return frozenset([_neutral(member) if isinstance(member, Hashable) else _NO_MARK for member in members])
         case float() if value.is_integer():  # mongosh writes numbers as doubles
             return int(value)
         case int() if not isinstance(value, bool):

@@ -6,10 +6,11 @@ Each group of a ledger's slots is one field of the document: {"messageIDs_ledger
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Advance, Change, Entry, Remember, Sets, Shape, Terms
+from onewrite.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.event import Emission
 from onewrite.label import TOMBSTONE, Slot
 from onewrite.mongodb.writing.emit import outbox_condition, outbox_operators, outbox_stage
@@ -28,15 +29,20 @@ def guarded_filter(
     entry: Entry, query: Document, step: str, emitted: Emission | None = None, *, piped: bool
 ) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
-    fields = {**_labelled(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
+    fields = {**fits_labels(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
     parts: list[dict[str, Any]] = []
+    remembered: list[Remember] = []
     for change in entry.changes:
-        if isinstance(change, Remember):
-            fields.update(_lacks(change))
-        else:
-            found, more = _is_past(change)
-            # These go into $and, because two ledgers may ask about the same path.
-            parts.extend([*more, *([found] if found else [])])
+        match change:
+            case Remember():
+                remembered.append(change)
+            case Advance():
+                found, more = _is_past(change)
+                # These go into $and, because two ledgers may ask about the same path.
+                parts.extend([*more, *([found] if found else [])])
+            case _:
+                parts.extend([_fits(change), *([] if change.form == "enters" else [_lacks_number(change)])])
+    fields.update(_lacks(remembered))
     if piped:
         parts.extend(_kinds(entry))
     return _joined(query, fields, parts, emitted)
@@ -49,13 +55,15 @@ def finishing_filter(
 
     A mark that others have moved on stays where it is.
     """
-    fields = {**_labelled(entry.terms), f"{finishes.step}.fence": finishes.fence}
+    fields = {**fits_labels(entry.terms), f"{finishes.step}.fence": finishes.fence}
     parts: list[dict[str, Any]] = []
     if isinstance(entry.own, Advance) and finishes.overtaken:
         parts.append({path_of(entry.own.slot): {"$gte": entry.own.mark}})
     elif isinstance(entry.own, Advance):
         found, more = _is_past(entry.own)
         parts.extend([*more, *([found] if found else [])])
+    elif isinstance(entry.own, Number):
+        parts.append(_fits(entry.own))
     if piped:
         parts.extend(_kinds(entry))
     return _joined(entity, fields, parts, emitted)
@@ -73,7 +81,8 @@ def _joined(
 
 
 @lru_cache(maxsize=64)
-def _labelled(terms: Terms) -> dict[str, Any]:
+def fits_labels(terms: Terms) -> dict[str, Any]:
+    """The ledger must be kept as this store keeps it."""
     fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
     fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
     if terms.no_set is not None:
@@ -81,9 +90,19 @@ def _labelled(terms: Terms) -> dict[str, Any]:
     return fields
 
 
-def _lacks(change: Remember) -> dict[str, Any]:
-    wrong = {"$nin": [change.mark, *change.aliases]} if change.aliases else {"$ne": change.mark}
-    return dict.fromkeys(_paths(change.sets), wrong)
+def _lacks(changes: Sequence[Remember]) -> dict[str, Any]:
+    """What each live set must lack: of several messages, the marks of all."""
+    if len(changes) == 1:
+        return dict.fromkeys(_paths(changes[0].sets), _none_of((changes[0].mark, *changes[0].aliases)))
+    wrong: dict[str, list[Mark]] = {}
+    for change in changes:
+        for path in _paths(change.sets):
+            wrong.setdefault(path, []).extend((change.mark, *change.aliases))
+    return {path: _none_of(marks) for path, marks in wrong.items()}
+
+
+def _none_of(marks: Sequence[Mark]) -> dict[str, Any]:
+    return {"$nin": [*marks]} if len(marks) > 1 else {"$ne": marks[0]}
 
 
 @lru_cache(maxsize=64)
@@ -106,52 +125,119 @@ def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
 
 
+_OPERATORS: dict[Form, str] = {"joins": "$eq", "enters": "$lt", "asks": "$lte", "overtaken": "$gt"}
+
+
+def _fits(change: Number) -> dict[str, Any]:
+    """Is the slot's block as the form wants it?"""
+    tag = path_of(change.tag)
+    # A comparison also matches an element of an array, which is no tag.
+    compared = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": {"$exists": False}}
+    return {"$or": [{tag: {"$exists": False}}, compared]} if change.form in ("joins", "asks") else compared
+
+
+def _lacks_number(change: Number) -> dict[str, Any]:
+    return {path_of(change.numbers): {"$ne": change.mark}}
+
+
 def _kinds(entry: Entry) -> list[dict[str, Any]]:
     """Conditions on types for a pipeline, whose $set would overwrite a value of another type where an update operator fails."""
-    slot = _target(entry.own)
-    kinds: list[dict[str, Any]] = []
-    if slot.key:
-        alone = {f"{slot.group}.0": {"$exists": False}}  # $type "object" also matches an array of documents
-        kinds.append({"$or": [{slot.group: {"$exists": False}}, {slot.group: {"$type": "object"}, **alone}]})
-    if isinstance(entry.own, Remember):
-        path = path_of(slot)
-        kinds.append({"$or": [{path: {"$exists": False}}, {path: {"$type": "array"}}]})
-    return kinds
+    arrays = dict.fromkeys([array for change in entry.written if (array := _array(change)) is not None])
+    slots = dict.fromkeys([_place(change) for change in entry.written])
+    parents = dict.fromkeys([parent for slot in slots for parent in _prefixes(path_of(slot))[:-1]])
+    objects = [_is_kind(parent, "object", {f"{parent}.0": {"$exists": False}}) for parent in parents]
+    return [*objects, *[_is_kind(path_of(array), "array", {}) for array in arrays]]
 
 
-def _target(change: Change) -> Slot:
-    return change.sets.present if isinstance(change, Remember) else change.slot
+def _is_kind(path: str, kind: str, alone: dict[str, Any]) -> dict[str, Any]:
+    """Is nothing there, or something of this kind? `alone`: $type "object" also matches an array of documents."""
+    return {"$or": [{path: {"$exists": False}}, {path: {"$type": kind}, **alone}]}
+
+
+def _prefixes(path: str) -> list[str]:
+    names = path.split(".")
+    return [".".join(names[: n + 1]) for n in range(len(names))]
+
+
+def _array(change: Change) -> Slot | None:
+    """The array to which the write adds something."""
+    if isinstance(change, Number):
+        return change.numbers if change.form == "joins" else None
+    return change.sets.present if isinstance(change, Remember) else None
+
+
+def _place(change: Change) -> Slot:
+    """What the write changes of the ledger."""
+    match change:
+        case Remember():
+            return change.sets.present
+        case Advance():
+            return change.slot
+        case _:
+            return _array(change) or change.tag
+
+
+def _changed(own: Change, *, overtaken: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a write sets in the ledger, and what it adds to an array of it."""
+    match own:
+        case Remember():
+            return {}, {path_of(own.sets.present): own.mark}
+        case Advance():
+            return ({} if overtaken else {path_of(own.slot): own.reaches}), {}
+        case Number(form="joins"):
+            return {path_of(own.tag): own.block}, {path_of(own.numbers): own.mark}
+        case Number(form="enters"):
+            return {path_of(own.tag): own.block, path_of(own.numbers): [own.mark]}, {}
+        case _:
+            return {}, {}
 
 
 # --- our part of the update --------------------------------------------------------------------------------------------
 
 
-def fold(
+def operators(
     entry: Entry, update: Document, emitted: Emission | None = None, finishes: Finishes | None = None
 ) -> dict[str, Any]:
-    ours: dict[str, dict[str, Any]] = {"$set": labels(entry.terms)}
-    path = path_of(_target(entry.own))
+    """The caller's operators with ours among them."""
+    sets, adds = _gained(entry, finishes)
+    ours: dict[str, dict[str, Any]] = {"$set": {**labels(entry.terms), **sets}}
     if finishes is not None:
         ours["$unset"] = {finishes.step: ""}
-    if isinstance(entry.own, Remember):
+    if adds:
         # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
-        ours["$push"] = {path: entry.own.mark}
-        if dead := _dead(entry.shape):
-            ours["$unset"] = {**ours.get("$unset", {}), **dead}
-    elif finishes is None or not finishes.overtaken:
-        ours["$set"] = {**ours["$set"], path: entry.own.mark}
+        ours["$push"] = {path: marks[0] if len(marks) == 1 else {"$each": marks} for path, marks in adds.items()}
+    if isinstance(entry.own, Remember) and (dead := _dead(entry)):
+        ours["$unset"] = {**ours.get("$unset", {}), **dead}
     if emitted is not None:
         for operator, change in outbox_operators(emitted).items():
             ours[operator] = {**ours.get(operator, {}), **change}
-    folded = dict(update)
+    merged = dict(update)
     for operator, change in ours.items():
-        folded[operator] = {**update.get(operator, {}), **change}
-    return folded
+        merged[operator] = {**update.get(operator, {}), **change}
+    return merged
+
+
+def _gained(entry: Entry, finishes: Finishes | None) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What the write sets in the ledger, and what it adds to each array of it, by their paths."""
+    sets: dict[str, Any] = {}
+    adds: dict[str, list[Any]] = {}
+    for change in entry.written:
+        set_by_it, added_by_it = _changed(change, overtaken=finishes is not None and finishes.overtaken)
+        sets |= set_by_it
+        for path, mark in added_by_it.items():
+            adds.setdefault(path, []).append(mark)
+    return sets, adds
+
+
+def _dead(entry: Entry) -> dict[str, str]:
+    """The paths of the sets that the write removes."""
+    sets = dict.fromkeys([change.sets for change in entry.changes if isinstance(change, Remember)])
+    return _dead_paths(tuple(sets))
 
 
 @lru_cache(maxsize=64)
-def _dead(shape: Shape) -> dict[str, str]:
-    return {path_of(slot): "" for slot in shape.dead}
+def _dead_paths(sets: tuple[Sets, ...]) -> dict[str, str]:
+    return {path_of(slot): "" for each in sets for slot in each.dead}
 
 
 @lru_cache(maxsize=64)
@@ -160,21 +246,27 @@ def labels(terms: Terms) -> dict[str, Any]:
 
 
 def stage(entry: Entry, emitted: Emission | None = None, finishes: Finishes | None = None) -> dict[str, Any]:
-    path = path_of(_target(entry.own))
+    """Our stage of the caller's pipeline."""
+    sets, adds = _gained(entry, finishes)
     # Without $literal, a pipeline reads text that begins with "$" as a field.
-    changed: dict[str, Any] = {name: {"$literal": text} for name, text in labels(entry.terms).items()}
-    if isinstance(entry.own, Remember):
-        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": [entry.own.mark]}]}
-    elif finishes is None or not finishes.overtaken:
-        changed[path] = {"$literal": entry.own.mark}
+    changed: dict[str, Any] = {path: {"$literal": value} for path, value in [*labels(entry.terms).items(), *sets.items()]}
+    for path, marks in adds.items():
+        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
     if finishes is not None:
         changed[finishes.step] = "$$REMOVE"
     if emitted is not None:
         changed |= outbox_stage(emitted)
-    return {"$set": changed | {path_of(slot): "$$REMOVE" for slot in entry.shape.dead}}
+    return {"$set": changed | dict.fromkeys(_dead(entry), "$$REMOVE")}
 
 
 def initial(entry: Entry) -> dict[str, Any]:
-    slot, mark = _target(entry.own), entry.own.mark
-    held: Any = [mark] if isinstance(entry.own, Remember) else mark
-    return {**labels(entry.terms), slot.group: {slot.key: held} if slot.key else held}
+    own = entry.own._replace(form="enters") if isinstance(entry.own, Number) else entry.own
+    sets, adds = _changed(own, overtaken=False)
+    held: dict[str, Any] = {**labels(entry.terms)}
+    for path, value in {**sets, **{path: [mark] for path, mark in adds.items()}}.items():
+        *parents, name = path.split(".")
+        inner = held
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return held

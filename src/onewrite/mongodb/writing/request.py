@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Entry
+from onewrite.entry import Advance, Entry, Number
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
 from onewrite.label import STEPS
 from onewrite.mongodb.writing.emit import stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
-from onewrite.mongodb.writing.layout import Document
-from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, fold, guarded_filter, initial, labels, stage
+from onewrite.mongodb.writing.layout import Document, lookup
+from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, guarded_filter, initial, labels, operators, stage
 from onewrite.step import Step
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
@@ -31,6 +32,16 @@ class Guarded(NamedTuple):
     emission: Emission | None = None
     step: str = ""
     deletes: bool = False
+    query: Document = MappingProxyType({})  # the caller's own filter
+    change: Update = ()  # and update
+
+    def facing(self, document: Document | None) -> Guarded:
+        """The same write in the form that fits what is stored."""
+        entry = self.entry.facing(lookup(document or {}))
+        if entry == self.entry:
+            return self
+        found, update = _merged(entry, self.query, self.change, self.step, _events_of(self.emission))
+        return self._replace(entry=entry, filter={**found, STEPS: _NO_STEP} if self.deletes else found, update=update)
 
 
 def guard_update(
@@ -64,6 +75,25 @@ def guard_record(
     return _guard(entry, fields, query, {}, native, step=step, emission=emission)
 
 
+def guard_fold(
+    entry: Entry,
+    fields: tuple[str, ...],
+    query: Document,
+    update: Update | None,
+    native: Mapping[str, Any],
+    *,
+    steps: Sequence[str],
+    emission: Emission | None = None,
+) -> Guarded:
+    """Compile one write of several messages. `update` is None where it changes nothing but the ledger."""
+    if update is None:
+        options = {"upsert": "_id" in query and not in_transaction(native), **native}  # as a record
+        guarded = guard_record(entry, fields, query, options, step=steps[0], emission=emission)
+    else:
+        guarded = guard_update(entry, fields, query, update, native, step=steps[0], emission=emission)
+    return guarded._replace(filter={**guarded.filter, **{path: {"$exists": False} for path in steps[1:]}})
+
+
 def guard_delete(
     entry: Entry,
     fields: tuple[str, ...],
@@ -80,8 +110,10 @@ def guard_delete(
     check_filter(entry.terms, query, names_of(emission))
     creates = len(query) == len(identity(query, fields)) and not in_transaction(native)
     guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, step=STEPS, emission=emission)
-    # The last step that is finished leaves an empty document.
-    return guarded._replace(filter={**guarded.filter, STEPS: {"$in": [None, {}]}}, deletes=True)
+    return guarded._replace(filter={**guarded.filter, STEPS: _NO_STEP}, deletes=True)
+
+
+_NO_STEP: Document = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
 
 
 def guard_begin(
@@ -125,7 +157,7 @@ def guard_finish(
     piped = not isinstance(changed, Mapping)
     return guarded._replace(
         filter=finishing_filter(entry, guarded.entity, finishes, emitted, piped=piped),
-        update=fold(entry, changed, emitted, finishes)
+        update=operators(entry, changed, emitted, finishes)
         if isinstance(changed, Mapping)
         else [*changed, stage(entry, emitted, finishes)],
     )
@@ -158,11 +190,10 @@ def _guard(
     emission: Emission | None,
 ) -> Guarded:
     _check_sendable(entry, fields, native)
-    entity, emitted = identity(query, fields), _events_of(emission)
+    entity = identity(query, fields)
     return Guarded(
         entry,
-        filter=guarded_filter(entry, query, step, emitted, piped=not isinstance(update, Mapping)),
-        update=fold(entry, update, emitted) if isinstance(update, Mapping) else [*update, stage(entry, emitted)],
+        *_merged(entry, query, update, step, _events_of(emission)),
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=bool(native.get("upsert", False)) and not entry.follows_gap,
         entity=entity,
@@ -170,7 +201,18 @@ def _guard(
         native={name: value for name, value in native.items() if name != "upsert"},
         emission=emission,
         step=step,
+        query=query,
+        change=update,
     )
+
+
+def _merged(
+    entry: Entry, query: Document, update: Update, step: str, emitted: Emission | None
+) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
+    """The caller's filter and update, each with our part of it."""
+    if isinstance(update, Mapping):
+        return guarded_filter(entry, query, step, emitted, piped=False), operators(entry, update, emitted)
+    return guarded_filter(entry, query, step, emitted, piped=True), [*update, stage(entry, emitted)]
 
 
 def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> None:
@@ -213,10 +255,14 @@ def in_transaction(native: Mapping[str, Any]) -> bool:
 
 def _check_range(entry: Entry) -> None:
     for change in entry.changes:
-        if isinstance(change.mark, int) and not -_LARGEST <= change.mark <= _LARGEST:
-            raise InvalidMessage(
-                f"Sequence {change.mark} does not fit the 64 bits of a BSON integer: use onewrite.sortable(n)."
-            )
+        for mark in (change.mark, change.reaches) if isinstance(change, Advance) else (change.mark,):
+            if isinstance(mark, int) and not -_LARGEST <= mark <= _LARGEST:
+                remedy = (
+                    "SeenNumbers keeps nothing else: use SeenIds"
+                    if isinstance(change, Number)
+                    else "use onewrite.sortable(n)"
+                )
+                raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")
 
 
 def _check_collation(entry: Entry, fields: tuple[str, ...], collation: object) -> None:

@@ -1,0 +1,409 @@
+"""What every store and every client promises of several messages in one write: each as if it had been written alone, in turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    ConfigurationError,
+    Deferred,
+    Duplicate,
+    Event,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Outbox,
+    Rejected,
+    SeenIds,
+    Stale,
+    Tombstones,
+)
+from onewrite.flow import Meter, meter
+from onewrite.ledger import Ledger
+from onewrite.outbox import Outgoing
+from tests.contract.stores import Adding, MakeShop, Shop
+
+LEDGERS: dict[str, Ledger] = {
+    "seen": SeenIds(),
+    "seen for ever readable": SeenIds(retention=None, readable=True),
+    "mark": HighWaterMark(),
+    "sequence": InSequence(),
+}
+OUTBOX = Outbox("shop/orders")
+
+seen_only = pytest.mark.parametrize("shop", ["seen"], indirect=True)
+mark_only = pytest.mark.parametrize("shop", ["mark"], indirect=True)
+sequence_only = pytest.mark.parametrize("shop", ["sequence"], indirect=True)
+
+
+@pytest.fixture(params=list(LEDGERS))
+def shop(request: pytest.FixtureRequest, make_shop: MakeShop) -> Shop:
+    return make_shop(LEDGERS[request.param])
+
+
+def message(n: int, amount: int | None = None, source: str = "s") -> Message:
+    return Message(f"m{n}", source=source, sequence=n, body=amount)
+
+
+def messages(*numbers: int) -> list[Message]:
+    return [message(n) for n in numbers]
+
+
+def kinds(outcomes: list[Any]) -> list[type]:
+    return [type(outcome) for outcome in outcomes]
+
+
+def n_of(shop: Shop, order: str = "o") -> Any:
+    return (shop.get(order) or {}).get("n")
+
+
+def use(shop: Shop) -> None:
+    """Until it has been seen to be there, a collection is asked by which rules it compares texts."""
+    for each in messages(1, 2):
+        shop.add(each, "used before")
+
+
+@contextmanager
+def counted() -> Iterator[Meter]:
+    counting = Meter()
+    token = meter.set(counting)
+    yield counting
+    meter.reset(token)
+
+
+# --- one write --------------------------------------------------------------------------------------------------------
+
+
+def test_ten_messages_that_create_an_entity_are_one_request_and_each_is_remembered(shop: Shop) -> None:
+    use(shop)
+    ten = messages(*range(1, 11))
+    with counted() as counting:
+        outcomes = shop.fold(ten, "o")
+    assert outcomes == [Applied(each, shop.get("o") if "dynamo" in shop.name else None) for each in ten]
+    assert counting.requests == 1
+    assert n_of(shop) == 10
+    assert {Applied} & {type(shop.add(each, "o")) for each in ten} == set()
+    assert n_of(shop) == 10
+
+
+def test_a_fold_leaves_the_same_entity_as_single_writes(shop: Shop) -> None:
+    shop.fold(messages(1, 2), "o")
+    shop.fold(messages(3, 4, 5), "o")
+    for each in messages(1, 2, 3, 4, 5):
+        shop.add(each, "by one")
+    folded, single = (without_tokens(shop.raw(order) or {}, shop, order) for order in ("o", "by one"))
+    assert folded == single
+
+
+def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, Any]:
+    """All that an entity holds beside its key and what tells one call from another. Sets are in no order."""
+    kept = {name: value for name, value in item.items() if "_try_" not in name and name not in shop.key(order)}
+    return {name: sorted(value, key=repr) if isinstance(value, list | set) else value for name, value in kept.items()}
+
+
+def test_the_function_gets_the_messages_of_a_source_by_their_sequence_and_the_outcomes_are_in_the_order_given(
+    shop: Shop,
+) -> None:
+    adding = Adding()
+    given = [message(3), message(1, source="other"), message(2), message(1)]
+    outcomes = shop.fold(given, "o", adding)
+    assert adding.asked == [["m1", "m1", "m2", "m3"]]
+    assert [outcome.message for outcome in outcomes] == given
+    assert kinds(outcomes) == [Applied] * 4
+
+
+def test_a_second_copy_in_a_batch_is_a_duplicate_and_the_function_does_not_see_it(shop: Shop) -> None:
+    adding = Adding()
+    again = Message("m1", source="s", sequence=1, body=7)
+    outcomes = shop.fold([message(1), again, message(2)], "o", adding)
+    assert kinds(outcomes) == [Applied, Duplicate, Applied]
+    assert outcomes[1].message is again
+    assert adding.asked == [["m1", "m2"]]
+    assert n_of(shop) == 2
+
+
+def test_no_messages_are_no_request(shop: Shop) -> None:
+    with counted() as counting:
+        assert shop.fold([], "o") == []
+    assert counting.requests == 0
+
+
+def test_messages_are_only_remembered_where_the_function_names_no_update(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    name = "Key" if "dynamo" in shop.name else "filter"
+    assert kinds(shop.fold_by(messages(1, 2), lambda _: {name: shop.key("o")})) == [Applied] * 2
+    assert Applied not in kinds(shop.fold(messages(1, 2), "o"))
+    assert n_of(shop) == 0
+
+
+def test_one_message_is_written_as_it_would_be_alone(shop: Shop) -> None:
+    use(shop)
+    with counted() as counting:
+        assert kinds(shop.fold([message(1)], "o")) == [Applied]
+    assert counting.requests == 1
+
+
+# --- messages that are kept out ---------------------------------------------------------------------------------------
+
+
+@seen_only
+def test_duplicates_drop_out_and_the_function_is_asked_for_the_rest(shop: Shop) -> None:
+    shop.fold(messages(2, 4), "o")
+    adding = Adding()
+    with counted() as counting:
+        outcomes = shop.fold(messages(1, 2, 3, 4, 5), "o", adding)
+    assert kinds(outcomes) == [Applied, Duplicate, Applied, Duplicate, Applied]
+    assert adding.asked == [["m1", "m2", "m3", "m4", "m5"], ["m1", "m3", "m5"]]
+    assert counting.requests <= (2 if "dynamo" in shop.name else 3)
+    assert n_of(shop) == 5
+
+
+def test_a_batch_that_comes_again_as_a_whole_writes_nothing(shop: Shop) -> None:
+    shop.fold(messages(1, 2, 3), "o")
+    outcomes = shop.fold(messages(1, 2, 3), "o")
+    assert {*kinds(outcomes)} <= {Duplicate, Stale}
+    assert isinstance(outcomes[-1], Duplicate)
+    assert outcomes[-1].entity == shop.get("o")
+    assert n_of(shop) == 3
+
+
+@pytest.mark.parametrize("shop", ["mark", "sequence"], indirect=True)
+def test_a_mark_inside_of_the_batch_says_where_to_begin(shop: Shop) -> None:
+    shop.fold(messages(1, 2, 3), "o")
+    adding = Adding()
+    with counted() as counting:
+        outcomes = shop.fold(messages(1, 2, 3, 4, 5), "o", adding)
+    assert kinds(outcomes) == [Stale, Stale, Duplicate, Applied, Applied]
+    assert adding.asked[-1] == ["m4", "m5"]
+    assert counting.requests <= (2 if "dynamo" in shop.name else 3)
+    assert n_of(shop) == 5
+
+
+@sequence_only
+def test_what_is_behind_a_gap_is_deferred(shop: Shop) -> None:
+    outcomes = shop.fold(messages(1, 2, 4, 5), "o")
+    assert kinds(outcomes) == [Applied, Applied, Deferred, Deferred]
+    assert [outcome.expected for outcome in outcomes if isinstance(outcome, Deferred)] == [3, 3]
+    assert n_of(shop) == 2
+
+
+@sequence_only
+def test_a_source_that_waits_does_not_hold_up_another(shop: Shop) -> None:
+    outcomes = shop.fold([message(2), message(1, source="other")], "o")
+    assert kinds(outcomes) == [Deferred, Applied]
+
+
+@sequence_only
+def test_an_entity_that_is_ahead_of_a_part_of_the_batch_is_looked_at_once(shop: Shop) -> None:
+    shop.fold(messages(*range(1, 7)), "o")
+    with counted() as counting:
+        outcomes = shop.fold(messages(3, 4, 7, 8), "o")
+    assert kinds(outcomes) == [Stale, Stale, Applied, Applied]
+    assert counting.requests <= (2 if "dynamo" in shop.name else 3)
+
+
+@seen_only
+def test_more_messages_than_one_condition_holds_are_several_writes(shop: Shop) -> None:
+    many = messages(*range(1, 61))
+    shop.fold(many[5:45:4], "o")
+    outcomes = shop.fold(many, "o")
+    assert kinds(outcomes) == [Duplicate if each in many[5:45:4] else Applied for each in many]
+    assert n_of(shop) == 60
+
+
+def test_two_hundred_messages_of_one_source_are_all_written(shop: Shop) -> None:
+    outcomes = shop.fold(messages(*range(1, 201)), "o")
+    assert {*kinds(outcomes)} == {Applied}
+    assert n_of(shop) == 200
+
+
+def test_many_sources_in_one_batch_are_all_written(shop: Shop) -> None:
+    outcomes = shop.fold([message(1, source=f"s{n}") for n in range(100)], "o")
+    assert {*kinds(outcomes)} == {Applied}
+    assert n_of(shop) == 100
+
+
+# --- what the caller's condition refuses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
+def test_what_the_condition_refuses_as_a_whole_goes_one_by_one(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    adding = Adding(creates=False, limit=2)
+    with counted() as counting:
+        outcomes = shop.fold([message(1, 1), message(2, 2), message(3, 1)], "o", adding)
+    assert kinds(outcomes) == [Applied, Rejected, Applied]
+    assert adding.asked == [["m1", "m2", "m3"], ["m1"], ["m2"], ["m3"]]
+    assert counting.requests <= (4 if "dynamo" in shop.name else 9)
+    assert n_of(shop) == 2
+
+
+@sequence_only
+def test_a_refusal_moves_the_mark_of_a_source_that_counts_so_that_those_behind_it_are_not_held_up(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    outcomes = shop.fold([message(1, 1), message(2, 2), message(3, 1)], "o", Adding(creates=False, limit=2))
+    assert kinds(outcomes) == [Applied, Rejected, Applied]
+    assert n_of(shop) == 2
+
+
+@seen_only
+def test_a_second_copy_of_what_is_rejected_is_rejected(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    outcomes = shop.fold([message(1, 5), message(1, 5), message(2, 1)], "o", Adding(creates=False, limit=2))
+    assert kinds(outcomes) == [Rejected, Rejected, Applied]
+
+
+@pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
+def test_an_entity_that_is_missing_rejects_all_where_the_write_creates_none(shop: Shop) -> None:
+    outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))
+    assert kinds(outcomes) == [Rejected, Rejected]
+    assert shop.raw("o") is None
+
+
+@seen_only
+def test_the_ledger_comes_before_the_condition(shop: Shop) -> None:
+    shop.fold(messages(1, 2), "o")
+    outcomes = shop.fold([*messages(1, 2), message(3, 5)], "o", Adding(creates=False, limit=2))
+    assert kinds(outcomes) == [Duplicate, Duplicate, Rejected]
+
+
+# --- steps, tombstones, events ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
+def test_a_message_whose_step_is_open_is_busy_and_the_others_are_written(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    step = shop.begin(message(2), "o")
+    assert isinstance(step, Begun)
+    outcomes = shop.fold(messages(1, 2, 3), "o")
+    assert kinds(outcomes) == [Applied, Busy, Applied]
+    assert isinstance(shop.add(message(2), "o", finishes=step), Applied)
+    assert n_of(shop) == 3
+
+
+@seen_only
+def test_a_step_of_a_message_outside_of_the_batch_is_no_reason_to_wait(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    shop.begin(message(9), "o")
+    assert kinds(shop.fold(messages(1, 2, 3), "o")) == [Applied] * 3
+    assert n_of(shop) == 3
+
+
+@sequence_only
+def test_an_open_step_holds_back_its_source(shop: Shop) -> None:
+    shop.put_raw("o", n=0)
+    shop.begin(message(1), "o")
+    assert kinds(shop.fold([*messages(1, 2), message(1, source="other")], "o")) == [Busy, Deferred, Applied]
+
+
+def test_what_was_deleted_is_gone_for_all_messages(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
+    shop.add(message(1), "o")
+    shop.delete(message(2), "o")
+    assert kinds(shop.fold(messages(1, 3, 4), "o")) == [Duplicate, Gone, Gone]
+    assert shop.get("o") is None
+
+
+def test_events_have_the_ids_that_single_writes_give_them(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX)
+    sent: dict[str, list[Outgoing]] = {"o": [], "single": []}
+    adding = Adding(emit=lambda each: Event("Added", {"n": each.sequence}, cause=each))
+    outcomes = shop.fold(messages(1, 2, 3), "o", adding)
+    for n in (1, 2, 3):
+        shop.add(message(n), "single", emit=[Event("Added", {"n": n})])
+    for order in ("o", "single"):
+        shop.relay(sent[order].extend).flush(order)
+    assert kinds(outcomes) == [Applied] * 3
+    assert [event["id"] for event in map(_body, sent["o"])] != [event["id"] for event in map(_body, sent["single"])]
+    causes = {order: [(event.sequence, _body(event)["causationid"], event.body) for event in sent[order]] for order in sent}
+    assert causes["o"] == causes["single"]
+
+
+def _body(event: Outgoing) -> dict[str, Any]:
+    return json.loads(event.cloudevent())
+
+
+def test_an_event_belongs_to_one_of_the_messages_also_where_there_is_one_alone(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(), OUTBOX)
+    for batch in (messages(1), messages(1, 2)):
+        with pytest.raises(ConfigurationError, match="cause=message"):
+            shop.fold(batch, "o", Adding(emit=lambda _: Event("Added", None)))
+    assert shop.raw("o") is None
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+@mark_only
+def test_a_message_without_a_sequence_is_refused_before_anything_is_written(shop: Shop) -> None:
+    with pytest.raises(InvalidMessage, match="no sequence"):
+        shop.fold([message(1), Message("m2")], "o")
+    assert shop.raw("o") is None
+
+
+@seen_only
+def test_what_is_no_message_is_refused(shop: Shop) -> None:
+    with pytest.raises(InvalidMessage, match="a str"):
+        shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested
+
+
+def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
+    shop.put_raw("o", messageIDs_ledger="ow1 other", events_ledger="ow1 other")
+    with pytest.raises(LedgerMismatch):
+        shop.fold(messages(1, 2), "o")
+
+
+@seen_only
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        ([], "returned a list"),
+        ({}, "names the entity"),
+        ({"finishes": None}, "finishes no step"),
+    ],
+)
+def test_a_function_that_returns_something_else_is_told_what_to_return(shop: Shop, made: Any, error: str) -> None:
+    with pytest.raises(InvalidUpdate, match=error):
+        shop.fold_by(messages(1, 2), lambda _: made)
+
+
+@seen_only
+def test_a_fold_writes_to_one_entity(shop: Shop) -> None:
+    shop.add(message(1), "o")
+    orders = iter(("o", "p"))
+    name = "Key" if "dynamo" in shop.name else "filter"
+    with pytest.raises(InvalidUpdate, match="one entity"):
+        shop.fold_by(messages(1, 2, 3), lambda _: {name: shop.key(next(orders))})
+
+
+def test_a_store_without_a_ledger_folds_nothing(make_shop: MakeShop) -> None:
+    with pytest.raises(ConfigurationError, match="has no ledger"):
+        make_shop(None).fold(messages(1, 2), "o")
+
+
+@seen_only
+def test_an_asynchronous_function_is_awaited_by_an_asynchronous_store_and_refused_by_others(store: str, shop: Shop) -> None:
+    name = "Key" if "dynamo" in shop.name else "filter"
+    shop.put_raw("o", n=0)
+
+    async def function(_: list[Message]) -> dict[str, Any]:
+        return {name: shop.key("o")}
+
+    if "async" in store:
+        assert kinds(shop.fold_by(messages(1, 2), function)) == [Applied] * 2
+    else:
+        with pytest.raises(ConfigurationError, match="asynchronous function"):
+            shop.fold_by(messages(1, 2), function)

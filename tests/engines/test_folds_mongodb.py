@@ -1,0 +1,214 @@
+"""MongoDB: several messages in one write, as only a real server shows it: races, lost answers, large documents, transactions."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pymongo import MongoClient, ReturnDocument, common
+from pymongo.collection import Collection
+from pymongo.errors import AutoReconnect, DuplicateKeyError
+
+from onewrite import Applied, Duplicate, EntityTooLarge, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite.mongodb import GuardedCollection
+from tests.engines.ledgers import AnyLedger, folded_ledgers
+from tests.engines.stores import mongo_state
+from tests.support.mongo_proxy import MongoProxy
+from tests.support.proxy import Fault
+
+Documents = Collection[dict[str, Any]]
+THREADS, MESSAGES = 8, 120
+MB = 1024 * 1024
+
+
+def messages(*numbers: int) -> list[Message]:
+    return [Message(f"m-{n}", source="s", sequence=n) for n in numbers]
+
+
+def adding(entity: str = "e", **native: Any) -> Callable[[list[Message]], dict[str, Any]]:
+    def function(fresh: list[Message]) -> dict[str, Any]:
+        update = {"$inc": {"n": len(fresh)}, "$push": {"effects": {"$each": [message.id for message in fresh]}}}
+        return {"filter": {"_id": entity}, "update": update, "upsert": True, **native}
+
+    return function
+
+
+def kinds(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
+    return [type(outcome) for outcome in outcomes]
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+def deliver(guarded: GuardedCollection, seed: int) -> list[str]:
+    """All messages in batches that overlap those of others, until each is settled. The ids of those that this call applied."""
+    choice, applied, left = random.Random(seed), list[str](), messages(*range(1, MESSAGES + 1))
+    while left:
+        batch = left[: choice.randint(1, 12)]
+        choice.shuffle(batch)
+        outcomes = guarded.fold(batch, adding())
+        applied += [outcome.message.id for outcome in outcomes if isinstance(outcome, Applied)]
+        settled = {outcome.message.id for outcome in outcomes if outcome.settled}
+        left = [message for message in left if message.id not in settled]
+    return applied
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
+def test_what_eight_threads_fold_in_overlapping_batches_takes_effect_once(collection: Documents, ledger: AnyLedger) -> None:
+    guarded = GuardedCollection(collection, ledger)
+    with ThreadPoolExecutor(THREADS) as pool:
+        applied = Counter(name for names in pool.map(lambda seed: deliver(guarded, seed), range(THREADS)) for name in names)
+    state, every = mongo_state(collection), [message.id for message in messages(*range(1, MESSAGES + 1))]
+    assert state.n == MESSAGES
+    assert sorted(state.effects) == sorted(every)
+    assert applied == dict.fromkeys(every, 1)
+    if isinstance(ledger, InSequence):
+        assert state.effects == every
+
+
+def test_of_a_race_to_create_every_message_is_applied(collection: Documents) -> None:
+    guarded, together = GuardedCollection(collection, SeenIds()), threading.Barrier(THREADS)
+
+    def race(thread: int) -> Counter[type[Outcome]]:
+        found: Counter[type[Outcome]] = Counter()
+        for n in range(20):
+            batch = [Message(f"{n}-{thread}-{k}") for k in range(3)]
+            together.wait(30)
+            found.update(kinds(guarded.fold(batch, adding(f"e-{n}"))))
+        return found
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert sum(pool.map(race, range(THREADS)), Counter[type[Outcome]]()) == {Applied: 20 * THREADS * 3}
+    assert {mongo_state(collection, f"e-{n}").n for n in range(20)} == {THREADS * 3}
+
+
+# --- the write itself -------------------------------------------------------------------------------------------------
+
+
+@folded_ledgers
+def test_a_pipeline_is_one_write_and_its_copy_none(collection: Documents, ledger: AnyLedger) -> None:
+    guarded = GuardedCollection(collection, ledger)
+
+    def function(fresh: list[Message]) -> dict[str, Any]:
+        more = {"$add": [{"$ifNull": ["$n", 0]}, len(fresh)]}
+        return {"filter": {"_id": "e"}, "update": [{"$set": {"n": more}}], "upsert": True}
+
+    assert kinds(guarded.fold(messages(1, 2, 3), function)) == [Applied] * 3
+    assert Applied not in kinds(guarded.fold(messages(1, 2, 3), function))
+    assert kinds(guarded.fold(messages(3, 4), function))[1] is Applied
+    assert mongo_state(collection).n == 4
+
+
+def test_the_document_after_the_write_is_the_entity_of_all(collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+    function = adding(return_document=ReturnDocument.AFTER, projection={"n": 1})
+    assert [outcome.entity for outcome in guarded.fold(messages(1, 2), function) if isinstance(outcome, Applied)] == [
+        {"_id": "e", "n": 2}
+    ] * 2
+
+
+def test_what_does_not_fit_into_the_document_at_once_is_written_as_far_as_it_fits(collection: Documents) -> None:
+    collection.insert_one({"_id": "e", "n": 0, "filling": "x" * 10 * MB})
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def function(fresh: list[Message]) -> dict[str, Any]:
+        pages = {f"page {message.id}": "y" * (19 * MB // 10) for message in fresh}
+        return {"filter": {"_id": "e"}, "update": {"$set": pages, "$inc": {"n": len(fresh)}}}
+
+    with pytest.raises(EntityTooLarge, match="16777216"):
+        guarded.fold(messages(1, 2, 3, 4), function)
+    assert mongo_state(collection).n == 3
+    assert kinds(guarded.fold(messages(1, 2, 3), function)) == [Duplicate] * 3
+
+
+def test_a_request_that_is_too_large_to_be_sent_is_several(collection: Documents) -> None:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def function(fresh: list[Message]) -> dict[str, Any]:
+        """What it sets is large, but each message sets the same."""
+        return {"filter": {"_id": "e"}, "update": {"$set": {"page": "y" * (6 * MB * len(fresh))}}, "upsert": True}
+
+    assert kinds(guarded.fold(messages(1, 2, 3, 4), function)) == [Applied] * 4
+    assert len(collection.find_one({"_id": "e"})["page"]) == 12 * MB  # type: ignore[index]  # it is there
+
+
+def test_a_unique_index_of_the_callers_own_passes_through_and_nothing_is_written(collection: Documents) -> None:
+    collection.create_index("email", unique=True)
+    collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
+    guarded = GuardedCollection(collection, SeenIds())
+    with pytest.raises(DuplicateKeyError, match="email"):
+        guarded.fold(messages(1, 2), lambda _: {"filter": {"_id": "e"}, "update": {"$set": {"email": "a@b"}}})
+    assert kinds(guarded.fold(messages(1, 2), adding())) == [Applied] * 2
+
+
+def test_a_fold_in_a_transaction_is_written_with_it_or_not_at_all(
+    mongo: MongoClient[dict[str, Any]], collection: Documents
+) -> None:
+    collection.insert_one({"_id": "e", "n": 0})
+    guarded = GuardedCollection(collection, SeenIds())
+    for ends, applied in (("abort_transaction", [1, 2]), ("commit_transaction", [1, 2]), ("commit_transaction", [3])):
+        with mongo.start_session() as session:
+            session.start_transaction()
+            outcomes = guarded.fold(messages(1, 2, 3)[: max(applied)], adding(upsert=False, session=session))
+            getattr(session, ends)()
+        assert [outcome.message.sequence for outcome in outcomes if isinstance(outcome, Applied)] == applied
+    assert mongo_state(collection).n == 3
+
+
+def test_what_the_condition_refuses_at_once_is_let_in_one_by_one_as_far_as_it_holds(collection: Documents) -> None:
+    collection.insert_one({"_id": "sku", "left": 2})
+    guarded = GuardedCollection(collection, SeenIds())
+    costs = {"m-1": 1, "m-2": 2, "m-3": 1}
+
+    def take(fresh: list[Message]) -> dict[str, Any]:
+        cost = sum(costs[message.id] for message in fresh)
+        return {"filter": {"_id": "sku", "left": {"$gte": cost}}, "update": {"$inc": {"left": -cost}}}
+
+    assert kinds(guarded.fold(messages(1, 2, 3), take)) == [Applied, Rejected, Applied]
+    assert collection.find_one({"_id": "sku"}, {"left": 1}) == {"_id": "sku", "left": 0}
+
+
+# --- lost answers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def behind(
+    mongo_proxy: MongoProxy, collection: Documents, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[AnyLedger], GuardedCollection]]:
+    """A guarded collection behind the proxy."""
+    # After a lost connection the driver waits half a second before it looks for the server again: not here.
+    monkeypatch.setattr(common, "MIN_HEARTBEAT_INTERVAL", 0.005)
+    options: dict[str, Any] = {"serverSelectionTimeoutMS": 5000, "serverMonitoringMode": "poll"}
+    with MongoClient[dict[str, Any]](mongo_proxy.uri, **options) as client:
+        yield lambda ledger: GuardedCollection(client.test[collection.name], ledger)
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_REQUEST, Fault.DROP_ANSWER], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
+def test_a_fold_that_is_lost_once_is_applied(
+    behind: Callable[[AnyLedger], GuardedCollection],
+    ledger: AnyLedger,
+    fault: Fault,
+    mongo_proxy: MongoProxy,
+    collection: Documents,
+) -> None:
+    guarded = behind(ledger)
+    mongo_proxy.plan(fault)
+    assert kinds(guarded.fold(messages(1, 2, 3), adding())) == [Applied] * 3
+    assert mongo_state(collection).n == 3
+
+
+def test_a_fold_whose_answer_is_lost_twice_is_the_drivers_error_and_all_of_it_a_duplicate_afterwards(
+    behind: Callable[[AnyLedger], GuardedCollection], mongo_proxy: MongoProxy, collection: Documents
+) -> None:
+    guarded = behind(SeenIds())
+    mongo_proxy.plan(Fault.DROP_ANSWER, Fault.DROP_ANSWER)
+    with pytest.raises(AutoReconnect):
+        guarded.fold(messages(1, 2, 3), adding())
+    assert kinds(guarded.fold(messages(1, 2, 3, 4), adding())) == [*[Duplicate] * 3, Applied]
+    assert mongo_state(collection).n == 4

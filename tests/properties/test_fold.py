@@ -1,0 +1,469 @@
+"""What folds give is what single writes give, one after the other in some order, whatever comes in between and whoever dies.
+
+First the core alone over an entity in memory, on which the order is known. Then the flows of both engines on their stand-ins, several
+callers at a time, whose requests come in any order: some order of single writes must explain every answer and the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import chain, count, repeat
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.writing.layout import lookup as look_into_item
+from onewrite.entry import ABSENT, Advance, Entry, Lookup, Remember
+from onewrite.flow import Call, Do, Flow, performer
+from onewrite.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
+from onewrite.label import TOMBSTONE, Slot
+from onewrite.ledger import Ledger
+from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb.writing.layout import lookup as look_into_document
+from onewrite.testing.standins.stores import moto_table, new_collection
+from tests.support.examples import examples
+from tests.support.serial_writes import (
+    NOW,
+    Entity,
+    Rules,
+    Told,
+    Write,
+    added,
+    amount,
+    gaining,
+    highest,
+    in_turns,
+    is_serial,
+    lets_in,
+    told,
+)
+
+LEDGERS: dict[str, Ledger] = {
+    "seen": SeenIds(),
+    "seen readable": SeenIds(retention=None, readable=True),
+    "mark": HighWaterMark(),
+    "sequence": InSequence(),
+    "seen after marks": SeenIds(also=HighWaterMark()),
+    "marks after seen": HighWaterMark(also=SeenIds()),
+    "sequence after marks": InSequence(also=HighWaterMark()),
+}
+# Numbers of two sources, a second id of one number, and an id that is another message where it has no source.
+NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "", 1)]
+POOL = [Message(name, source=source, sequence=n, body=(3 * n + len(source)) % 5 - 1) for name, source, n in NAMES]
+DELETION = Message("deletion", source="deletions", sequence=1, body=0)
+
+messages = st.lists(st.sampled_from(POOL), min_size=1, max_size=6)
+batches = st.lists(st.sampled_from(POOL), min_size=1, max_size=4)
+limits = st.one_of(st.none(), st.integers(0, 8))
+
+
+def before(ledger: Ledger) -> Ledger:
+    """The ledger under which the first messages were written."""
+    return ledger.also if not isinstance(ledger.also, tuple) else ledger
+
+
+def begun_entity(ledger: Ledger, exists: bool, written: Sequence[Message]) -> Entity:
+    """The entity after the first messages, of which there were no steps and no limits."""
+    return in_turns(Rules(before(ledger)), Entity(exists=exists), written)[1]
+
+
+def firsts(given: Sequence[Message]) -> list[Message]:
+    """The first copy of each message, in the order in which they are written."""
+    return list(dict.fromkeys([given[place] for place in in_turn(given)]))
+
+
+def answers_to(given: Sequence[Message], first: dict[Message, Told]) -> list[Told]:
+    """What the caller is told, given what became of the first copies."""
+    found, known = list[Told](), set[Message]()
+    for message in given:
+        again = first[message] == ("Applied",) and message in known
+        found.append(("Duplicate",) if again else first[message])
+        known.add(message)
+    return found
+
+
+# --- the core, alone --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Memory:
+    """An engine whose entity is in memory. `fits`: of how many messages a write may be. `looks`: does it look after it was refused?"""
+
+    rules: Rules
+    entity: Entity
+    most: int = 1000
+    fits: int = 1000
+    looks: bool = False
+    requests: int = 0
+
+    def entry(self, message: Message) -> Entry:
+        return self.rules.ledger.entry(message, NOW)
+
+    def entity_of(self, native: Native) -> object:
+        return native["entity"]
+
+    def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
+        assert [one.message for one in each] == native["messages"]
+        if len(each) > self.fits:
+            return TOO_MUCH
+        refused_by: Entity | None = yield Do(self._try, (native["messages"],))
+        if refused_by is None:
+            return Written()
+        entity: Entity = (yield Do(self._read)) if self.looks else refused_by
+
+        def refusal(one: Each, ledger: Lookup) -> Outcome | None:
+            if one.message in self.rules.begun:
+                return Busy(one.message, NOW)
+            return one.entry.judge(one.message, ledger, gone=entity.gone)
+
+        return Refused(entity.look, refusal)
+
+    def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        assert native["messages"] == [message]
+        outcome: Outcome = yield Do(self._add, (message,))
+        return outcome
+
+    def _try(self, written: list[Message]) -> Entity | None:
+        self.requests += 1
+        entry = joined([self.entry(message) for message in written])
+        busy = any(message in self.rules.begun for message in written)
+        over = self.rules.limit is not None and self.entity.n + highest(written) > self.rules.limit
+        if busy or over or not lets_in(self.entity, entry):
+            return self.entity
+        changed = gaining(self.entity, entry)
+        n, ids = changed.n + sum(map(amount, written)), [message.id for message in written]
+        self.entity = changed._replace(n=n, effects=(*changed.effects, *ids))
+        return None
+
+    def _read(self) -> Entity:
+        self.requests += 1
+        return self.entity
+
+    def _add(self, message: Message) -> Outcome:
+        self.requests += 1
+        outcome, self.entity = added(self.rules, self.entity, message)
+        return outcome
+
+
+def function(fresh: list[Message]) -> dict[str, Any]:
+    return {"entity": "e", "messages": fresh}
+
+
+def done(flow: Flow[Any]) -> Any:
+    """The result of a flow of which every step is a function."""
+    perform = performer(None)
+    step = next(flow)
+    try:
+        while True:
+            step = flow.send(perform(step))
+    except StopIteration as end:
+        return end.value
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
+@settings(max_examples=examples(200))
+@given(
+    given_=messages,
+    written=batches,
+    exists=st.booleans(),
+    gone=st.booleans(),
+    limit=limits,
+    begun=st.lists(st.sampled_from(POOL), max_size=2),
+    most=st.integers(1, 4),
+    fits=st.integers(1, 4),
+    looks=st.booleans(),
+)
+def test_a_fold_is_the_single_writes_in_turn(
+    ledger: Ledger,
+    given_: list[Message],
+    written: list[Message],
+    exists: bool,
+    gone: bool,
+    limit: int | None,
+    begun: list[Message],
+    most: int,
+    fits: int,
+    looks: bool,
+) -> None:
+    start = begun_entity(ledger, exists, written)._replace(gone=gone)
+    asked = Rules(ledger, limit, tuple(begun))
+    store = Memory(asked, start, most, fits, looks)
+    outcomes: list[Outcome] = done(fold(store, given_, function))
+    single = firsts(given_)
+    expected, end = in_turns(asked, start, single)
+    first = dict(zip(single, map(told, expected), strict=True))
+    assert [outcome.message for outcome in outcomes] == given_
+    assert [told(outcome) for outcome in outcomes] == answers_to(given_, first)
+    assert store.entity == end
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
+@settings(max_examples=examples(200))
+@given(given_=messages, written=batches, limit=limits, begun=st.lists(st.sampled_from(POOL), max_size=1))
+def test_where_nobody_else_writes_a_fold_is_two_requests_and_one_more_than_messages_where_the_condition_refuses(
+    ledger: Ledger, given_: list[Message], written: list[Message], limit: int | None, begun: list[Message]
+) -> None:
+    store = Memory(Rules(ledger, limit, tuple(begun)), begun_entity(ledger, True, written))
+    done(fold(store, given_, function))
+    assert store.requests <= (2 if limit is None else 1 + len(firsts(given_)))
+
+
+# --- the engines, several callers at a time ---------------------------------------------------------------------------
+
+STEP: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(hours=1)}
+TOMBSTONES = Tombstones(timedelta(days=30))
+
+
+def slots_of(ledger: Ledger) -> list[Slot]:
+    """Every place in which the ledger keeps something of the messages, or looks for it."""
+    entries = [ledger.entry(message, NOW) for message in (*POOL, DELETION)]
+    changes = [change for entry in entries for change in entry.changes]
+    marks = [change.slot for change in changes if isinstance(change, Advance)]
+    marks += [slot for change in changes if isinstance(change, Remember) for slot in change.sets.live]
+    return sorted({*marks, *[label.slot for label in entries[0].terms.labels]})
+
+
+@dataclass
+class Table:
+    """An order in a table."""
+
+    target: Any
+    name: str
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"orderId": self.name}
+
+    def store(self, ledger: Ledger) -> Any:
+        return GuardedTable(self.target, ledger, clock=lambda: NOW, tombstones=TOMBSTONES)
+
+    def create(self) -> None:
+        self.target.put_item(Item={**self.key, "n": 0})
+
+    def begin(self, store: Any, message: Message) -> Answer:
+        return store.begin(message, "charge", Key=self.key, **STEP)
+
+    def writing(self, limit: int | None) -> Callable[[list[Message]], dict[str, Any]]:
+        def function(fresh: list[Message]) -> dict[str, Any]:
+            ids = [message.id for message in fresh]
+            values = {":none": [], ":ids": ids, ":n": sum(map(amount, fresh))}
+            room = {} if limit is None else {":room": limit - highest(fresh)}
+            return {
+                "Key": self.key,
+                "UpdateExpression": "SET effects = list_append(if_not_exists(effects, :none), :ids) ADD n :n",
+                "ExpressionAttributeValues": {**values, **room},
+                **({} if limit is None else {"ConditionExpression": "n <= :room"}),
+            }
+
+        return function
+
+    def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
+        return store._flows.write(message, self.writing(limit)([message]))
+
+    def delete(self, store: Any) -> Flow[Outcome]:
+        return store._flows.delete(DELETION, {"Key": self.key})
+
+    def raw(self) -> dict[str, Any]:
+        return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
+
+    look = staticmethod(look_into_item)
+
+
+@dataclass
+class Collection:
+    """An order in a collection."""
+
+    target: Any
+    name: str
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"_id": self.name}
+
+    def store(self, ledger: Ledger) -> Any:
+        return GuardedCollection(self.target, ledger, clock=lambda: NOW, tombstones=TOMBSTONES)
+
+    def create(self) -> None:
+        self.target.insert_one({**self.key, "n": 0})
+
+    def begin(self, store: Any, message: Message) -> Answer:
+        return store.begin(message, "charge", self.key, **STEP)
+
+    def writing(self, limit: int | None) -> Callable[[list[Message]], dict[str, Any]]:
+        def function(fresh: list[Message]) -> dict[str, Any]:
+            ids = [message.id for message in fresh]
+            room = {} if limit is None else {"n": {"$lte": limit - highest(fresh)}}
+            update = {"$inc": {"n": sum(map(amount, fresh))}, "$push": {"effects": {"$each": ids}}}
+            return {"filter": {**self.key, **room}, "update": update, "upsert": limit is None}
+
+        return function
+
+    def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
+        native = self.writing(limit)([message])
+        query, update = native.pop("filter"), native.pop("update")
+        return store._flows.update(message, query, update, native, "update_one")
+
+    def delete(self, store: Any) -> Flow[Outcome]:
+        return store._flows.delete(DELETION, self.key, {}, "update_one")
+
+    def raw(self) -> dict[str, Any]:
+        return self.target.find_one(self.key) or {}
+
+    look = staticmethod(look_into_document)
+
+
+class Caller(NamedTuple):
+    """What one worker does: a fold of several messages, the write of one, or a delete."""
+
+    kind: Literal["fold", "add", "delete"]
+    messages: tuple[Message, ...]
+    dies_after: int | None = None  # so many requests
+
+
+callers = st.lists(
+    st.one_of(
+        st.builds(Caller, st.just("fold"), batches.map(tuple), st.one_of(st.none(), st.integers(0, 3))),
+        st.builds(Caller, st.just("add"), st.sampled_from(POOL).map(lambda message: (message,))),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+class Run:
+    """Callers whose requests are sent in any order."""
+
+    def __init__(self, place: Table | Collection, asked: Rules) -> None:
+        self.place, self.rules = place, asked
+        self.store = place.store(asked.ledger)
+        self.perform = performer(place.target)
+        self.writes: list[Write] = []
+
+    def flow(self, caller: Caller) -> Flow[Any]:
+        if caller.kind == "delete":
+            return self.place.delete(self.store)
+        if caller.kind == "add":
+            return self.place.add(self.store, caller.messages[0], self.rules.limit)
+        return self.store._flows.fold(caller.messages, self.place.writing(self.rules.limit))
+
+    def together(self, callers: Sequence[Caller], order: Iterator[int]) -> None:
+        """Send the requests of all, of which the next is always that of the one whom the order names."""
+        running = [(caller, self.requests(caller)) for caller in callers]
+        while running:
+            place = next(order) % len(running)
+            if next(running[place][1], None) is None:
+                del running[place]
+
+    def requests(self, caller: Caller) -> Iterator[bool]:
+        """Goes on by one request at a time."""
+        flow, sent = self.flow(caller), 0
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Call) and sent == caller.dies_after:
+                    self.ended(caller, None)
+                    return
+                try:
+                    answer = self.perform(step)
+                except Exception as error:  # what the stand-in refuses, the flow explains
+                    following = partial(flow.throw, error)
+                else:
+                    following = partial(flow.send, answer)
+                if isinstance(step, Call):
+                    sent += 1
+                    yield True
+                step = following()
+        except StopIteration as done_:
+            self.ended(caller, done_.value)
+        finally:
+            flow.close()
+
+    def ended(self, caller: Caller, result: Any) -> None:
+        kind: Literal["add", "delete"] = "delete" if caller.kind == "delete" else "add"
+        if result is None:
+            self.writes += [Write(kind, message, None) for message in dict.fromkeys(caller.messages)]
+            return
+        outcomes: list[Outcome] = result if caller.kind == "fold" else [result]
+        first: dict[Message, Told] = {}
+        for message, outcome in zip(caller.messages, outcomes, strict=True):
+            first.setdefault(message, told(outcome))
+        assert [told(outcome) for outcome in outcomes] == answers_to(caller.messages, first)
+        self.writes += [Write(kind, message, answer) for message, answer in first.items()]
+
+    def entity(self) -> Entity:
+        """The entity as the database has it."""
+        raw = self.place.raw()
+        look = self.place.look(raw)
+        held = [(slot, look(slot)) for slot in slots_of(self.rules.ledger)]
+        known = tuple((slot, mark) for slot, mark in held if mark is not ABSENT)
+        ids = tuple(raw.get("effects", ()))
+        return Entity(bool(raw), int(raw.get("n", 0)), ids, TOMBSTONE in raw, known)
+
+
+@dataclass(frozen=True)
+class Race:
+    """`written` and `begun` come before the others, who write at the same time. Whoever dies writes again after all others."""
+
+    callers: list[Caller]
+    written: list[Message]
+    begun: list[Message]
+    deletes: bool
+    limit: int | None
+    order: list[int]
+
+
+races = st.builds(
+    Race,
+    callers=callers,
+    written=batches,
+    begun=st.lists(st.sampled_from(POOL), max_size=1),
+    deletes=st.booleans(),
+    limit=limits,
+    order=st.lists(st.integers(0, 5), max_size=30),
+)
+
+
+def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> None:
+    place.create()
+    Run(place, Rules(before(ledger))).together([Caller("add", (message,)) for message in race.written], repeat(0))
+    store = place.store(ledger)
+    begun = [message for message in race.begun if isinstance(place.begin(store, message), Begun)]
+    run = Run(place, Rules(ledger, race.limit, tuple(begun)))
+    start = run.entity()
+    every = [*race.callers, *([Caller("delete", (DELETION,))] if race.deletes else [])]
+    run.together(every, chain(race.order, repeat(0)))
+    again = [caller._replace(dies_after=None) for caller in race.callers if caller.dies_after is not None]
+    run.together(again, chain(race.order, repeat(0)))
+    assert is_serial(run.rules, start, run.entity(), run.writes)
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=list(LEDGERS))
+@settings(max_examples=examples(120))
+@given(race=races)
+def test_folds_and_single_writes_that_race_in_a_collection_are_single_writes_in_some_order(
+    ledger: Ledger, race: Race
+) -> None:
+    check_is_serial(Collection(new_collection(), "o"), ledger, race)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[Callable[[], Table]]:
+    names = count()
+    with moto_table() as made:
+        yield lambda: Table(made, f"o{next(names)}")
+
+
+@pytest.mark.parametrize("name", ["seen", "marks after seen", "sequence"])  # moto takes long
+@settings(max_examples=examples(16))
+@given(race=races)
+def test_folds_and_single_writes_that_race_in_a_table_are_single_writes_in_some_order(
+    table: Callable[[], Table], name: str, race: Race
+) -> None:
+    check_is_serial(table(), LEDGERS[name], race)

@@ -1,0 +1,169 @@
+"""Guarded writes of single messages to one entity in memory, and whether what callers were told is what some order of them gives.
+
+The search is exact: it tries every order of the writes that agrees with each answer, and compares the end with what the entity holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from onewrite import Applied, Busy, Deferred, Message, Outcome, Rejected, Stale
+from onewrite.entry import ABSENT, Advance, Change, Entry, Remember
+from onewrite.label import Slot
+from onewrite.ledger import Ledger
+
+NOW = 1_790_000_000.0
+Told: TypeAlias = tuple[Any, ...]  # the name of an outcome, and what it says of the ledger
+
+
+class Entity(NamedTuple):
+    """What the database has. `n` is the sum of the amounts in the bodies of the messages that took effect, in the order of `effects`."""
+
+    exists: bool = False
+    n: int = 0
+    effects: tuple[str, ...] = ()
+    gone: bool = False
+    held: tuple[tuple[Slot, Any], ...] = ()  # sorted
+
+    def look(self, slot: Slot) -> object:
+        return dict(self.held).get(slot, ABSENT)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`limit`: what `n` may not exceed, if there is a limit. `begun` are the messages whose step nobody finishes."""
+
+    ledger: Ledger
+    limit: int | None = None
+    begun: tuple[Message, ...] = ()
+
+
+def amount(message: Message) -> int:
+    return int(message.body)
+
+
+def highest(messages: Sequence[Message]) -> int:
+    """The most that the messages add on their way, one after the other."""
+    sums = [sum(map(amount, messages[: n + 1])) for n in range(len(messages))]
+    return max(sums)
+
+
+def told(outcome: Outcome) -> Told:
+    match outcome:
+        case Stale(mark=mark):
+            return ("Stale", mark)
+        case Deferred(expected=expected):
+            return ("Deferred", expected)
+        case _:
+            return (type(outcome).__name__,)
+
+
+# --- one write --------------------------------------------------------------------------------------------------------
+
+
+def added(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
+    """What becomes of the message and of the entity, if it is written now."""
+    if message in rules.begun:
+        return Busy(message, NOW), entity
+    entry = rules.ledger.entry(message, NOW)
+    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    if refusal is not None:
+        return refusal, entity
+    if rules.limit is not None and entity.n + amount(message) > rules.limit:
+        return Rejected(message), gaining(entity, entry) if entry.own.counts else entity
+    changed = gaining(entity, entry)
+    return Applied(message), changed._replace(n=changed.n + amount(message), effects=(*changed.effects, message.id))
+
+
+def deleted(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity]:
+    entry = rules.ledger.entry(message, NOW)
+    refusal = entry.judge(message, entity.look, gone=entity.gone)
+    if refusal is not None:
+        return refusal, entity
+    if rules.begun:
+        return Busy(message, NOW), entity
+    return Applied(message), gaining(entity, entry)._replace(gone=True)
+
+
+def gaining(entity: Entity, entry: Entry) -> Entity:
+    """The entity with the marks of all messages of which the entry is."""
+    held = dict(entity.held) | {label.slot: label.text for label in entry.terms.labels}
+    for slot in entry.shape.dead:
+        held.pop(slot, None)
+    for change in entry.written:
+        if isinstance(change, Advance):
+            held[change.slot] = change.reaches
+        elif isinstance(change, Remember):
+            held[change.sets.present] = held.get(change.sets.present, frozenset()) | {change.mark}
+    return entity._replace(exists=True, held=tuple(sorted(held.items())))
+
+
+def lets_in(entity: Entity, entry: Entry) -> bool:
+    """The condition of a write of one message or several, as an engine has it."""
+    return not entity.gone and all(_lets_past(entity, change) for change in entry.changes)
+
+
+def _lets_past(entity: Entity, change: Change) -> bool:
+    if isinstance(change, Remember):
+        sets: list[Any] = [entity.look(slot) for slot in change.sets.live]
+        return not any(mark in marks for marks in sets if marks is not ABSENT for mark in (change.mark, *change.aliases))
+    assert isinstance(change, Advance), "a fold takes no other ledgers"
+    held: Any = entity.look(change.slot)
+    if change.rule == "absent" or held is ABSENT:
+        return held is ABSENT and change.rule != "next"
+    return bool(held == int(change.mark) - 1 if change.rule == "next" else held < change.mark)
+
+
+# --- the order of several ---------------------------------------------------------------------------------------------
+
+
+class Write(NamedTuple):
+    """A write of which the caller was told something. None: the caller died, so that it may have been done or not."""
+
+    kind: Literal["add", "delete"]
+    message: Message
+    told: Told | None
+
+
+_WAYS: Mapping[str, Callable[[Rules, Entity, Message], tuple[Outcome, Entity]]] = {"add": added, "delete": deleted}
+
+
+def is_serial(rules: Rules, start: Entity, end: Entity, writes: Sequence[Write]) -> bool:
+    """Is there an order of these writes that gives what the callers were told, and leaves what there is in the end?"""
+    tried: set[tuple[Entity, frozenset[int]]] = set()
+
+    def leads_to_the_end(entity: Entity, waiting: frozenset[int]) -> bool:
+        then = {place: _WAYS[writes[place].kind](rules, entity, writes[place].message) for place in waiting}
+        # What changes nothing, and was told so, may as well come now.
+        left = frozenset(
+            place for place in waiting if then[place][1] != entity or told(then[place][0]) != writes[place].told
+        )
+        if (entity, left) in tried:
+            return False
+        tried.add((entity, left))
+        if all(writes[place].told is None for place in left) and shown(entity) == shown(end):
+            return True
+        return any(
+            leads_to_the_end(after, left - {place})
+            for place in sorted(left)
+            for outcome, after in [then[place]]
+            if after != entity and writes[place].told in (None, told(outcome))
+        )
+
+    return leads_to_the_end(start, frozenset(range(len(writes))))
+
+
+def shown(entity: Entity) -> Entity:
+    """What there is to see: of what was deleted, the ledger alone."""
+    return entity._replace(n=0, effects=()) if entity.gone else entity
+
+
+def in_turns(rules: Rules, start: Entity, messages: Sequence[Message]) -> tuple[list[Outcome], Entity]:
+    """What single writes of the messages give, in this order."""
+    entity, outcomes = start, list[Outcome]()
+    for message in messages:
+        outcome, entity = added(rules, entity, message)
+        outcomes.append(outcome)
+    return outcomes, entity
