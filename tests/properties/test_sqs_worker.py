@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 from typing import Any, Literal, get_args
 
@@ -29,6 +30,11 @@ _ROUNDS = 300
 def steady(tries: int) -> float:
     """The worker's own, without chance: it draws nothing while the next example is drawn."""
     return backoff(tries, jitter=lambda: 0.5)
+
+
+def group_of(message: Message) -> object:
+    """Some neighbours have one in common."""
+    return message.id[0], int(message.id[2:]) // 6
 
 
 class Died(SystemExit):
@@ -98,8 +104,20 @@ class World:
             self.die()
         return outcome
 
-    def work(self) -> None:
-        handler = sqs_handler(lambda record: Message(record["body"]), clock=self.sqs.time)(self.handle)
+    def handle_group(self, messages: list[Message]) -> list[Outcome]:
+        """Each message has its own troubles; an error is that of them all. In a FIFO group nothing is done behind what is not settled."""
+        assert len({group_of(message) for message in messages}) == 1
+        outcomes: list[Outcome] = []
+        for message in messages:
+            waits = self.sqs.fifo and not all(outcome.settled for outcome in outcomes)
+            outcomes.append(Deferred(message, 1) if waits else self.handle(message))
+        return outcomes
+
+    def work(self, gather: float | None = None) -> None:
+        """With `gather` the handler takes groups."""
+        one: Any = sqs_handler(lambda record: Message(record["body"]), clock=self.sqs.time)
+        several: Any = sqs_handler(lambda record: Message(record["body"]), group_by=group_of, clock=self.sqs.time)
+        handler = one(self.handle) if gather is None else several(self.handle_group)
         times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "conditions": self.sqs.time.condition}
         attempts = map(str, count())
         for _ in range(_ROUNDS):
@@ -107,6 +125,7 @@ class World:
                 return
             self.dead = False
             options = {"wait": 20, "stop_when_empty": True, "attempts": lambda: next(attempts), "backoff": steady, **times}
+            options |= {"gather": timedelta(seconds=gather or 0)}
             with suppress(Died, ConfigurationError):  # SQS may not be there at the start, for too long
                 Worker(URL, handler, client=self.sqs, **options).run()
         raise AssertionError("the queue is never empty")
@@ -117,11 +136,12 @@ class World:
     faults=st.lists(st.sampled_from(get_args(Fault)), max_size=30),
     troubles=st.lists(st.sampled_from(get_args(Trouble)), max_size=30),
     fifo=st.booleans(),
+    gather=st.sampled_from([None, None, 0, 4, 45]),
 )
 def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
-    bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool
+    bodies: list[int], faults: list[Fault], troubles: list[Trouble], fifo: bool, gather: float | None
 ) -> None:
-    """On a FIFO queue the effects of a group are also in the order of the group."""
+    """With handlers of one message and of groups. On a FIFO queue the effects of a message group are also in its order."""
     sqs = FakeSqs(VirtualTime(), fifo=fifo)
     world = World(sqs, iter(faults), iter(troubles), [])
     sqs.before, sqs.after, sqs.refuse = world.before, world.after, world.refuse
@@ -130,7 +150,7 @@ def test_every_effect_is_in_exactly_once_and_the_queue_is_empty(
         name = f"{body % 3}-{number - number % 2:03}"  # some are sent twice
         sqs.send(name, group=name[0])
         sent.append(name)
-    world.work()
+    world.work(gather)
     assert Counter(world.effects) == Counter(set(sent))
     if fifo:
         for group in "012":

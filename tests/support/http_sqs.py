@@ -12,14 +12,13 @@ import hashlib
 import heapq
 import itertools
 import json
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.support.child import Child
 
 _REGION_AND_ACCOUNT = "eu-west-1:123456789012"
 _FILL = "Fill"  # a request of our own: many messages with one body at once
@@ -188,23 +187,12 @@ class _Connection(asyncio.Protocol):
         self._transport.write(head.encode() + body)
 
 
-class HttpSqs:
+class HttpSqs(Child):
     """The server as a process, for a `with` block."""
 
     def __init__(self, latency: float = 0.0) -> None:
-        command = [sys.executable, "-m", "tests.support.http_sqs", "--latency", str(latency)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.endpoint = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        super().__init__("tests.support.http_sqs", "--latency", str(latency))
+        self.endpoint = f"http://127.0.0.1:{self.port}"
 
     def url(self, name: str) -> str:
         return f"{self.endpoint}/123456789012/{name}"

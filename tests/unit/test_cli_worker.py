@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def by_body(record):
 def ship(message):
     shipped.append(message.id)
     return Applied(message)
+
+@sqs_handler(by_body, group_by=lambda message: 0)
+def ship_together(messages):
+    shipped.append(" ".join(message.id for message in messages))
 
 class Nested:
     handlers = ship
@@ -98,6 +103,18 @@ def test_it_runs_a_handler_from_the_current_directory_until_the_queue_is_empty(s
     assert sqs.messages == []
 
 
+def test_it_gathers_the_messages_of_a_group_for_as_long_as_it_is_told(sqs: FakeSqs) -> None:
+    sqs.send("a")
+    sqs.send("b")
+    assert run("--stop-when-empty", "--gather", "2.5", handler="corner_shop:ship_together") == 0
+    assert (shipped(), sqs.time.now >= 2.5) == (["a b"], True)
+
+
+def test_a_handler_that_gathers_nothing_is_told_so(sqs: FakeSqs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--gather", "2") == 2
+    assert "gather= is for a handler that takes several messages" in capsys.readouterr().err
+
+
 def test_a_handler_may_be_an_attribute_of_something_in_the_module(sqs: FakeSqs) -> None:
     sqs.send("a")
     assert run("--stop-when-empty", handler="corner_shop:Nested.handlers") == 0
@@ -140,9 +157,21 @@ def test_its_options_are_those_of_the_worker(
         "visibility_timeout": None,
         "drain_seconds": 25,
     }
-    defaults |= {"stop_when_empty": False, "liveness_file": None, "health_port": None, "health_host": "127.0.0.1"}
+    defaults |= {
+        "gather": timedelta(),
+        "stop_when_empty": False,
+        "liveness_file": None,
+        "health_port": None,
+        "health_host": "127.0.0.1",
+    }
     chosen: dict[str, Any] = {"in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60, "drain_seconds": 2.5}
-    chosen |= {"stop_when_empty": True, "liveness_file": Path("alive"), "health_port": 81, "health_host": "::1"}
+    chosen |= {
+        "gather": timedelta(),
+        "stop_when_empty": True,
+        "liveness_file": Path("alive"),
+        "health_port": 81,
+        "health_host": "::1",
+    }
     assert given == [(URL, {**common, **defaults}), ([URL, f"{URL}-2"], {**common, **chosen})]
 
 

@@ -13,7 +13,7 @@ from onewrite.sqs.deciding import deferrals
 from onewrite.sqs.deciding.at_hand import AtHand
 from onewrite.sqs.deciding.deferrals import Deferrals
 from onewrite.sqs.deciding.intake import MOST_REQUESTS, Intake, Receive, Span
-from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.deciding.lines import Held, Load
 from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.tasks import Tasks
 from onewrite.sqs.threads import Threads
@@ -34,10 +34,10 @@ def bring(found: AtHand, *names: str, group: str = "g") -> None:
     found.received(request, messages, Span(0.0, 0.0, 0.0))
 
 
-def begun(found: AtHand, now: float = 0.0) -> Held:
-    held = found.to_begin(now)
-    assert held is not None
-    return held
+def begun(found: AtHand, now: float = 0.0) -> Load:
+    load = found.to_begin(now)
+    assert load is not None
+    return load
 
 
 def names(hide: Hide | None) -> list[str]:
@@ -58,40 +58,40 @@ def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_an
 def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> None:
     found = at_hand()
     bring(found, "a")
-    held = begun(found)
-    found.end(held, SETTLED, 1.0)
-    assert found.to_delete(2.0) == (0, [held])
+    load = begun(found)
+    found.end(load, [SETTLED], 1.0)
+    assert found.to_delete(2.0) == (0, [*load.members])
 
 
 def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
     found = at_hand()
     bring(found, "a")
-    held = begun(found)
+    load = begun(found)
     found.stop()
-    found.end(held, DEFERRED, 1.0)
+    found.end(load, [DEFERRED], 1.0)
     back = found.to_hide(1.0)
     assert back is not None
-    assert back.messages == ((held, 0),)
+    assert back.messages == ((load.members[0], 0),)
 
 
 def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
     found = at_hand()
     bring(found, *"abcdefghijk")
-    held = [begun(found) for _ in range(11)]
+    loads = [begun(found) for _ in range(11)]
     assert len(names(found.to_hide(20.0))) == 10
-    found.end(held[-1], SETTLED, 20.0)
+    found.end(loads[-1], [SETTLED], 20.0)
     assert found.to_hide(20.0) is None
 
 
 def test_what_sqs_has_let_go_is_not_given_back() -> None:
     found = at_hand()
     bring(found, "a")
-    held = begun(found)
+    load = begun(found)
     hide = found.to_hide(20.0)
     assert hide is not None
     found.hidden(hide, ["a"], 20.0)
     found.sent()
-    assert found.to_give_up(300.0) == [held]
+    assert found.to_give_up(300.0) == [load]
     assert found.to_hide(300.0) is None
     assert found.counts()["under_way"] == 0
 
@@ -127,9 +127,9 @@ def test_no_more_threads_are_started_than_there_may_be() -> None:
 def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
     handler = sqs_handler(lambda record: Message(record["messageId"]))(print).handler
     desk: Any = None
-    tasks, held = Tasks(handler, desk), Held({}, 0, None, 0.0, 0.0)
-    tasks.cancel(held)
-    assert tasks.where(held) is None
+    tasks, load = Tasks(handler, desk, desk), Load((Held({}, 0, None, 0.0, 0.0),))
+    tasks.cancel(load)
+    assert tasks.where(load) is None
     assert where_frame_stands(None, print) is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -30,18 +30,6 @@ def uncertain(message: Message = MESSAGE) -> Uncertain:
 
 def begun(message: Message = MESSAGE) -> Begun:
     return Begun(message, KEY, "fence", EPOCH, EPOCH + 60)
-
-
-@pytest.fixture
-def time() -> Iterator[VirtualTime]:
-    virtual = VirtualTime()
-    yield virtual
-    virtual.let_go()
-
-
-@pytest.fixture
-def sqs(time: VirtualTime) -> FakeSqs:
-    return FakeSqs(time)
 
 
 class Script:

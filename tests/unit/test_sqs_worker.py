@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from types import SimpleNamespace
@@ -45,23 +45,6 @@ class Ledger:
             return Duplicate(message)
         self.effects[message.id] += 1
         return Applied(message)
-
-
-@pytest.fixture
-def time() -> Iterator[VirtualTime]:
-    virtual = VirtualTime()
-    yield virtual
-    virtual.let_go()
-
-
-@pytest.fixture
-def sqs(time: VirtualTime) -> FakeSqs:
-    return FakeSqs(time)
-
-
-@pytest.fixture
-def fifo(time: VirtualTime) -> FakeSqs:
-    return FakeSqs(time, fifo=True)
 
 
 def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any], **options: Any) -> Worker:

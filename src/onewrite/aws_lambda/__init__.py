@@ -15,14 +15,17 @@ from onewrite.aws_lambda.decorators import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.batch.decorated import HandlerFunction
+from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
 from onewrite.batch.failures import Failure
+from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.handler import Handler, Options
 from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result
 
 __all__ = [
     "EveryRecordFailed",
     "Failure",
+    "GroupHandler",
+    "GroupHandlerFunction",
     "Handler",
     "HandlerFunction",
     "NotSettled",

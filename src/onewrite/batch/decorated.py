@@ -8,29 +8,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from onewrite.batch.function import Returned
+from onewrite.batch.function import GroupReturned, Returned
+from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Report, Result
 from onewrite.batch.source import Response, Source
 from onewrite.message import Message
 
 R_co = TypeVar("R_co", bound=Returned | Awaitable[Returned], covariant=True)
+G_co = TypeVar("G_co", bound=GroupReturned | Awaitable[GroupReturned], covariant=True)
 
 
-class HandlerFunction(Protocol[R_co]):
-    """A function that Lambda calls with a batch, and what it has of its `Handler`."""
+class _Function(Protocol):
+    """A function that Lambda calls with a batch, and what it has of its handler."""
 
     __name__: str
-
-    @property
-    def handler(self) -> Handler[Any]:
-        """What was made of the function."""
-        ...
-
-    @property
-    def each(self) -> Callable[[Message], R_co]:
-        """The function that was decorated."""
-        ...
 
     @property
     def source(self) -> Source:
@@ -55,7 +47,35 @@ class HandlerFunction(Protocol[R_co]):
     def __call__(self, event: Any, context: Any = None) -> Response: ...
 
 
-def as_function(handler: Handler[Any]) -> HandlerFunction[Any]:
+class HandlerFunction(_Function, Protocol[R_co]):
+    """A function that Lambda calls with a batch, made of a function of one message."""
+
+    @property
+    def handler(self) -> Handler[Any]:
+        """What was made of the function."""
+        ...
+
+    @property
+    def each(self) -> Callable[[Message], R_co]:
+        """The function that was decorated."""
+        ...
+
+
+class GroupHandlerFunction(_Function, Protocol[G_co]):
+    """A function that Lambda calls with a batch, made of a function of the messages of one group."""
+
+    @property
+    def handler(self) -> GroupHandler[Any]:
+        """What was made of the function."""
+        ...
+
+    @property
+    def each(self) -> Callable[[list[Message]], G_co]:
+        """The function that was decorated."""
+        ...
+
+
+def as_function(handler: Handler[Any]) -> Any:
     """The handler as a function with the name and the docstring of the decorated one."""
 
     def function(event: Any, context: Any = None) -> Response:
@@ -68,7 +88,7 @@ def as_function(handler: Handler[Any]) -> HandlerFunction[Any]:
     for name in ("each", "source", "run", "process", "aprocess"):
         setattr(function, name, getattr(handler, name))
     function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute
-    return cast("HandlerFunction[Any]", function)
+    return function
 
 
 def handler_of(function: object) -> Handler[Any] | None:

@@ -8,12 +8,16 @@ from collections.abc import Awaitable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
+from onewrite.message import Message
 from onewrite.outcome import Answer
 
 Returned: TypeAlias = Answer | Sequence[Answer] | None
 R = TypeVar("R", bound=Returned | Awaitable[Returned])
+GroupReturned: TypeAlias = Sequence[Answer] | None
+G = TypeVar("G", bound=GroupReturned | Awaitable[GroupReturned])
 
 _ANSWERS: tuple[type, ...] = get_args(Answer)
+_GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
 
 
 class WrongReturn(TypeError):
@@ -44,8 +48,8 @@ def _inside(each: Any) -> Any:
     return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
 
 
-def checked(returned: object) -> tuple[Answer, ...]:
-    """The answers that the function returned.
+def checked(returned: object, _given: object = None) -> tuple[Answer, ...]:
+    """The answers that the function returned, whatever it was given.
 
     None and an empty sequence settle the record: the message changed no entity.
     """
@@ -61,6 +65,25 @@ def checked(returned: object) -> tuple[Answer, ...]:
     if others:
         raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
     return cast("tuple[Answer, ...]", answers)
+
+
+def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
+    """The answers that the function returned for each message of a group. None: the messages changed no entity."""
+    if returned is None:
+        return ((),) * len(given)
+    if isinstance(returned, _ANSWERS):
+        raise WrongReturn(f"The function returned a {type(returned).__name__}: {_GROUP_REMEDY}.")
+    answers = checked(returned)
+    if len(answers) != len(given):
+        raise WrongReturn(f"The function returned {len(answers)} answers for {len(given)} messages: {_GROUP_REMEDY}.")
+    all_given = {(message.source, message.id) for message in given}
+    for message, answer in zip(given, answers, strict=True):
+        about = answer.message.source, answer.message.id
+        if about != (message.source, message.id) and about in all_given:
+            raise WrongReturn(
+                f"The function returned its answers in another order than it was given the messages: {_GROUP_REMEDY}."
+            )
+    return tuple((answer,) for answer in answers)
 
 
 def _wrong_return(what: str, *values: object) -> WrongReturn:

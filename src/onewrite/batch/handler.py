@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from inspect import isawaitable
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypedDict, cast
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
 from onewrite.batch.exits import NoticedInterrupts, interrupts, is_interrupt
@@ -31,6 +31,7 @@ _End: TypeAlias = tuple[Answer, ...] | BaseException
 """How a call of the function ended."""
 _Steps: TypeAlias = Generator[Message, _End | None, Result]
 """Yields the messages of a record, is sent how the call with each has ended, and returns what became of the record."""
+T = TypeVar("T")
 
 _ASK_FOR_TIME_AFTER = (
     0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
@@ -66,9 +67,11 @@ class Handler(Generic[R]):
       for durations.
     """
 
+    _checked: Callable[[object, Any], object] = staticmethod(checked)  # what a call has returned, and what it was given
+
     def __init__(
         self,
-        each: Callable[[Message], R],
+        each: Callable[..., R],
         source: Source,
         identity: Identity,
         *,
@@ -81,7 +84,7 @@ class Handler(Generic[R]):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(each, identity, max_workers, margin, on_outcome)
-        self.each, self.source = each, source
+        self.each, self.source, self._called = each, source, each
         self._identity = identity
         self._max_workers = max_workers
         self._margin = margin
@@ -105,52 +108,66 @@ class Handler(Generic[R]):
         """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
         started, now = self._monotonic(), self.clock()
         records, of_each = self.source.open(event)
-        left = _time_left(context)
-        known: list[_Known | None] = [None] * len(records)
-        lanes, in_order = Lanes(of_each), any(lane is not None for lane in of_each)
-        if not in_order and len(records) > 1:
-            known[:] = self._read_ahead(records, left)
-            lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
-        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order)
-        self._work(batch, records, known, min(self._max_workers, lanes.width))
+        batch, remaining = self._work_through(records, of_each, _time_left(context))
         if (outside := meter.get()) is not None:
             outside.requests += batch.requests
         if batch.exit is not None:
             raise batch.exit
-        report = self._report(records, lanes.remaining, batch, now, self._monotonic() - started)
+        report = self._report(records, remaining, batch, now, self._monotonic() - started)
         log_batch(self.name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
         return report
 
     def process(self, record: Any) -> Result:
         """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
         with NoticedInterrupts():
-            return self._try(record, None)
+            return self._run(self._steps(record, None))
 
     async def aprocess(self, record: Any) -> Result:
         """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        return await self._atry(record, None, workers.task_is_cancelled)
+        return await self._arun(self._steps(record, None), workers.task_is_cancelled)
 
     def failure(self, result: Result) -> Failure:
         """What is said of a result that is not settled: as a line of a log by `str()`, or as JSON."""
         attempt = self.source.attempt(result.record)
         return failure_of(result, self.each, attempt, with_traceback=self._log_exceptions)
 
-    def _read_ahead(self, records: Sequence[Any], left: Callable[[], float] | None) -> Iterator[_Known | None]:
-        """The messages of all records, to know their order. Those for which there is no time will not be taken either."""
-        asked, in_time = self._monotonic(), True
-        for record in records:
-            yield self._identified(record) if in_time else None
-            if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
-                asked, in_time = self._monotonic(), in_time and left() >= self._margin
+    def _work_through(
+        self, records: Sequence[Any], of_each: Sequence[Hashable], left: Callable[[], float] | None
+    ) -> tuple[workers.Shared[Any], Sequence[int]]:
+        """What became of the records, which have these lanes, and which of them come again."""
+        known: list[_Known | None] = [None] * len(records)
+        lanes, in_order = Lanes(of_each), any(lane is not None for lane in of_each)
+        if not in_order and len(records) > 1:
+            known[:] = self._read_ahead(records, left, self._identified)
+            lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
+        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order)
 
-    def _work(self, batch: workers.Batch, records: Sequence[Any], known: list[_Known | None], count: int) -> None:
-        def process(position: int) -> Result:
+        def steps(position: int) -> _Steps:
             first, known[position] = known[position], None  # Another try reads the message anew: the function may change it.
-            return self._try(records[position], first)
+            return self._steps(records[position], first)
 
-        async def aprocess(position: int) -> Result:
-            first, known[position] = known[position], None
-            return await self._atry(records[position], first, workers.batch_is_cancelled)
+        self._work(batch, steps, min(self._max_workers, lanes.width))
+        return batch, lanes.remaining
+
+    def _read_ahead(
+        self, records: Sequence[Any], left: Callable[[], float] | None, read: Callable[[Any], T]
+    ) -> Iterator[T | None]:
+        """What is read from all records, to know their order. Those for which there is no time will not be taken either."""
+        asked, in_time = self._monotonic(), True
+        with NoticedInterrupts():
+            for record in records:
+                yield read(record) if in_time else None
+                if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
+                    asked, in_time = self._monotonic(), in_time and left() >= self._margin
+
+    def _work(self, batch: workers.Shared[T], steps: Callable[[int], Generator[Any, Any, T]], count: int) -> None:
+        """With so many workers. `steps` are those of what a worker has taken."""
+
+        def process(taken: int) -> T:
+            return self._run(steps(taken))
+
+        async def aprocess(taken: int) -> T:
+            return await self._arun(steps(taken), workers.batch_is_cancelled)
 
         if self.is_async:
             workers.in_tasks(batch, aprocess, count)
@@ -159,21 +176,21 @@ class Handler(Generic[R]):
         else:
             workers.alone(batch, process)
 
-    def _try(self, record: Any, known: _Known | None) -> Result:
-        steps, end = self._steps(record, known), None
+    def _run(self, steps: Generator[Any, Any, T]) -> T:
+        end: Any = None
         try:
             while True:
                 end = self._call(steps.send(end))
         except StopIteration as done:
-            return cast("Result", done.value)
+            return cast("T", done.value)
 
-    async def _atry(self, record: Any, known: _Known | None, is_cancelled: Callable[[], bool]) -> Result:
-        steps, end = self._steps(record, known), None
+    async def _arun(self, steps: Generator[Any, Any, T], is_cancelled: Callable[[], bool]) -> T:
+        end: Any = None
         try:
             while True:
                 end = await self._acall(steps.send(end), is_cancelled)
         except StopIteration as done:
-            return cast("Result", done.value)
+            return cast("T", done.value)
 
     def _steps(self, record: Any, known: _Known | None) -> _Steps:
         """The messages of a record in turn, until one is not settled: what comes after it must not overtake it."""
@@ -224,19 +241,19 @@ class Handler(Generic[R]):
         kind = type(cast("object", found)).__name__
         raise WrongReturn(f"The identity returned a {kind}, not a Message, several of them, or a Skip.")
 
-    def _call(self, message: Message) -> _End:
+    def _call(self, given: Any) -> Any:
         before = interrupts()
         try:
-            return checked(self.each(message))
+            return self._checked(self._called(given), given)
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
             return error
 
-    async def _acall(self, message: Message, is_cancelled: Callable[[], bool]) -> _End:
+    async def _acall(self, given: Any, is_cancelled: Callable[[], bool]) -> Any:
         try:
-            returned: Any = self.each(message)
-            return checked(await returned if isawaitable(returned) else returned)
+            returned: Any = self._called(given)
+            return self._checked(await returned if isawaitable(returned) else returned, given)
         except BaseException as error:
             # A coroutine that is being closed is given GeneratorExit, and must not go on.
             if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
@@ -267,7 +284,7 @@ class Handler(Generic[R]):
         return raised
 
     def _report(
-        self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Batch, now: float, seconds: float
+        self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Shared[Any], now: float, seconds: float
     ) -> Report:
         sent = [moment for moment in map(self.source.sent, records) if not math.isnan(moment)]
         return Report(

@@ -25,7 +25,8 @@ from onewrite.errors import ConfigurationError
 class Lanes:
     """The records of a batch by their positions. `lanes` holds the lane of each record, or None if it is in none.
 
-    `order` is all positions in the order in which to take them. `strict`: a failure stops its lane.
+    `order` is the positions in the order in which to take them. What is not in it is taken only `again`. `strict`: a failure
+    stops its lane.
     """
 
     __slots__ = ("_failed", "_freed", "_lanes", "_next", "_open", "_order", "_settled", "_strict", "_under_way", "_waiting")
@@ -51,7 +52,7 @@ class Lanes:
     @property
     def is_empty(self) -> bool:
         """Whether there is no record left that `take` could give out or pass over."""
-        return not self._freed and self._next == len(self._lanes)
+        return not self._freed and self._next == len(self._order)
 
     def take(self) -> int | None:
         """The position of a record to process. None: there is none, or none until another record ends."""
@@ -98,7 +99,7 @@ class Lanes:
     def _next_to_take(self) -> int | None:
         if self._freed:
             return self._freed.popleft()
-        while self._next < len(self._lanes):
+        while self._next < len(self._order):
             position = self._order[self._next]
             self._next += 1
             if self._enters_its_lane(position):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias
 
-from onewrite.message import Message
+from onewrite.message import Message, by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
 
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # the source, the parts and the sequence of a message
@@ -18,18 +18,10 @@ def ordered(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], 
     The lane is the message's source, if it has a sequence. The messages of a source are taken by their sequence, at the
     positions that the source has in the batch, so that no source is put off until the others are done.
     """
-    lanes: list[Hashable | None] = [None] * len(messages)
-    of_lane: dict[str, list[tuple[str, int | str, int]]] = defaultdict(list)
-    for position, message in enumerate(messages):
-        if message is not None and message.sequence is not None:
-            lanes[position] = message.source
-            # Numbers and texts cannot be compared, and a source that has both is refused by its ledger.
-            of_lane[message.source].append((type(message.sequence).__name__, message.sequence, position))
-    order = list(range(len(messages)))
-    for members in of_lane.values():
-        for (_, _, place), (_, _, position) in zip(members, sorted(members), strict=True):
-            order[place] = position
-    return lanes, order
+    lanes: list[Hashable | None] = [
+        None if message is None or message.sequence is None else message.source for message in messages
+    ]
+    return lanes, by_sequence(messages)
 
 
 class SecondTries:

@@ -77,7 +77,11 @@ def as_returned(end: tuple[Answer, ...] | BaseException) -> Reported:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a batch. Each record is in `results`, or in `returned` if it was not processed, in the batch's order."""
+    """What became of a batch. Each record is in `results`, or in `returned`, in the batch's order.
+
+    Those in `returned` were not processed; or, with `group_by`, only a part of them was, or they stand behind a failure that was in
+    the same call.
+    """
 
     response: Response
     results: tuple[Result, ...]

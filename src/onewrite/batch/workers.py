@@ -1,7 +1,7 @@
 """The workers of a batch. The same loop runs in the calling thread, in several threads, or in tasks.
 
-A worker takes a record, has it processed, says how it ended, and takes the next one. `lanes` decides which records it may
-take. This module adds the lock, the deadline, and what happens when the program is to end.
+A worker takes a record, has it processed, says how it ended, and takes the next one. With `group_by` it takes a group instead.
+`lanes` decides which it may take. This module adds the lock, the deadline, and what happens when the program is to end.
 
 The end of the program ends the batch: a real SIGINT and, for an asynchronous function, the cancellation of the whole batch. Then
 nothing more is taken, what is under way ends, and the exception is raised from the handler.
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from onewrite.batch.exits import NoticedInterrupts, interrupts
 from onewrite.batch.lanes import Lanes
@@ -26,9 +27,10 @@ from onewrite.flow import inner_meter, meter
 if TYPE_CHECKING:
     import asyncio
 
-# What is done with the record at a position. It raises exceptions that end the program, and no others.
-Process: TypeAlias = Callable[[int], Result]
-AsyncProcess: TypeAlias = Callable[[int], Awaitable[Result]]
+T = TypeVar("T")
+# What is done with what a worker has taken, and how that ended. It raises exceptions that end the program, and no others.
+Process: TypeAlias = Callable[[int], T]
+AsyncProcess: TypeAlias = Callable[[int], Awaitable[T]]
 
 # How many times the slowest record so far must fit into the time that is left. The next one may be slower, and after the
 # last one the answer must still be sent.
@@ -45,43 +47,54 @@ class _ThisThread(threading.local):
 _this_thread = _ThisThread()
 
 
-class Batch:
-    """What the workers of one batch share. `time_left` is in seconds, and None if there is no deadline.
+class Deadline:
+    """Whether there is time for more. `time_left` is in seconds, and None if there is no deadline."""
+
+    def __init__(self, time_left: Callable[[], float] | None, margin: float) -> None:
+        self._time_left, self._margin = time_left, margin
+        self._lock = threading.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        return self._time_left is not None and self._time_left() < self._margin
+
+    def took(self, seconds: float) -> None:
+        with self._lock:
+            self._margin = max(self._margin, seconds * _SAFETY_FACTOR)
+
+
+class Shared(ABC, Generic[T]):
+    """What the workers of one batch share. `results` are those of its records, by their positions.
 
     `tries_again`: a deferred record is tried again as soon as the one before it is in.
     """
 
-    def __init__(self, lanes: Lanes, time_left: Callable[[], float] | None, margin: float, *, tries_again: bool) -> None:
+    def __init__(self, lanes: Lanes, deadline: Deadline, *, tries_again: bool) -> None:
         self.results: dict[int, Result] = {}
         self.requests = 0
         self.exit: BaseException | None = None
-        self._lanes = lanes
-        self._time_left = time_left
-        self._margin = margin
+        self._lanes, self._deadline = lanes, deadline
         self._second_tries = SecondTries() if tries_again else None
         self._lock = threading.Lock()
 
-    def take(self) -> int | None:
-        with self._lock:
-            if self._time_left is not None and not self._lanes.is_empty and self._time_left() < self._margin:
-                self._lanes.close()
-            position = self._lanes.take()
-            if self._second_tries is not None and position is not None:
-                self._second_tries.begin(position)
-            return position
+    @abstractmethod
+    def positions(self, taken: int, /) -> Sequence[int]:
+        """The records of which a worker has taken something."""
 
-    def end(self, position: int, result: Result) -> None:
+    @abstractmethod
+    def end(self, taken: int, ended: T, /) -> None:
+        """How what was taken has ended."""
+
+    def take(self) -> int | None:
+        """What to process next. None: nothing, or nothing until something else ends."""
         with self._lock:
-            self.results[position] = result
-            self._margin = max(self._margin, result.seconds * _SAFETY_FACTOR)
-            for other in () if self._second_tries is None else self._second_tries.settle(result.outcomes):
-                self._lanes.again(other)
-            if result.settled:
-                self._lanes.settle(position)
-                return
-            self._lanes.fail(position)
-            if self._second_tries is not None and self._second_tries.defer(position, result.outcomes):
-                self._lanes.again(position)
+            if not self._lanes.is_empty and self._deadline.is_over:
+                self._lanes.close()
+            taken = self._lanes.take()
+            if self._second_tries is not None and taken is not None:
+                for position in self.positions(taken):
+                    self._second_tries.begin(position)
+            return taken
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
@@ -94,7 +107,30 @@ class Batch:
                 self.exit = error
 
 
-def work(batch: Batch, process: Process) -> None:
+class Batch(Shared[Result]):
+    """A worker takes the position of a record. `time_left` is in seconds, and None if there is no deadline."""
+
+    def __init__(self, lanes: Lanes, time_left: Callable[[], float] | None, margin: float, *, tries_again: bool) -> None:
+        super().__init__(lanes, Deadline(time_left, margin), tries_again=tries_again)
+
+    def positions(self, taken: int, /) -> Sequence[int]:
+        return (taken,)
+
+    def end(self, position: int, result: Result, /) -> None:
+        with self._lock:
+            self.results[position] = result
+            self._deadline.took(result.seconds)
+            for other in () if self._second_tries is None else self._second_tries.settle(result.outcomes):
+                self._lanes.again(other)
+            if result.settled:
+                self._lanes.settle(position)
+                return
+            self._lanes.fail(position)
+            if self._second_tries is not None and self._second_tries.defer(position, result.outcomes):
+                self._lanes.again(position)
+
+
+def work(batch: Shared[T], process: Process[T]) -> None:
     counting = inner_meter()
     token = meter.set(counting)
     try:
@@ -107,7 +143,7 @@ def work(batch: Batch, process: Process) -> None:
         batch.add_requests(counting.requests)
 
 
-async def awork(batch: Batch, process: AsyncProcess) -> None:
+async def awork(batch: Shared[T], process: AsyncProcess[T]) -> None:
     counting = inner_meter()
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
@@ -119,12 +155,12 @@ async def awork(batch: Batch, process: AsyncProcess) -> None:
         batch.add_requests(counting.requests)
 
 
-def alone(batch: Batch, process: Process) -> None:
+def alone(batch: Shared[T], process: Process[T]) -> None:
     with NoticedInterrupts():
         work(batch, process)
 
 
-def in_threads(batch: Batch, process: Process, workers: int) -> None:
+def in_threads(batch: Shared[T], process: Process[T], workers: int) -> None:
     """The calling thread is one of the workers. Each of the others has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
@@ -145,7 +181,7 @@ def _join(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
+def in_tasks(batch: Shared[T], process: AsyncProcess[T], workers: int) -> None:
     """The event loop stays open for the next batch in this thread, because asynchronous clients are bound to their loop."""
     import asyncio  # noqa: PLC0415  # only handlers of asynchronous functions need it, and boto3 does not import it
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -40,6 +41,12 @@ EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQ
 InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
 Timeout: TypeAlias = Annotated[
     float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
+]
+Gather: TypeAlias = Annotated[
+    float,
+    _option(
+        "gather", "Seconds that the first message of a group waits for others, if the handler has group_by.", min=0, max=300
+    ),
 ]
 Wait: TypeAlias = Annotated[
     int | None, _option("wait", "Seconds to wait for messages; by default 20, or 3 with --stop-when-empty.", min=0, max=20)
@@ -86,6 +93,7 @@ def worker(
     endpoint_url: EndpointUrl = None,
     in_flight: InFlight = 10,
     timeout: Timeout = 300,
+    gather: Gather = 0,
     wait: Wait = None,
     visibility_timeout: VisibilityTimeout = None,
     drain_seconds: DrainSeconds = 25,
@@ -119,6 +127,7 @@ def _start(context: typer.Context, handler: str, queue_url: Sequence[str], proce
     log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
     with _explained():
         options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
+        options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(found, queue_url, options, line.early_signals):
             _leave()

@@ -1,4 +1,4 @@
-"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS, and gives them to it one by one."""
+"""Runs a decorated handler outside Lambda: `Worker` receives messages from SQS, and gives them to it one by one, or by groups."""
 
 from onewrite.extras import installed_by
 

@@ -20,17 +20,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from onewrite.batch.handler import Handler
-from onewrite.batch.report import Result
 from onewrite.errors import OnewriteError
+from onewrite.sqs.bench import Results, bench_of
 from onewrite.sqs.deciding.at_hand import DELETED_WITHIN, AtHand
 from onewrite.sqs.deciding.intake import MOST_REQUESTS, Receive, Span
-from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.deciding.lines import Held, Load
 from onewrite.sqs.deciding.terms import Hide, Limits, QueueTerms, ending_of
 from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import Queue
 from onewrite.sqs.threads import Conditions, Threads
 from onewrite.sqs.whereabouts import where_thread_stands
-from onewrite.sqs_message import lambda_record
+from onewrite.sqs_message import Received, lambda_record
 
 if TYPE_CHECKING:
     from onewrite.sqs.tasks import Tasks
@@ -52,6 +52,7 @@ class Habits:
     wait: int
     most_deferred: int
     stop_when_empty: bool
+    gather: float
     backoff: Callable[[int], float]
 
 
@@ -77,16 +78,19 @@ class Crew:
         self._queues, self._habits, self._journal = queues, habits, journal
         self._clock, self._beat, self._asked = world.clock, world.beat, world.asked
         self._lock = threading.Lock()
-        self._handler, self._tasks = handler, self._tasks_for(handler)
+        self._handler = handler
+        self._bench = bench_of(handler, self._record, self._time_left)
+        self._tasks = self._tasks_for(handler)
         grace = 0.0 if self._tasks is None else self._tasks.grace
-        limits = Limits(habits.slots, habits.timeout, grace, habits.most_deferred, habits.stop_when_empty)
+        gather = habits.gather if self._bench.has_groups else None
+        limits = Limits(habits.slots, habits.timeout, grace, habits.most_deferred, habits.stop_when_empty, gather)
         terms = [QueueTerms(queue.visibility, queue.fifo) for queue in queues]
         self._at_hand = AtHand(terms, limits, habits.backoff)
         most = habits.slots + 2 * MOST_REQUESTS * len(queues)  # one that deletes for each one that receives
         self._workers = Threads("onewrite-work", self._lock, world.conditions, most, self._work)
         self._visibility, self._timer = world.conditions(self._lock), world.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
-        self._threads: dict[Held, int] = {}  # which thread processes a message
+        self._threads: dict[Load, int] = {}  # which thread has a load
         self._failure: BaseException | None = None
         self.is_over = False
 
@@ -95,7 +99,7 @@ class Crew:
             return None
         from onewrite.sqs.tasks import Tasks  # noqa: PLC0415  # asyncio is slow to import, and only these need it
 
-        return Tasks(handler, self)
+        return Tasks(handler, self._bench, self)
 
     @property
     def is_busy(self) -> bool:
@@ -149,16 +153,17 @@ class Crew:
                 self._looks_at = min(self._at_hand.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._looks_at - now))
                 self._looks_at = inf
-        for held in overdue:
-            self._journal.overdue(held.message["MessageId"], self._habits.timeout, self._where(held))
+        for load in overdue:
+            ids = [held.message["MessageId"] for held in load.members]
+            self._journal.overdue(ids, self._habits.timeout, self._where(load))
             if self._tasks is not None:
-                self._tasks.cancel(held)
+                self._tasks.cancel(load)
         return over
 
     def _decide_to_stop(self, now: float) -> None:
         if self._at_hand.stopping:
             return
-        if self._at_hand.is_stuck(now):
+        if self._at_hand.slots.is_stuck(now):
             self._failure = WorkerStuck(self._stuck_words(now))
         if self._asked() or self._failure is not None or self._at_hand.has_nothing_to_do(now, self._habits.wait):
             self._at_hand.stop()
@@ -190,15 +195,15 @@ class Crew:
         if moment < self._looks_at:
             self._timer.notify()
 
-    def _where(self, held: Held) -> str | None:
-        """At which line of the user's code a message stands."""
+    def _where(self, load: Load) -> str | None:
+        """At which line of the user's code it stands."""
         if self._tasks is not None:
-            return self._tasks.where(held)
-        return where_thread_stands(self._threads.get(held), self._handler.each)
+            return self._tasks.where(load)
+        return where_thread_stands(self._threads.get(load), self._handler.each)
 
     def _stuck_words(self, now: float) -> str:
-        lost = self._at_hand.lost(now)
-        hung = "; ".join(f"{held.message['MessageId']} at {self._where(held)}" for held in lost[:_MOST_NAMED])
+        lost = self._at_hand.slots.lost(now)
+        hung = "; ".join(f"{load.members[0].message['MessageId']} at {self._where(load)}" for load in lost[:_MOST_NAMED])
         return (
             f"{len(lost)} of {self._habits.slots} slots are lost to messages that have not ended {self._habits.timeout:g} seconds "
             f"after they began: {hung}{'; ...' * (len(lost) > _MOST_NAMED)}. Start the worker anew, and give what hangs a timeout "
@@ -212,9 +217,9 @@ class Crew:
         with self._failing():
             while (job := self._next_job(ended)) is not None:
                 ended = None
-                if isinstance(job, Held):
+                if isinstance(job, Load):
                     self._threads[job] = me
-                    ended = job, self._handler.process(self.record(job))
+                    ended = job, self._bench.process(job)
                     del self._threads[job]
                     self._journal.tell(ended[1])
                 elif isinstance(job, Receive):
@@ -222,14 +227,14 @@ class Crew:
                 else:
                     self._delete(*job)
 
-    def _next_job(self, ended: tuple[Held, Result] | None) -> Held | Receive | tuple[int, list[Held]] | None:
+    def _next_job(self, ended: tuple[Load, Results] | None) -> Load | Receive | tuple[int, list[Held]] | None:
         with self._lock:
             now = self._clock()
             if ended is not None:
                 self._end(*ended, now)
             while not self.is_over:
                 self._stop_if_asked()
-                job: Held | Receive | tuple[int, list[Held]] | None = None
+                job: Load | Receive | tuple[int, list[Held]] | None = None
                 if self._tasks is None:
                     job = self.take(now)
                 job = job or self._at_hand.to_delete(now) or self._at_hand.to_receive(now)
@@ -240,38 +245,42 @@ class Crew:
                 now = self._clock()
         return None
 
-    def take(self, now: float) -> Held | None:
-        """A message to process; None if there is none now. The lock is held."""
-        held = self._at_hand.to_begin(now)
-        if held is not None:
+    def take(self, now: float) -> Load | None:
+        """What to process; None if there is nothing now. The lock is held."""
+        load = self._at_hand.to_begin(now)
+        if load is not None:
             self._look_by(now + self._habits.timeout)
-        return held
+        return load
 
-    def take_all(self) -> list[Held]:
-        """Each message that may begin now, for the tasks."""
+    def take_all(self) -> list[Load]:
+        """All that may begin now, for the tasks."""
         with self._lock:
             now = self._clock()
             taken = [*iter(lambda: self.take(now), None)]
             self._wake(now)
         return taken
 
-    def record(self, held: Held) -> dict[str, Any]:
+    def _record(self, message: Received, queue: int) -> dict[str, Any]:
         """The record that the handler is given."""
-        return lambda_record(held.message, self._queues[held.queue].arn)
+        return lambda_record(message, self._queues[queue].arn)
 
-    def ended(self, held: Held, result: Result) -> None:
+    def _time_left(self, load: Load) -> float:
+        """The seconds until it is given back. A worker that stops begins nothing more."""
+        return -inf if self._asked() else load.began + self._habits.timeout - self._clock()
+
+    def ended(self, load: Load, results: Results) -> None:
         """A task has ended."""
-        self._journal.tell(result)
+        self._journal.tell(results)
         with self._lock:
             now = self._clock()
-            self._end(held, result, now)
+            self._end(load, results, now)
             self._wake(now)
 
-    def _end(self, held: Held, result: Result, now: float) -> None:
-        self._journal.count(result)
-        ending = ending_of(result, self._handler.clock)
-        self._at_hand.end(held, ending, now)
-        waits = ending.kind in ("deferred", "busy")
+    def _end(self, load: Load, results: Results, now: float) -> None:
+        self._journal.count(results)
+        endings = [ending_of(result, self._handler.clock) for result in results]
+        self._at_hand.end(load, endings, now)
+        waits = any(ending.kind in ("deferred", "busy") for ending in endings)
         self._look_by(self._at_hand.next_due(now) if waits else now + DELETED_WITHIN)
         if self._at_hand.stopping:
             self._timer.notify()
@@ -279,9 +288,10 @@ class Crew:
     # ------------------------------------------------------------ requests
 
     def _receive(self, request: Receive) -> None:
-        since, messages, worked = self._clock(), None, time.thread_time()
+        since, messages, read, worked = self._clock(), None, None, time.thread_time()
         with self._failing():
             messages = self._queues[request.queue].receive(request.number, self._habits.wait)
+            read = self._bench.read(messages or (), request.queue)
         worked = time.thread_time() - worked
         with self._lock:
             now = self._clock()
@@ -290,7 +300,7 @@ class Crew:
                 self._at_hand.not_received(request, now)
             else:
                 self._journal.received += len(messages)
-                self._at_hand.received(request, messages, Span(since, now, worked))
+                self._at_hand.received(request, messages, Span(since, now, worked), read)
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from onewrite.batch.handler import Handler
@@ -30,13 +30,18 @@ class Journal:
         self.received = 0
         self.timeouts = 0
 
-    def count(self, result: Result) -> None:
+    def count(self, results: Iterable[Result | None]) -> None:
         """For the pages and the sums. The crew's lock is held."""
-        self.seconds += result.seconds
-        for kind, _ in kinds_of(result.reported):
-            self.ends[kind] += 1
+        for result in filter(None, results):
+            self.seconds += result.seconds
+            for kind, _ in kinds_of(result.reported):
+                self.ends[kind] += 1
 
-    def tell(self, result: Result) -> None:
+    def tell(self, results: Iterable[Result | None]) -> None:
+        for result in filter(None, results):
+            self._tell(result)
+
+    def _tell(self, result: Result) -> None:
         """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
         try:
             # Of the others that are not settled, most are in the middle of a row of tries that ends well.
@@ -49,12 +54,15 @@ class Journal:
         except BaseException as error:
             logger.warning("%s: a hook or a log filter raised %s", self._name, type(error).__name__)
 
-    def overdue(self, message: str, timeout: float, where: str | None) -> None:
-        self.timeouts += 1
+    def overdue(self, messages: Sequence[str], timeout: float, where: str | None) -> None:
+        """All of them are of one call."""
+        self.timeouts += len(messages)
+        others = f", with {len(messages) - 1} others of its group," if len(messages) > 1 else ""
         logger.warning(
-            "%s: message %s has not ended %g seconds after it began, and is given back; it stands at %s",
+            "%s: message %s%s has not ended %g seconds after it began, and is given back; it stands at %s",
             self._name,
-            message,
+            messages[0],
+            others,
             timeout,
             where,
         )

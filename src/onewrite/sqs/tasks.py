@@ -8,9 +8,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from onewrite.batch.handler import Handler
-from onewrite.batch.report import Result
-from onewrite.identity import record_id
-from onewrite.sqs.deciding.lines import Held
+from onewrite.sqs.bench import Bench, Results
+from onewrite.sqs.deciding.lines import Load
 from onewrite.sqs.whereabouts import where_frame_stands
 
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
@@ -19,21 +18,19 @@ _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `f
 class Desk(Protocol):
     """Where the tasks get messages, and bring the results. None of this waits."""
 
-    def take_all(self) -> list[Held]: ...
+    def take_all(self) -> list[Load]: ...
 
-    def record(self, held: Held) -> dict[str, Any]: ...
-
-    def ended(self, held: Held, result: Result) -> None: ...
+    def ended(self, load: Load, results: Results) -> None: ...
 
 
 class Tasks:
-    """One task for each message under way."""
+    """One task for each slot that is busy."""
 
     grace = _GRACE
 
-    def __init__(self, handler: Handler[Any], desk: Desk) -> None:
-        self._handler, self._desk = handler, desk
-        self._tasks: dict[Held, asyncio.Task[None]] = {}
+    def __init__(self, handler: Handler[Any], bench: Bench, desk: Desk) -> None:
+        self._handler, self._bench, self._desk = handler, bench, desk
+        self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = False
         self._over: Future[None] = Future()
@@ -51,15 +48,15 @@ class Tasks:
         """Nothing is begun any more, and what has not ended is cancelled."""
         self._over.set_result(None)
 
-    def cancel(self, held: Held) -> None:
+    def cancel(self, load: Load) -> None:
         """A task that has ended meanwhile is not touched."""
-        task = self._tasks.get(held)
+        task = self._tasks.get(load)
         if task is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(task.cancel)
 
-    def where(self, held: Held) -> str | None:
+    def where(self, load: Load) -> str | None:
         """The line of the user's code at which a task waits."""
-        task = self._tasks.get(held)
+        task = self._tasks.get(load)
         frames = [] if task is None else task.get_stack()
         return where_frame_stands(frames[-1], self._handler.each) if frames else None
 
@@ -72,16 +69,16 @@ class Tasks:
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
-        for held in self._desk.take_all():
-            self._tasks[held] = asyncio.get_running_loop().create_task(self._process(held))
+        for load in self._desk.take_all():
+            self._tasks[load] = asyncio.get_running_loop().create_task(self._process(load))
 
-    async def _process(self, held: Held) -> None:
-        record = self._desk.record(held)
+    async def _process(self, load: Load) -> None:
+        results: Results
         try:
-            result = await self._handler.aprocess(record)
+            results = await self._bench.aprocess(load)
         except (
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
-            result = Result(record, record_id(record), None, (), error, 0.0)
-        del self._tasks[held]
-        self._desk.ended(held, result)
+            results = self._bench.failed(load, error)
+        del self._tasks[load]
+        self._desk.ended(load, results)

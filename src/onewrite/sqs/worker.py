@@ -14,10 +14,12 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from onewrite.batch.decorated import HandlerFunction, handler_of
+from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction, handler_of
+from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
@@ -38,6 +40,7 @@ TIMEOUT = 300.0
 MOST_DEFERRED = 2_000  # to keep so many hidden takes some 15 requests a second if their visibility timeout is 30 seconds
 # Seconds without a message after which a queue is taken for empty. A request that waits asks all of SQS's servers.
 _WAIT_TO_BE_EMPTY = 3
+_LONGEST_GATHER = timedelta(minutes=5)  # as long as Lambda gathers a batch at most
 _MOST_IN_FLIGHT = 10_000
 _MOST_PORT = 65_535
 
@@ -54,10 +57,13 @@ class Worker:
     - `queue_url`: the URL, or a sequence of URLs of one region. All of them have the one handler, and take turns.
     - `client`: a boto3 SQS client; by default `boto3.client("sqs")`.
     - `in_flight`: how many messages are processed at a time: by threads, or by tasks if the function is `async`, where it may be
-      hundreds. The handler's own `max_workers` and `margin` are for Lambda. Give 1 to a function that must not run twice at a
+      hundreds. With `group_by` it is how many groups. The handler's own `max_workers` and `margin` are for Lambda. Give 1 to a function that must not run twice at a
       time. The messages of a FIFO group are processed one after the other in any case.
     - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. What
       does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`.
+    - `gather`: for a handler with `group_by`: how long the first message of a group waits at hand for others, so that one call has
+      more of them. By default it does not wait. The messages of a FIFO queue never do, because SQS gives out no more of a
+      message group while some of it is at hand.
     - `wait`: how many seconds SQS waits for messages; by default 20, or 3 with `stop_when_empty`.
     - `visibility_timeout`: seconds until a message that failed comes again; by default the queue's own. It is extended while a
       message is at hand, up to the 12 hours that SQS allows.
@@ -78,7 +84,7 @@ class Worker:
     """
 
     queue_url: str | Sequence[str]
-    handler: HandlerFunction[Any] | Handler[Any]
+    handler: HandlerFunction[Any] | GroupHandlerFunction[Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
     in_flight: int = IN_FLIGHT
@@ -88,6 +94,7 @@ class Worker:
     backoff: Callable[[int], float] = backoff
     most_deferred: int = MOST_DEFERRED
     drain_seconds: float = DRAIN
+    gather: timedelta = timedelta()
     stop_when_empty: bool = False
     on_outcome: Hook | None = None
     liveness_file: str | Path | None = None
@@ -114,6 +121,7 @@ class Worker:
         ):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low, high)
+        _check_gather(self.gather, self._handler)
         self._stop = Stop(self.drain_seconds, self.clock)
 
     def run(self) -> bool:
@@ -184,7 +192,8 @@ class Worker:
 
     def _make_crew(self, journal: Journal, pulse: Pulse) -> Crew:
         wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
-        habits = Habits(self.in_flight, self.timeout, wait, self.most_deferred, self.stop_when_empty, self.backoff)
+        seconds = self.gather.total_seconds()
+        habits = Habits(self.in_flight, self.timeout, wait, self.most_deferred, self.stop_when_empty, seconds, self.backoff)
 
         def beat() -> None:
             pulse.beat()
@@ -219,6 +228,16 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
             f"This handler takes batches of {found.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
     return found
+
+
+def _check_gather(gather: object, handler: Handler[Any]) -> None:
+    if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
+        raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
+    if gather and not isinstance(handler, GroupHandler):
+        raise ConfigurationError(
+            "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
+            "messages with @sqs_handler(identity, group_by=...), or leave gather out."
+        )
 
 
 def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:

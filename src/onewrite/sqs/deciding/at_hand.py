@@ -1,6 +1,6 @@
 """The messages that a worker has at hand, and everything that is decided about them. The time is an argument.
 
-A message is received, perhaps waits, is under way in a slot, and ends:
+A message is received, perhaps waits, is under way in a slot, and ends. With `group_by` a slot has the messages of a group:
 
 - settled: it waits to be deleted, together with others. It is never deleted before it is settled.
 - failed: it is left alone, and comes again when its visibility timeout ends; with it comes the rest of its FIFO group.
@@ -16,12 +16,16 @@ All that is at hand stays hidden from other workers, for as long as SQS allows t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import takewhile
 from math import ceil, inf
+from typing import Any
 
 from onewrite.sqs.deciding.deferrals import Deferrals
+from onewrite.sqs.deciding.group_lines import GroupLines
 from onewrite.sqs.deciding.intake import MOST_MESSAGES, Intake, Receive, Span
-from onewrite.sqs.deciding.lines import Held, WaitingLines
+from onewrite.sqs.deciding.lines import Held, Load, WaitingLines
+from onewrite.sqs.deciding.slots import Slots
 from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
 from onewrite.sqs.decisions import LONGEST_HIDDEN, extension
 from onewrite.sqs_message import Received
@@ -30,7 +34,6 @@ DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take
 _LEAST_AHEAD = 20  # messages, so that one request for ten is under way while ten others wait
 # Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
 _SECONDS_AHEAD = 1.0
-_PACE_WEIGHT = 0.1  # of the last message, in the mean of their durations
 _MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be done in vain.
 # Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so that hardly any lease is longer.
 _LONGEST_BUSY = 900.0
@@ -45,14 +48,13 @@ class AtHand:
 
     def __init__(self, queues: Sequence[QueueTerms], limits: Limits, backoff: Callable[[int], float]) -> None:
         self._queues, self._limits, self._backoff = queues, limits, backoff
-        self._lines = WaitingLines(len(queues))
+        self._lines = WaitingLines(len(queues)) if limits.gather is None else GroupLines(len(queues), limits.gather)
+        self.slots = Slots(limits)
         self._deferrals = Deferrals(backoff)
         self._deferred_size = 0
         self._intakes = tuple(Intake(backoff) for _ in queues)
         self._turn = 0
         self._kept: dict[Held, None] = {}  # what waits, is under way, or is deferred
-        self._under_way: dict[Held, None] = {}  # in the order in which they began
-        self._overdue: dict[Held, float] = {}  # and when they became so
         self._done = tuple(deque[Held]() for _ in queues)
         self._delete_at = [inf for _ in queues]
         self._back: deque[tuple[Held, int]] = deque()
@@ -60,7 +62,6 @@ class AtHand:
         self._next_sweep = 0.0
         self._deleting = [0 for _ in queues]  # requests that delete, under way
         self._requests = 0  # that hide, under way
-        self._pace: float | None = None
         self.stopping = False
 
     # ------------------------------------------------------------ receiving
@@ -86,18 +87,22 @@ class AtHand:
                 return True
         return False
 
-    def received(self, request: Receive, messages: Sequence[Received], span: Span) -> None:
-        """When the worker is to stop, it gives them back at once."""
+    def received(
+        self, request: Receive, messages: Sequence[Received], span: Span, read: Sequence[tuple[Hashable, Any]] | None = None
+    ) -> None:
+        """`read` are the groups of the messages, each with what the handler has read. A worker that stops gives all back at once."""
         self._intakes[request.queue].answered(request, len(messages), span)
         terms = self._queues[request.queue]
-        for message in messages:
+        for number, message in enumerate(messages):
             group = message.get("Attributes", {}).get("MessageGroupId") if terms.fifo else None
             held = Held(message, request.queue, group, span.began, span.ended + terms.visibility)
+            if read is not None:
+                held.key, held.read = read[number]
             if self.stopping:
                 self._give_back(held, 0)
             else:
                 self._kept[held] = None
-                self._lines.add(held)
+                self._lines.add(held, span.ended)
         if messages:
             self._ask_all_again()
 
@@ -119,107 +124,108 @@ class AtHand:
         return intake.may_ask(now) and not (self._limits.stop_when_empty and intake.is_empty)
 
     def _has_space(self) -> bool:
-        waiting = len(self._kept) - len(self._under_way)  # Many may wait behind the first one of their group.
+        waiting = len(self._kept) - self.slots.messages  # Many may wait behind the first one of their group.
         most = MOST_MESSAGES * self._most + self._limits.most_deferred
         return sum(map(len, self._done)) <= _MOST_DONE and waiting <= most
 
     def _room(self, queue: int) -> int:
         """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
         coming = sum(intake.reserved for intake in self._intakes)
-        free = max(0, self.slots - len(self._under_way))
-        room = min(MOST_MESSAGES, free + self._ahead() - self._lines.ready_of(queue) - self._intakes[queue].reserved)
-        return room if room == MOST_MESSAGES or free > self._lines.ready + coming else 0
+        wanted = self.slots.free * self._lines.per_slot
+        room = min(MOST_MESSAGES, wanted + self._ahead() - self._lines.waiting_of(queue) - self._intakes[queue].reserved)
+        return room if room == MOST_MESSAGES or wanted > self._lines.waiting + coming else 0
 
     def _ahead(self) -> int:
         """How many messages may wait in advance. None until it is known how long one takes."""
-        if self._pace is None:
-            return 0
-        return int(min(self._most, self.slots * _SECONDS_AHEAD / max(self._pace, 1e-6)))
+        pace = self.slots.pace
+        return 0 if pace is None else int(min(self._most, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
 
     @property
     def _most(self) -> int:
         return max(_LEAST_AHEAD, self._limits.slots)
 
     def _is_alone(self) -> bool:
-        return not (self.is_busy or self._lines.ready)
+        return not (self.is_busy or self._lines.waiting)
 
     # ------------------------------------------------------------ beginning and ending
 
     @property
-    def slots(self) -> int:
-        """Those that are not lost."""
-        return self._limits.slots - len(self._overdue)
-
-    @property
     def has_ready(self) -> bool:
-        return self._lines.ready > 0 and len(self._under_way) < self.slots
+        return self._lines.ready > 0 and self.slots.free > 0
 
-    def to_begin(self, now: float) -> Held | None:
+    def to_begin(self, now: float) -> Load | None:
         while self.has_ready:
-            held = self._lines.take()
-            if not held.lost and now < held.hidden_until:
-                held.began, held.progresses = now, self._deferrals.progresses
-                self._under_way[held] = None
-                return held
-            # Another worker may have it by now, so the rest of its group must not begin here.
-            self._drop(held)
-            self._give_back_all(self._lines.fail(held), 0)
+            load = self._without_lost(self._lines.take(), now)
+            if load.members:
+                for held in load.members:
+                    held.progresses = self._deferrals.progresses
+                self.slots.begin(load, now)
+                return load
         return None
 
-    def end(self, held: Held, ending: Ending, now: float) -> None:
-        if self._overdue.pop(held, None) is not None:
-            if ending.kind == "settled":
-                self._done_with(held, now + DELETED_WITHIN)
+    def _without_lost(self, load: Load, now: float) -> Load:
+        """Another worker may have a message by now, so the rest of its FIFO group must not begin here."""
+        lost = [held for held in load.members if held.lost or now >= held.hidden_until]
+        if not lost:
+            return load
+        if lost[0].group is not None and lost[0] is not load.members[0]:
+            return Load(tuple(takewhile(lambda held: held is not lost[0], load.members)))
+        for held in lost if lost[0].group is None else lost[:1]:
+            self._drop(held)
+            self._give_back_all(self._lines.fail(held), 0)
+        return Load(() if lost[0].group is not None else tuple(held for held in load.members if held not in lost))
+
+    def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
+        if not self.slots.end(load, now):
+            for held, ending in zip(load.members, endings, strict=True):
+                if ending.kind == "settled":
+                    self._done_with(held, now + DELETED_WITHIN)
             return
-        del self._under_way[held]
         self._ask_all_again()
-        taken = now - held.began
-        self._pace = taken if self._pace is None else self._pace + (taken - self._pace) * _PACE_WEIGHT
-        if ending.kind == "settled":
-            self._settle(held, ending, now)
-        elif ending.kind == "failed":
+        for held, ending in zip(load.members, endings, strict=True):
+            if ending.kind == "settled":
+                self._settle(held, ending, now, goes_on=held is load.members[-1])
+                continue
+            self._unsettled(held, ending, now)
+            if held.group is not None:
+                break  # The rest of its group waits behind it, or has left the lines with it.
+
+    def _unsettled(self, held: Held, ending: Ending, now: float) -> None:
+        if ending.kind == "failed":
             for each in [held, *self._lines.fail(held)]:
                 self._drop(each)
         elif ending.kind in ("uncertain", "superseded"):
             self._let_go(held, tries=1 if ending.kind == "superseded" else held.receives)
-        elif self.stopping:
+        elif self.stopping or ending.kind == "untouched":
             self._give_back_group(held, 0)
         elif ending.kind == "busy":
             self._wait_for_step(held, ending.wait + _AFTER_LEASE, now)
         else:
             self._defer(held, ending, now)
 
-    def _settle(self, held: Held, ending: Ending, now: float) -> None:
+    def _settle(self, held: Held, ending: Ending, now: float, *, goes_on: bool) -> None:
         self._drop(held)
-        group_has_ended = self._lines.settle(held)  # and SQS gives out the next of the group when these are deleted
+        group_has_ended = self._lines.settle(
+            held, goes_on=goes_on
+        )  # and SQS gives out the next of the group when these are deleted
         self._done_with(held, now if group_has_ended else now + DELETED_WITHIN)
         if ending.source is not None:
             self._try_again(self._deferrals.progress(ending.source, now))
 
-    def to_give_up(self, now: float) -> list[Held]:
-        """The messages that have just become overdue."""
-        found: list[Held] = []
-        for held in self._under_way:
-            if now < held.began + self._limits.timeout:
-                break
-            found.append(held)
-        for held in found:
-            del self._under_way[held]
-            self._overdue[held] = now
-            self._give_back_group(held, 0)
+    def to_give_up(self, now: float) -> list[Load]:
+        """What has just become overdue."""
+        found = self.slots.to_give_up(now)
+        for load in found:
+            for held in load.members:
+                self._give_back_group(held, 0)
+                if held.group is not None:
+                    break  # The rest of the load is of its group.
         return found
-
-    def lost(self, now: float) -> list[Held]:
-        """The messages whose slots are lost."""
-        return [held for held, since in self._overdue.items() if now >= since + self._limits.grace]
-
-    def is_stuck(self, now: float) -> bool:
-        """More than half of the slots are lost."""
-        return 2 * len(self.lost(now)) > self._limits.slots
 
     # ------------------------------------------------------------ what is deferred
 
     def retry_due(self, now: float) -> None:
+        self._lines.gathered(now)
         again, hopeless = self._deferrals.due(now)
         self._try_again(again)
         for held in hopeless:
@@ -344,7 +350,7 @@ class AtHand:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way, or done and not yet told to SQS."""
-        return bool(self._under_way or self._back or self._requests or any(self._done) or any(self._deleting))
+        return bool(len(self.slots) or self._back or self._requests or any(self._done) or any(self._deleting))
 
     @property
     def waits_for_messages(self) -> bool:
@@ -365,26 +371,22 @@ class AtHand:
 
     def next_due(self, now: float) -> float:
         """When there is something to do again, if nothing happens before."""
-        first = next(iter(self._under_way), None)
         return min(
             self._deferrals.next_due(),
-            inf if first is None else first.began + self._limits.timeout,
+            self._lines.next_due(),
+            self.slots.next_due(now),
             min((moment for moment in self._delete_at if moment > now), default=inf),
             min((intake.resumes for intake in self._intakes if intake.resumes > now), default=inf),
-            min(
-                (late + self._limits.grace for late in self._overdue.values() if late + self._limits.grace > now),
-                default=inf,
-            ),
         )
 
     def counts(self) -> dict[str, int]:
         """How many messages there are of each kind, for those who watch."""
         return {
-            "waiting": len(self._kept) - len(self._under_way) - len(self._deferrals),
-            "under_way": len(self._under_way),
+            "waiting": len(self._kept) - self.slots.messages - len(self._deferrals),
+            "under_way": self.slots.messages,
             "deferred": len(self._deferrals),
             "done": sum(map(len, self._done)),
-            "lost_slots": len(self._overdue),
+            "lost_slots": self.slots.overdue,
         }
 
 

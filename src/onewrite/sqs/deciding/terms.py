@@ -11,7 +11,7 @@ from onewrite.outcome import Begun, Busy, Superseded, Uncertain
 from onewrite.sqs.deciding.lines import Held
 from onewrite.sqs.decisions import LONGEST_HIDDEN
 
-Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded"]
+Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,24 @@ class QueueTerms:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is decided by the worker. A message that ends within `grace` seconds after its timeout costs no slot."""
+    """What is decided by the worker. A message that ends within `grace` seconds after its timeout costs no slot.
+
+    `gather`: for how many seconds the first message of a group waits for others. None: the handler has no groups.
+    """
 
     slots: int
     timeout: float
     grace: float
     most_deferred: int
     stop_when_empty: bool = False
+    gather: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a message ended, and which message of which source it is. None if its identity failed.
 
-    `wait`: the seconds until the step is free that the message is busy with.
+    `wait`: the seconds until the step is free that the message is busy with. Untouched: it was not processed.
     """
 
     kind: Kind
@@ -46,8 +50,10 @@ class Ending:
     wait: float = 0.0
 
 
-def ending_of(result: Result, clock: Callable[[], float]) -> Ending:
-    """`clock` gives epoch seconds."""
+def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
+    """`clock` gives epoch seconds. None: the message was not processed."""
+    if result is None:
+        return Ending("untouched")
     busy, message = result.unsettled, result.message
     # A function may return any number, also one that is none: then the message is tried again soon.
     wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0

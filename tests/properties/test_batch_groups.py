@@ -1,0 +1,210 @@
+"""For any batch, groups, failures, workers and deadline: calls break no order, the answer is right, and each record has one result."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onewrite import Answer, Applied, Deferred, Message
+from onewrite.aws_lambda import GroupHandler, Report, sqs_handler
+from onewrite.identity import Skip
+from tests.support.batches import FIFO, Clock, identifiers, sqs_record
+
+KEYS = "xyz"
+FATES = ["fine", "fine", "fine", "fine", "raises", "defers", "once"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message: what groups it, and what becomes of it."""
+
+    name: str
+    key: str
+    fate: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record. `lane` is its message group; `sequence` the place of its only message in a source. Bad: its identity fails."""
+
+    name: str
+    lane: str
+    messages: tuple[Sent, ...]
+    sequence: int | None
+    bad: bool
+
+    @property
+    def is_skipped(self) -> bool:
+        return not self.bad and not self.messages
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[Record]:
+    found = []
+    for number in range(draw(st.integers(0, 14))):
+        sent = st.tuples(st.sampled_from(KEYS), st.sampled_from(FATES))
+        messages = tuple(
+            Sent(f"{number}.{at}", key, fate) for at, (key, fate) in enumerate(draw(st.lists(sent, max_size=3)))
+        )
+        sequence = draw(st.none() | st.integers(1, 5))
+        found.append(Record(str(number), draw(st.sampled_from("gh")), messages, sequence, draw(st.integers(0, 11)) == 0))
+    return found
+
+
+@dataclass
+class Course:
+    """A batch that is processed, and what the function and the hook have seen of it."""
+
+    records: list[Record]
+    fifo: bool
+    workers: int
+    deadline: float
+    calls: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    told: list[tuple[str | None, Any]] = field(default_factory=list[tuple[str | None, Any]])
+    busy: Counter[str] = field(default_factory=Counter[str])
+    ended: dict[str, bool] = field(default_factory=dict[str, bool])  # whether its last call has settled a message
+    raised: set[str] = field(default_factory=set[str])
+    clock: Clock = field(default_factory=Clock)
+    lock: Any = field(default_factory=threading.Lock)
+
+    def identity(self, record: Any) -> Any:
+        found = self.records[int(record["body"])]
+        if found.bad:
+            raise LookupError
+        place = (found.lane, found.sequence) if len(found.messages) == 1 and not self.fifo else ("", None)
+        return [Message(each.name, *place, body=each) for each in found.messages] or Skip("no messages")
+
+    def each(self, messages: list[Message]) -> list[Answer]:
+        [key] = {message.body.key for message in messages}
+        with self.lock:
+            assert self.fifo or not self.busy[key], "a group is in two calls at a time"
+            self.busy[key] += 1
+            self.calls.append(tuple(message.id for message in messages))
+            self.clock.now += 1
+            self.ended.update(dict.fromkeys([message.id for message in messages], False))
+            try:
+                answers = [self._answer(message) for message in messages]
+                self.ended.update({answer.message.id: answer.settled for answer in answers})
+                return answers
+            finally:
+                self.busy[key] -= 1
+
+    def _answer(self, message: Message) -> Answer:
+        fate = message.body.fate
+        if fate == "raises" or (fate == "once" and message.id not in self.raised):
+            self.raised.add(message.id)
+            raise ValueError
+        return Deferred(message, 1) if fate == "defers" else Applied(message)
+
+    def tell(self, message: Message | None, outcome: object, _: float) -> None:
+        self.told.append((None if message is None else message.id, outcome))
+
+    def run(self) -> Report:
+        handler: GroupHandler[Any] = sqs_handler(
+            self.identity,
+            group_by=lambda message: message.body.key,
+            max_workers=self.workers,
+            monotonic=self.clock,
+            on_outcome=self.tell,
+        )(self.each).handler
+        arn = {"arn": FIFO} if self.fifo else {}
+        event = {"Records": [sqs_record(each.name, group=each.lane, **arn) for each in self.records]}
+        return handler.run(event, self.clock.until(self.deadline))
+
+
+courses = st.builds(
+    Course, records(), fifo=st.booleans(), workers=st.integers(1, 3), deadline=st.just(1e9) | st.integers(2, 12)
+)
+
+
+@given(courses)
+def test_each_record_has_one_result_or_is_returned_and_the_answer_says_so(course: Course) -> None:
+    report = course.run()
+    done = [result.record["body"] for result in report.results]
+    returned = [record["body"] for record in report.returned]
+    assert sorted([*done, *returned]) == sorted(each.name for each in course.records)
+    settled = {result.record["body"] for result in report.settled}
+    assert identifiers(report.response) == [f"id-{each.name}" for each in course.records if each.name not in settled]
+
+
+@given(courses)
+def test_what_is_settled_ended_well_in_all_its_messages_and_what_ended_badly_is_not(course: Course) -> None:
+    report = course.run()
+    for result in report.results:
+        record = course.records[int(result.record["body"])]
+        if record.bad or record.is_skipped:
+            assert result.settled != record.bad
+            continue
+        assert result.settled == all(course.ended.get(each.name) for each in record.messages)
+        assert not result.settled or len(result.outcomes) == len(record.messages)
+
+
+@given(courses)
+def test_no_call_overtakes_what_stands_before_it_in_its_lane(course: Course) -> None:
+    """Of a FIFO group the calls have its messages in their order, no message is called behind one that failed, and none is left out."""
+    if not course.fifo:
+        course.fifo = True
+    report = course.run()
+    settled = {result.record["body"] for result in report.settled}
+    for lane in "gh":
+        members = [each for each in course.records if each.lane == lane]
+        assert [each.name in settled for each in members] == sorted(
+            [each.name in settled for each in members], reverse=True
+        ), "what is settled is the front of the lane"
+        expected = [sent for each in members for sent in each.messages]
+        calls = [call for call in course.calls if call[0] in {sent.name for sent in expected}]
+        first_calls = list(dict.fromkeys(name for call in calls for name in call))
+        assert first_calls == [sent.name for sent in expected][: len(first_calls)]
+        place = {sent.name: number for number, sent in enumerate(expected)}
+        for call in calls:
+            assert [place[name] for name in call] == list(range(place[call[0]], place[call[0]] + len(call)))
+        failed = next((place[sent.name] for sent in expected if not course.ended.get(sent.name)), len(expected))
+        assert all(place[call[0]] <= failed for call in calls)
+
+
+@given(courses)
+def test_on_a_standard_queue_the_order_of_a_record_and_of_a_source_is_kept(course: Course) -> None:
+    course.fifo = False
+    course.run()
+    first = {name: number for number, name in enumerate(dict.fromkeys(name for call in course.calls for name in call))}
+    for record in course.records:
+        places = [first[each.name] for each in record.messages if each.name in first]
+        assert places == sorted(places)
+        assert (
+            len(places) in {0, len(record.messages)}
+            or course.deadline < 1e9
+            or not all(course.ended.get(each.name) for each in record.messages)
+        )
+    for lane in "gh":
+        of_source = [
+            (each.sequence, number, first[each.messages[0].name])
+            for number, each in enumerate(course.records)
+            if each.lane == lane and not each.bad and len(each.messages) == 1 and each.sequence is not None
+            if each.messages[0].name in first
+        ]
+        assert [place for _, _, place in sorted(of_source)] == sorted(place for _, _, place in of_source)
+
+
+@given(courses)
+def test_no_call_mixes_groups_and_each_message_is_told_at_most_once(course: Course) -> None:
+    course.run()
+    told = Counter(name for name, _ in course.told if name is not None)
+    assert set(told.values()) <= {1}
+    called = {name for call in course.calls for name in call}
+    assert set(told) <= called
+
+
+@given(courses)
+def test_unordered_messages_of_one_group_come_in_one_call(course: Course) -> None:
+    """Each is the only message of its record, and nothing else gives it a place."""
+    alone = [Record(str(number), each.lane, each.messages[:1], None, each.bad) for number, each in enumerate(course.records)]
+    course = Course(alone, fifo=False, workers=course.workers, deadline=1e9)
+    course.run()
+    for key in KEYS:
+        names = tuple(sent.name for each in alone if not each.bad for sent in each.messages if sent.key == key)
+        assert not names or names in course.calls

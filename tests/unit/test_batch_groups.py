@@ -1,0 +1,658 @@
+"""Handlers with `group_by`: which messages one call has, what becomes of their records, and what a group that fails does to its members."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, InSequence, Message, Outcome
+from onewrite.aws_lambda import (
+    GroupHandler,
+    documentdb_handler,
+    dynamodb_stream_handler,
+    eventbridge_handler,
+    kafka_handler,
+    kinesis_handler,
+    s3_handler,
+    sns_handler,
+    sqs_handler,
+)
+from onewrite.batch.function import WrongReturn
+from onewrite.batch.grouping import plan
+from onewrite.identity import Skip
+from onewrite.metrics import Reported
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import mongomock_collection
+from tests.support.batches import (
+    FIFO,
+    Clock,
+    by_name,
+    dynamodb,
+    fifo,
+    identifiers,
+    kafka,
+    kinesis,
+    sqs,
+    sqs_record,
+)
+
+TIMEOUT = 20.0
+
+
+def letter(message: Message) -> str:
+    """The group: `a` of `a1`."""
+    return message.id[0]
+
+
+def last(message: Message) -> str:
+    """The group within a message group of a FIFO queue: `x` of `a1x`."""
+    return message.id[-1]
+
+
+class Shop:
+    """Applies each message of a group; raises an error if one of them ends in `!`, and defers those that end in `?`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, messages: list[Message]) -> list[Outcome]:
+        with self._lock:
+            self.calls.append(" ".join(message.id for message in messages))
+            return [self._one(message) for message in messages]
+
+    def _one(self, message: Message) -> Outcome:
+        if message.id.endswith("!"):
+            raise ValueError(message.id)
+        if message.id.endswith("?"):
+            return Deferred(message, 1)
+        outcome = Duplicate(message) if message.id in self.seen else Applied(message)
+        self.seen.add(message.id)
+        return outcome
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+# ---------------------------------------------------------------- which messages one call has
+
+
+def test_the_messages_of_one_group_in_an_unordered_batch_are_one_call_in_the_order_of_the_batch(shop: Shop) -> None:
+    handler = sqs_handler(by_name, group_by=letter)(shop)
+    assert identifiers(handler(sqs(["a1", "b1", "a3", "c1", "b2", "a2"]))) == []
+    assert shop.calls == ["a1 a3 a2", "b1 b2", "c1"]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "event"),
+    [
+        (kinesis_handler, kinesis(["a1", "a2", "b1", "a3"])),
+        (dynamodb_stream_handler, dynamodb(["a1", "a2", "b1", "a3"])),
+        (kafka_handler, kafka(p0=["a1", "a2", "b1", "a3"])),
+        (sqs_handler, {"Records": [sqs_record(name, arn=FIFO, group="g") for name in ("a1", "a2", "b1", "a3")]}),
+    ],
+)
+def test_where_the_source_keeps_an_order_only_neighbours_are_one_call(decorator: Any, event: Any, shop: Shop) -> None:
+    assert identifiers(decorator(by_name, group_by=letter)(shop)(event)) == []
+    assert shop.calls == ["a1 a2", "b1", "a3"]
+
+
+def test_the_changes_of_documentdb_are_grouped_too(shop: Shop) -> None:
+    events = [{"event": {"_id": {"_data": name}}} for name in ("a1", "a2", "b1")]
+    handler = documentdb_handler(lambda record: Message(record["eventID"]), group_by=letter)(shop)
+    assert identifiers(handler({"eventSource": "aws:docdb", "events": events})) == []
+    assert shop.calls == ["a1 a2", "b1"]
+
+
+def test_lanes_are_not_mixed_though_they_have_a_group_in_common(shop: Shop) -> None:
+    handler = sqs_handler(by_name, group_by=last)(shop)
+    assert identifiers(handler(fifo("a1x", "b1x", "a2x", "b2y", "a3y", "b3x"))) == []
+    assert shop.calls == ["a1x a2x", "b1x", "b2y", "a3y", "b3x"]
+
+
+def test_the_messages_of_a_source_with_sequences_are_given_by_their_sequence(shop: Shop) -> None:
+    def by_place(record: Any) -> Message:
+        name = record["body"]
+        return Message(name, source=name[0], sequence=int(name[1]))
+
+    handler = sqs_handler(by_place, group_by=last)(shop)
+    assert identifiers(handler(sqs(["a3x", "b2x", "a1x", "b1x", "a2y"]))) == []
+    assert shop.calls == ["a1x b1x b2x", "a2y", "a3x"]
+
+
+def several(record: Any) -> Sequence[Message] | Message | Skip:
+    """The body names the messages of a record, separated by `+`. `skip` is for nobody."""
+    if record["body"] == "skip":
+        return Skip("not for us")
+    return [Message(name) for name in record["body"].split("+") if name]
+
+
+def test_the_messages_of_one_record_keep_their_order_in_whatever_groups_they_are(shop: Shop) -> None:
+    handler = sqs_handler(several, group_by=letter)(shop)
+    report = handler.run(sqs(["a1+b1", "b2+a2", "c1", "a3+a4+c2"]))
+    assert identifiers(report.response) == []
+    assert shop.calls == ["a1 a3 a4", "b1 b2", "c1 c2", "a2"]
+    assert [len(result.outcomes) for result in report.results] == [2, 2, 1, 3]
+
+
+def test_in_an_order_a_call_goes_on_into_the_next_record_and_ends_where_the_group_ends(shop: Shop) -> None:
+    handler = kinesis_handler(lambda record: several({"body": by_name(record).id}), group_by=letter)(shop)
+    assert identifiers(handler(kinesis(["a1+a2", "a3+b1", "skip", "b2", "skip"]))) == []
+    assert shop.calls == ["a1 a2 a3", "b1 b2"]
+
+
+def test_a_record_without_messages_is_settled_and_nothing_is_called(shop: Shop) -> None:
+    report = sqs_handler(several, group_by=letter)(shop).run(sqs(["", "skip"]))
+    assert (identifiers(report.response), shop.calls) == ([], [])
+    assert [result.skipped for result in report.results] == [True, True]
+
+
+@pytest.mark.parametrize("event", [sqs, kinesis])
+def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
+    decorator: Any = sqs_handler if event is sqs else kinesis_handler
+    names = [f"a{number}" for number in range(250)]
+    assert identifiers(decorator(by_name, group_by=letter, max_workers=3)(shop)(event(names))) == []
+    assert [len(call.split()) for call in shop.calls] == [plan.MOST, plan.MOST, 50]
+    assert " ".join(shop.calls).split() == names
+
+
+def test_the_function_is_given_a_list_of_its_own(shop: Shop) -> None:
+    def each(messages: list[Message]) -> None:
+        assert type(messages) is list
+        messages.clear()
+
+    report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2"]))
+    assert [result.settled for result in report.results] == [True, True]
+
+
+def test_a_batch_without_records_calls_nothing(shop: Shop) -> None:
+    assert identifiers(sqs_handler(by_name, group_by=letter)(shop)({"Records": []})) == []
+
+
+# ---------------------------------------------------------------- what becomes of the records
+
+
+def test_of_an_unordered_group_only_what_is_not_settled_comes_again(shop: Shop) -> None:
+    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2?", "a3", "b1"]))
+    assert identifiers(report.response) == ["id-a2?"]
+    assert [result.message and result.message.id for result in report.results] == ["a1", "a2?", "a3", "b1"]
+    assert report.size == 4
+
+
+@pytest.mark.parametrize(
+    ("decorator", "event", "named"),
+    [
+        (kinesis_handler, kinesis(["a1", "a2?", "a3", "b1"]), ["2", "3", "4"]),
+        (kafka_handler, kafka(p0=["a1", "a2?", "a3", "b1"], p1=["a4"]), [("orders-0", offset) for offset in (1, 2, 3)]),
+        (sqs_handler, fifo("a1", "a2?", "a3", "b1"), ["id-a2?", "id-a3"]),
+    ],
+)
+def test_in_an_order_what_stands_behind_it_comes_again_as_well(decorator: Any, event: Any, named: Any, shop: Shop) -> None:
+    report = decorator(by_name, group_by=letter)(shop).run(event)
+    found = identifiers(report.response)
+    assert [(each["partition"], each["offset"]) if isinstance(each, dict) else each for each in found] == named
+    assert shop.calls[0] == "a1 a2? a3"
+    assert "b1" not in shop.calls or decorator is sqs_handler
+    assert [result.message.id for result in report.failed] == ["a2?"]
+    assert report.size == len(event["Records"]) if "Records" in event else 5
+
+
+def test_a_record_of_several_groups_is_settled_only_if_all_its_messages_are(shop: Shop) -> None:
+    report = sqs_handler(several, group_by=letter)(shop).run(sqs(["a1+b1?", "a2?+b2", "a3+b3+a4"]))
+    assert identifiers(report.response) == ["id-a1+b1?", "id-a2?+b2"]
+    assert shop.calls == ["a1 a2? a3", "b1? b3", "a4"]
+
+
+def test_the_outcomes_of_a_record_end_with_the_first_that_is_not_settled(shop: Shop) -> None:
+    """As if its messages were processed one by one. What the hook is told is what was done."""
+    told: list[str] = []
+    hook: Any = lambda message, *_: told.append(message.id)  # noqa: E731  # it is one line
+    [result] = sqs_handler(several, group_by=letter, on_outcome=hook)(shop).run(sqs(["a1+a2?+a3"])).results
+    assert [type(outcome).__name__ for outcome in result.outcomes] == ["Applied", "Deferred"]
+    assert result.message == Message("a2?")
+    assert told == ["a1", "a2?", "a3"]
+
+
+def test_none_settles_the_whole_group() -> None:
+    report = sqs_handler(by_name, group_by=letter)(lambda _: None).run(sqs(["a1", "a2"]))
+    assert [result.outcomes for result in report.results] == [(), ()]
+    assert identifiers(report.response) == []
+
+
+def other(message: Message) -> Outcome:
+    return Applied(Message(f"other than {message.id}"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "why"),
+    [
+        (lambda _: [], "0 answers for 3 messages"),
+        (lambda messages: [Applied(message) for message in messages[:2]], "2 answers for 3 messages"),
+        (lambda messages: Applied(messages[0]), "a Applied: with group_by"),
+        (lambda messages: [Applied(message) for message in reversed(messages)], "in another order"),
+        (lambda messages: [Applied(messages[0])] * 3, "in another order"),
+        (lambda messages: {message.id: Applied(message) for message in messages}, "a dict"),
+        (lambda messages: (Applied(message) for message in messages), "a generator"),
+        (lambda messages: [None for _ in messages], "a list with a NoneType"),
+        (lambda messages: [[Applied(message)] for message in messages], "a list with a list"),
+    ],
+)
+def test_anything_but_one_answer_for_each_message_returns_the_whole_group(returned: Any, why: str) -> None:
+    report = sqs_handler(by_name, group_by=letter)(returned).run(sqs(["a1", "a2", "a3"]))
+    assert identifiers(report.response) == ["id-a1", "id-a2", "id-a3"]
+    assert all(isinstance(result.error, WrongReturn) and why in str(result.error) for result in report.results)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        lambda messages: tuple(Applied(message) for message in messages),
+        lambda messages: [Applied(message.part("stock")) for message in messages],
+        lambda messages: [other(message) for message in messages],
+    ],
+    ids=["a tuple", "of a part", "of a message of the function's own"],
+)
+def test_an_answer_may_be_about_what_the_function_has_made_of_the_message(each: Any) -> None:
+    assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
+
+
+def test_two_copies_of_a_message_are_in_the_list_twice(shop: Shop) -> None:
+    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a1"]))
+    assert [type(result.outcomes[0]).__name__ for result in report.results] == ["Applied", "Duplicate"]
+
+
+def test_a_fold_makes_one_write_of_each_group_and_of_each_redelivery() -> None:
+    """A batch of three sources that was shuffled, of which one has a gap; and then another one with copies that fills it."""
+
+    def by_place(record: Any) -> Message:
+        return Message(record["body"], source=record["body"][0], sequence=int(record["body"][1:]))
+
+    with mongomock_collection() as collection:
+        orders = GuardedCollection(collection, InSequence())
+
+        def settle(messages: list[Message]) -> list[Outcome]:
+            entity = {"_id": messages[0].source}
+            return orders.fold(
+                messages, lambda fresh: {"filter": entity, "update": {"$inc": {"n": len(fresh)}}, "upsert": True}
+            )
+
+        handler = sqs_handler(by_place, group_by=lambda message: message.source)(settle)
+        first = handler.run(sqs(["a3", "b2", "a1", "c1", "b4", "a2", "b1", "a3"]))
+        assert identifiers(first.response) == ["id-b4"]
+        assert first.requests == 3  # one for each entity
+        assert identifiers(handler(sqs(["b4", "b1", "b3", "a2"]))) == []
+        assert {found["_id"]: found["n"] for found in collection.find({})} == {"a": 3, "b": 4, "c": 1}
+
+
+# ---------------------------------------------------------------- a group that raises an error
+
+
+def test_a_poisonous_message_takes_none_of_its_group_with_it(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    report = sqs_handler(by_name, group_by=letter)(shop).run(sqs(["a1", "a2!", "a3", "b1"]))
+    assert identifiers(report.response) == ["id-a2!"]
+    assert shop.calls == ["a1 a2! a3", "a1", "a2!", "a3", "b1"]
+    assert [type(result.outcomes[0]).__name__ for result in report.results if result.settled] == [
+        "Duplicate",
+        "Applied",
+        "Applied",
+    ]
+    assert "ValueError" in caplog.messages[0]
+    assert "for a group of 3 messages, which are tried one by one" in caplog.messages[0]
+
+
+def test_in_an_order_they_are_tried_up_to_the_first_that_fails(shop: Shop) -> None:
+    report = kinesis_handler(by_name, group_by=letter)(shop).run(kinesis(["a1", "a2", "a3!", "a4", "b1"]))
+    assert identifiers(report.response) == ["3", "4", "5"]
+    assert shop.calls == ["a1 a2 a3! a4", "a1", "a2", "a3!"]
+    assert [len(report.settled), len(report.failed), len(report.returned)] == [2, 1, 2]
+
+
+def test_nothing_of_a_record_is_tried_behind_its_own_failure(shop: Shop) -> None:
+    assert identifiers(sqs_handler(several, group_by=letter)(shop)(sqs(["a1!+a2", "a3"]))) == ["id-a1!+a2"]
+    assert shop.calls == ["a1! a2 a3", "a1!", "a3"]
+
+
+def test_what_the_function_has_changed_in_a_message_is_as_it_was_when_it_is_tried_alone() -> None:
+    def each(messages: list[Message]) -> list[Outcome]:
+        found = [message.body.pop("name") for message in messages]
+        if "bad" in found:
+            raise ValueError
+        return [Applied(message) for message in messages]
+
+    handler = sqs_handler(lambda record: Message(record["body"], body={"name": record["body"]}), group_by=lambda _: 0)(each)
+    assert identifiers(handler(sqs(["good", "bad", "fine"]))) == ["id-bad"]
+
+
+def test_an_identity_that_says_something_else_the_second_time_fails_or_is_not_asked(shop: Shop) -> None:
+    asked: Counter[str] = Counter()
+
+    def fickle(record: Any) -> Any:
+        asked[record["body"]] += 1
+        if asked[record["body"]] == 2:
+            if record["body"] == "a1":
+                raise LookupError
+            return Skip("no more")
+        return Message(record["body"])
+
+    report = sqs_handler(fickle, group_by=letter)(shop).run(sqs(["a1", "a2", "a3!"]))
+    assert identifiers(report.response) == ["id-a1", "id-a3!"]
+    assert isinstance(report.results[0].error, LookupError)
+
+
+def test_an_error_that_comes_by_itself_is_the_members_own(shop: Shop) -> None:
+    tried: list[int] = []
+
+    def once(messages: list[Message]) -> None:
+        tried.append(len(messages))
+        if len(tried) == 1:
+            raise TimeoutError
+
+    assert identifiers(sqs_handler(by_name, group_by=letter)(once)(sqs(["a1", "a2"]))) == []
+    assert tried == [2, 1, 1]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_an_exit_that_the_function_raises_is_an_error_like_any_other(error: BaseException) -> None:
+    def each(messages: list[Message]) -> None:
+        if any(message.id == "a2" for message in messages):
+            raise error
+
+    report = sqs_handler(by_name, group_by=letter)(each).run(sqs(["a1", "a2", "a3"]))
+    assert identifiers(report.response) == ["id-a2"]
+
+
+def test_ctrl_c_ends_the_batch_and_nothing_is_tried_one_by_one() -> None:
+    calls: list[int] = []
+
+    def each(messages: list[Message]) -> None:
+        calls.append(len(messages))
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2", "b1"]))
+    assert calls == [2]
+
+
+def test_ctrl_c_in_group_by_ends_the_batch() -> None:
+    def group_by(message: Message) -> str:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    with pytest.raises(KeyboardInterrupt):
+        sqs_handler(by_name, group_by=group_by)(lambda _: None)(sqs("a"))
+
+
+# ---------------------------------------------------------------- group_by itself
+
+
+def strange(message: Message) -> Any:
+    if message.id == "a1!":
+        raise LookupError
+    if message.id == "a2!":
+        return [message.id]
+    if message.id == "a3!":
+        return asyncio.sleep(0)
+    return letter(message)
+
+
+@pytest.mark.parametrize("bad", ["a1!", "a2!", "a3!"])
+def test_a_message_whose_group_cannot_be_told_fails_by_itself(bad: str, shop: Shop) -> None:
+    report = sqs_handler(by_name, group_by=strange)(shop).run(sqs(["a1", bad, "a2"]))
+    assert identifiers(report.response) == [f"id-{bad}"]
+    assert shop.calls == ["a1 a2"]
+    assert report.results[1].message is None
+
+
+def test_in_an_order_it_stops_its_lane(shop: Shop) -> None:
+    report = kinesis_handler(by_name, group_by=strange)(shop).run(kinesis(["a1", "a2", "a2!", "a3"]))
+    assert identifiers(report.response) == ["3", "4"]
+    assert shop.calls == ["a1 a2"]
+
+
+def test_what_cannot_be_hashed_is_named(shop: Shop) -> None:
+    handler = sqs_handler(by_name, group_by=strange)(shop)
+    [failed] = handler.run(sqs(["a2!"])).failed
+    assert "group_by returned a list, which cannot be hashed" in str(handler.handler.failure(failed))
+
+
+def test_a_group_may_be_none_or_a_tuple(shop: Shop) -> None:
+    groups: dict[str, Any] = {"a1": None, "a2": ("x", 1), "a3": None}
+    handler = sqs_handler(by_name, group_by=lambda message: groups[message.id])(shop)
+    assert identifiers(handler(sqs(["a1", "a2", "a3"]))) == []
+    assert shop.calls == ["a1 a3", "a2"]
+
+
+async def aletter(message: Message) -> str:
+    return letter(message)
+
+
+@pytest.mark.parametrize("group_by", ["orderId", 5, aletter])
+def test_what_is_no_plain_function_is_refused(group_by: Any, shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match="give a plain function of a Message"):
+        sqs_handler(by_name, group_by=group_by)(shop)
+
+
+@pytest.mark.parametrize("decorator", [sns_handler, eventbridge_handler, s3_handler])
+def test_what_gives_one_record_at_a_time_has_nothing_to_group(decorator: Any, shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match="gives one record at a time"):
+        decorator(by_name, group_by=letter)
+
+
+def test_a_handler_is_not_decorated_twice(shop: Shop) -> None:
+    decorator: Any = sqs_handler(by_name, group_by=letter)
+    with pytest.raises(ConfigurationError, match="a handler already"):
+        decorator(decorator(shop))
+
+
+# ---------------------------------------------------------------- the deadline
+
+
+def slow(clock: Clock, calls: list[str], seconds: float) -> Callable[[list[Message]], None]:
+    def each(messages: list[Message]) -> None:
+        calls.append(" ".join(message.id for message in messages))
+        clock.now += seconds
+        if len(messages) > 1 and any(message.id.endswith("!") for message in messages):
+            raise ValueError
+
+    return each
+
+
+def test_no_group_is_begun_with_less_time_than_the_slowest_call_took_and_a_half() -> None:
+    clock, calls = Clock(), list[str]()
+    handler = sqs_handler(by_name, group_by=letter, monotonic=clock)(slow(clock, calls, 4.0))
+    report = handler.run(sqs(["a1", "b1", "a2", "c1", "d1"]), clock.until(13.0))
+    assert calls == ["a1 a2", "b1"]  # 5 seconds are left then, and 6 are wanted
+    assert identifiers(report.response) == ["id-c1", "id-d1"]
+    assert len(report.returned) == 2
+
+
+def test_a_group_that_failed_is_tried_one_by_one_as_long_as_there_is_time() -> None:
+    clock, calls = Clock(), list[str]()
+    handler = sqs_handler(by_name, group_by=letter, monotonic=clock)(slow(clock, calls, 2.0))
+    report = handler.run(sqs(["a1", "a2!", "a3", "a4"]), clock.until(8.0))
+    assert calls == ["a1 a2! a3 a4", "a1", "a2!"]
+    assert identifiers(report.response) == ["id-a3", "id-a4"]
+    assert [type(result.error).__name__ for result in report.results] == ["NoneType", "NoneType", "ValueError", "ValueError"]
+
+
+def test_records_for_which_there_is_no_time_to_read_them_go_back() -> None:
+    clock, read = Clock(), list[str]()
+
+    def identity(record: Any) -> Message:
+        clock.now += 1.0
+        read.append(record["body"])
+        return by_name(record)
+
+    handler = sqs_handler(identity, group_by=letter, monotonic=clock)(Shop())
+    report = handler.run(sqs(["a1", "a2", "a3", "a4", "a5", "a6"]), clock.until(4.5))
+    assert read == ["a1", "a2", "a3", "a4"]
+    assert len(report.returned) == 6
+
+
+def test_a_record_of_which_only_a_part_was_done_in_time_goes_back() -> None:
+    clock, calls = Clock(), list[str]()
+    handler = sqs_handler(several, group_by=letter, monotonic=clock)(slow(clock, calls, 4.0))
+    report = handler.run(sqs(["a1+b1"]), clock.until(6.0))
+    assert (calls, identifiers(report.response), len(report.returned)) == (["a1"], ["id-a1+b1"], 1)
+
+
+# ---------------------------------------------------------------- workers, second tries, hooks
+
+
+def test_groups_are_processed_in_threads_and_no_group_twice_at_a_time() -> None:
+    barrier = threading.Barrier(3, timeout=TIMEOUT)
+
+    def each(messages: list[Message]) -> list[Outcome]:
+        barrier.wait()
+        return [Applied(message) for message in messages]
+
+    report = sqs_handler(by_name, group_by=letter, max_workers=8)(each).run(sqs(["a1", "b1", "c1", "a2", "b2", "c2"]))
+    assert identifiers(report.response) == []
+
+
+def test_an_asynchronous_function_takes_groups_too() -> None:
+    calls: list[str] = []
+
+    async def each(messages: list[Message]) -> list[Outcome]:
+        await asyncio.sleep(0)
+        calls.append(" ".join(message.id for message in messages))
+        if any(message.id == "a2" for message in messages):
+            raise ValueError
+        return [Applied(message) for message in messages]
+
+    handler = sqs_handler(by_name, group_by=letter, max_workers=2)(each)
+    assert identifiers(handler(sqs(["a1", "b1", "a2", "b2"]))) == ["id-a2"]
+    assert sorted(calls) == ["a1", "a1 a2", "a2", "b1 b2"]
+    assert asyncio.run(handler.each([Message("b")])) == [Applied(Message("b"))]
+
+
+class OneAfterTheOther:
+    """Lets the messages `s1`, `s2`, ... in one after the other, in whatever groups they are."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.calls: list[str] = []
+
+    def __call__(self, messages: list[Message]) -> list[Answer]:
+        self.calls.append(" ".join(message.id for message in messages))
+        return [self._one(Message(message.id, "s", int(message.id[1:]))) for message in messages]
+
+    def _one(self, message: Message) -> Answer:
+        if message.sequence != self.at + 1:
+            return Deferred(message, self.at + 1)
+        self.at += 1
+        return Applied(message)
+
+
+def test_a_deferred_message_is_tried_again_by_itself_as_soon_as_the_one_before_it_is_in() -> None:
+    entity = OneAfterTheOther()
+    handler = sqs_handler(by_name, group_by=lambda message: int(message.id[1:]) % 2)(entity)
+    report = handler.run(sqs(["s2", "s4", "s1", "s3", "s7"]))
+    assert identifiers(report.response) == ["id-s7"]
+    assert entity.calls == ["s2 s4", "s1 s3 s7", "s2", "s4", "s3"] or entity.at == 4
+    assert [result.settled for result in report.results] == [True, True, True, True, False]
+
+
+def test_those_that_came_too_early_in_their_own_group_are_tried_again_in_their_order() -> None:
+    entity = OneAfterTheOther()
+    handler = sqs_handler(by_name, group_by=lambda _: 0)(entity)
+    assert identifiers(handler(sqs(["s3", "s2", "s1"]))) == []
+    assert entity.calls == ["s3 s2 s1", "s2", "s3"]
+
+
+def test_several_that_are_tried_again_at_once_keep_their_order() -> None:
+    sources = {name: OneAfterTheOther() for name in "abc"}
+    calls: list[str] = []
+
+    def each(messages: list[Message]) -> list[Answer]:
+        calls.append(" ".join(message.id for message in messages))
+        answers = [sources[letter(message)]([message])[0] for message in messages]
+        return [replace(answer, message=replace(answer.message, source=letter(answer.message))) for answer in answers]
+
+    handler = sqs_handler(by_name, group_by=lambda _: 0)(each)
+    assert identifiers(handler(sqs(["c2", "a2", "b2", "b1", "c1", "a1"]))) == []
+    assert calls == ["c2 a2 b2 b1 c1 a1", "c2", "a2", "b2"]
+
+
+def test_what_waits_for_a_step_is_not_tried_again_in_the_batch() -> None:
+    calls: list[int] = []
+
+    def each(messages: list[Message]) -> list[Answer]:
+        calls.append(len(messages))
+        return [Busy(message, 9e9) for message in messages]
+
+    assert len(identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"])))) == 2
+    assert calls == [2]
+
+
+def test_the_hook_is_called_for_each_message_with_its_share_of_the_seconds() -> None:
+    clock, told = Clock(), list[tuple[str | None, str, float]]()
+
+    def hook(message: Message | None, outcome: Reported, seconds: float) -> None:
+        told.append((None if message is None else message.id, type(outcome).__name__, seconds))
+
+    shop = Shop()
+
+    def each(messages: list[Message]) -> list[Outcome]:
+        clock.now += 6.0
+        return shop(messages)
+
+    handler = sqs_handler(several, group_by=letter, on_outcome=hook, monotonic=clock)(each)
+    report = handler.run(sqs(["a1", "a2?", "b1+a3", "skip"]))
+    assert told == [
+        ("a1", "Applied", 3.0),
+        ("a2?", "Deferred", 3.0),
+        ("b1", "Applied", 6.0),
+        (None, "Skip", 0.0),
+        ("a3", "Applied", 6.0),
+    ]
+    assert [result.seconds for result in report.results] == [3.0, 3.0, 12.0, 0.0]
+
+
+def test_of_a_group_that_failed_each_message_is_told_once() -> None:
+    told: list[tuple[str, str]] = []
+    hook: Any = lambda message, outcome, _: told.append((message.id, type(outcome).__name__))  # noqa: E731  # it is one line
+    sqs_handler(by_name, group_by=letter, on_outcome=hook)(Shop())(sqs(["a1", "a2!", "a3"]))
+    assert told == [("a1", "Duplicate"), ("a2!", "ValueError"), ("a3", "Applied")]
+
+
+def test_a_single_record_is_processed_in_its_groups() -> None:
+    shop = Shop()
+    handler = sqs_handler(several, group_by=letter)(shop)
+    assert handler.process(sqs_record("a1+a2+b1")).settled
+    assert not handler.process(sqs_record("a3?+b2")).settled
+    assert handler.process(sqs_record("skip")).skipped
+    assert shop.calls == ["a1 a2", "b1", "a3?"]
+
+    async def each(messages: list[Message]) -> list[Outcome]:
+        return [Applied(message) for message in messages]
+
+    async def caller() -> bool:
+        return (await sqs_handler(several, group_by=letter)(each).aprocess(sqs_record("a1+b1"))).settled
+
+    assert asyncio.run(caller())
+
+
+def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without_time_for_it() -> None:
+    clock, calls = Clock(), list[str]()
+    handler = sqs_handler(several, group_by=letter, monotonic=clock)(slow(clock, calls, 4.0)).handler
+    records = [handler.read(sqs_record(name)) for name in ("a1", "b1", "a2+c1", "a3")]
+    found = handler.process_group(records, in_order=False, time_left=lambda: 9.0 - clock.now)
+    assert calls == ["a1 a2 a3"]
+    assert {position: result.settled for position, result in found.items()} == {0: True, 3: True}
+
+
+def test_a_handler_can_be_made_without_a_decorator() -> None:
+    handler = sqs_handler(by_name, group_by=letter)(Shop())
+    again = GroupHandler(handler.each, handler.source, by_name, group_by=letter, max_workers=2)
+    assert identifiers(again(sqs(["a1", "a2!"]))) == ["id-a2!"]
