@@ -1,0 +1,156 @@
+"""What a lean request would pass by, and so would leave undone: a client that has any of it is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from botocore.client import BaseClient
+from botocore.handlers import BUILTIN_HANDLERS
+from botocore.httpsession import URLLib3Session
+
+from onewrite.dynamodb.lean.insides import METHODS, functions_of, handlers_of, proxy_for, session_of
+
+_EVENTS = (
+    *("provide-client-params", "before-parameter-build", "before-endpoint-resolution", "before-call", "request-created"),
+    *("choose-signer", "before-sign", "before-send", "response-received", "before-parse", "needs-retry", "after-call"),
+    "after-call-error",
+)
+# What botocore registers for a client of its own beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes an item
+# request, but for signing, retries and the user agent, which a lean client sees to.
+_REGISTERED = frozenset(
+    {
+        ("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations"),
+        ("request-created", "botocore.signers.RequestSigner.handler"),
+        ("request-created", "botocore.useragent.UserAgentString.rebuild_and_replace_user_agent_handler"),
+        ("request-created", "botocore.retries.standard.MaxAttemptsSeeder.seed_max_attempts"),
+        ("needs-retry", "botocore.retryhandler.RetryHandler"),
+        ("needs-retry", "botocore.retries.standard.RetryHandler.needs_retry"),
+        ("after-call", "botocore.retries.standard.RetryQuotaChecker.release_retry_quota"),
+        # Powertools adds its name to the user agent of every client in the process, and nothing else.
+        (
+            "request-created",
+            "aws_lambda_powertools.shared.user_agent._create_feature_function.<locals>.add_powertools_feature",
+        ),
+    }
+)
+_OWN = "botocore"
+_EXPLORER = "onewrite.testing"
+_STAND_IN = "moto"
+
+
+def refusal(client: Any) -> str | None:
+    """What of this client a lean request would pass by, or None."""
+    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != "dynamodb":
+        return f"{type(client).__name__}, which is not boto3's low-level client of DynamoDB"
+    return next(_found(client), None)
+
+
+def _found(client: Any) -> Iterator[str]:
+    yield from _settings(client)
+    for name, function in functions_of(client).items():
+        if not _is_own(function) and not is_explorers(function):
+            # What wrapt wraps a function in says by itself only that it is wrapt's.
+            yield f"{name_of(getattr(function, '_self_wrapper', function))} in the place of {name}"
+    for event, handler in handlers(client):
+        if not _is_own(handler) and not _is_stand_in(handler):
+            yield f"the event handler {name_of(handler)}, registered for {event}"
+
+
+def _settings(client: Any) -> Iterator[str]:
+    model, config, session, url = client.meta.service_model, client.meta.config, session_of(client), client.meta.endpoint_url
+    retries: dict[str, Any] = config.retries or {}
+    if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
+        yield f"the protocol {model.metadata['protocol']}, and lean requests speak JSON"
+    if config.signature_version != "v4":
+        yield f"the signature version {config.signature_version!r}, and lean requests are signed by version 4"
+    if retries.get("mode") == "adaptive":
+        yield "the retry mode 'adaptive', which limits the rate of requests"
+    if type(session) is not URLLib3Session:
+        yield f"{type(session).__module__}.{type(session).__name__} in the place of botocore's HTTP session"
+    elif proxy_for(session, url) is not None:
+        yield f"a proxy for {url}, from the client's configuration or from the environment"
+    if not is_plain(url):
+        yield f"the endpoint {url!r}, which is more than a host and a port"
+    for operation in METHODS:
+        if model.operation_model(operation).request_compression:
+            yield f"the compression of requests, which the model asks for in {operation}"
+
+
+def is_plain(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
+
+
+def handlers(client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
+    for operation in METHODS:
+        for event in _EVENTS:
+            name = f"{event}.dynamodb.{operation}"
+            for handler in handlers_of(client, name):
+                if not _is_registered(event, handler) and not _is_built_in(name, handler):
+                    yield name, handler
+
+
+def _is_registered(event: str, handler: Callable[..., Any]) -> bool:
+    return (event, name_of(handler)) in _REGISTERED
+
+
+def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
+    """Moto puts its own handler into this list, so that a function of botocore's is asked for."""
+    ours = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
+    return any(name == event or name.startswith(f"{event}.") for event in ours)
+
+
+def stand_ins(client: Any) -> list[Any]:
+    """Moto's handlers: while its mock is on, it answers every request of every client."""
+    return [handler for _, handler in handlers(client) if _is_stand_in(handler)]
+
+
+def unknown(client: Any) -> list[str]:
+    """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
+    return [name_of(handler) for _, handler in handlers(client) if _is_own(handler)]
+
+
+def is_explored(client: Any) -> bool:
+    """Does an exploration listen? It has to see each request, and decides what becomes of it."""
+    return any(map(is_explorers, functions_of(client).values()))
+
+
+def is_explorers(function: Callable[..., Any]) -> bool:
+    return home_of(function).startswith(_EXPLORER)
+
+
+def home_of(function: Any) -> str:
+    """The module that a function was written in, also where it says that it is another one's, as functools.wraps makes it say.
+
+    Types are compared as they are: an object that wraps a function, such as wrapt's, says of itself that it is one.
+    """
+    while type(function) in (functools.partial, MethodType):
+        function = function.func if type(function) is functools.partial else function.__func__
+    return str(function.__globals__["__name__"]) if type(function) is FunctionType else type(function).__module__
+
+
+def name_of(function: Any) -> str:
+    """The full name of a function, of a bound method with the class of its object, or of an object's class."""
+    kind = cast("type[Any]", type(function))
+    if kind is MethodType:
+        owner = cast("type[Any]", type(function.__self__))
+        return f"{owner.__module__}.{owner.__qualname__}.{function.__name__}"
+    named: Any = function if kind is FunctionType else kind
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _is_own(function: Any) -> bool:
+    return _root(home_of(function)) == _OWN
+
+
+def _is_stand_in(function: Any) -> bool:
+    return _root(home_of(function)) == _STAND_IN
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]

@@ -1,0 +1,90 @@
+"""Where a request goes, and how it is signed: asked of the boto3 client whenever its credentials have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import environ
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from botocore.handlers import add_recursion_detection_header
+
+from onewrite.dynamodb.lean.insides import credentials_of, endpoint_for
+from onewrite.dynamodb.lean.refusals import is_plain
+from onewrite.dynamodb.lean.signing import Identity, Signer
+from onewrite.dynamodb.lean.wire import Address
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class UnknownRoute(Exception):
+    """The client's requests take a way that a lean one does not know."""
+
+
+class Route(NamedTuple):
+    """The way of all requests with these credentials to this table."""
+
+    identity: Identity
+    table: str
+    address: Address
+    host: str  # as a header says it
+    signer: Signer
+
+
+class Routes:
+    """The present way of a client's requests."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._known: Route | None = None
+
+    def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
+        """Frozen credentials are asked for each time: that is what refreshes them before they expire."""
+        credentials = credentials_of(self._client)
+        if credentials is None:
+            raise UnknownRoute("the client has no credentials")
+        frozen = credentials.get_frozen_credentials()
+        identity = Identity(frozen.access_key, frozen.secret_key, frozen.token)
+        known, table = self._known, arguments.get("TableName", "")
+        if known is None or known.identity != identity or known.table != table:
+            known = self._known = self._route(identity, operation, arguments)
+        return known
+
+    def _route(self, identity: Identity, operation: str, arguments: Mapping[str, Any]) -> Route:
+        context: dict[str, Any] = {}
+        url, headers, _ = endpoint_for(self._client, operation, arguments, context)
+        if headers or not is_plain(url) or context.get("auth_type", "v4") != "v4":
+            raise UnknownRoute(f"requests go to {url} in a way of their own")
+        signing = context.get("signing", {})
+        meta = self._client.meta
+        region, service = (
+            signing.get("region", meta.region_name),
+            signing.get("signing_name", meta.service_model.signing_name),
+        )
+        for part in (identity.access_key, identity.token or ""):
+            if not part.isprintable():
+                raise UnknownRoute("the credentials have characters that no header has")
+        signer = Signer(identity, region, service)
+        return Route(identity, arguments.get("TableName", ""), address_of(url), host_of(url), signer)
+
+
+def address_of(url: str) -> Address:
+    parts = urlsplit(url)
+    return Address(parts.hostname or "", parts.port or _PORTS[parts.scheme], encrypted=parts.scheme == "https")
+
+
+def host_of(url: str) -> str:
+    """The host as the header of this name says it: without a port that goes without saying."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:  # of IPv6
+        host = f"[{host}]"
+    return host if parts.port in (None, _PORTS[parts.scheme]) else f"{host}:{parts.port}"
+
+
+def trace() -> dict[str, str]:
+    """What tells AWS which invocation of a Lambda function a request comes from. botocore adds it to each request."""
+    headers: dict[str, str] = {}
+    if "_X_AMZN_TRACE_ID" in environ:  # asked first, because elsewhere it is never there
+        add_recursion_detection_header({"headers": headers})
+    return headers

@@ -1,0 +1,79 @@
+"""AWS Signature Version 4 of a request to `/` without a query. Pure.
+
+The rules: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+from time import gmtime, strftime
+from typing import NamedTuple
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+class Identity(NamedTuple):
+    """Whose request it is. `token`: of a session, where the credentials are temporary."""
+
+    access_key: str
+    secret_key: str
+    token: str | None
+
+
+class Signer:
+    """Signs with one identity, for one region and service. The key of a day is made once."""
+
+    def __init__(self, identity: Identity, region: str, service: str) -> None:
+        self._identity = identity
+        self._region, self._service = region, service
+        # Both are replaced whole, so that threads need no lock.
+        self._today = _Day("", "", b"")
+        self._moment = (-1, "")
+
+    def signed(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
+        """These headers, with those that a signature adds. Names are in lower case, and all of them are signed."""
+        moment = self._written(int(now))
+        signed = {**headers, "x-amz-date": moment}
+        if self._identity.token:
+            signed["x-amz-security-token"] = self._identity.token
+        day = self._day(moment[:8])
+        names, request = canonical_request(method, signed, body)
+        text = f"{_ALGORITHM}\n{moment}\n{day.scope}\n{sha256(request.encode()).hexdigest()}"
+        signature = hmac.digest(day.key, text.encode(), "sha256").hex()
+        credential = f"{self._identity.access_key}/{day.scope}"
+        signed["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
+        return signed
+
+    def _written(self, second: int) -> str:
+        known, moment = self._moment
+        if known != second:
+            moment = strftime("%Y%m%dT%H%M%SZ", gmtime(second))
+            self._moment = (second, moment)
+        return moment
+
+    def _day(self, name: str) -> _Day:
+        day = self._today
+        if day.name != name:
+            key = f"AWS4{self._identity.secret_key}".encode()
+            for part in (name, self._region, self._service, "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            day = self._today = _Day(name, f"{name}/{self._region}/{self._service}/aws4_request", key)
+        return day
+
+
+class _Day(NamedTuple):
+    """What the signatures of one day have in common."""
+
+    name: str
+    scope: str
+    key: bytes
+
+
+def canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """The names of the headers as they are signed, and the text that is signed."""
+    ordered = sorted(headers.items())
+    lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in ordered])
+    names = ";".join([name for name, _ in ordered])
+    return names, f"{method}\n/\n\n{lines}\n{names}\n{sha256(body).hexdigest()}"

@@ -1,0 +1,654 @@
+"""Lean tables on a real server: what boto3 would say, and what becomes of a try that fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError, SSLError
+from botocore.session import get_session
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from urllib3.util import wait_for_read
+
+from onewrite import Applied, Duplicate, HighWaterMark, Message, Rejected, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.lean.client import LeanClient
+from onewrite.dynamodb.lean.routes import Routes
+from onewrite.dynamodb.lean.wire import Connection
+from onewrite.testing import explore, moto_table
+from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
+from tests.engines.ledgers import AnyLedger, ledgers
+from tests.engines.stores import State, addition, create_table, dynamo_state
+from tests.support.proxy import Fault, FaultProxy
+from tests.support.tls import Authority, TLSProxy
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+pytestmark = pytest.mark.measured
+
+M1 = Message("m-1", source="s", sequence=1)
+ONE_TRY = {"total_max_attempts": 1}
+
+
+class Garbling(FaultProxy):
+    """Makes something else of the answers to planned writes, after the server has done them; None ends the connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.garble: Callable[[bytes], bytes | None] | None = None
+
+    def end_connections(self) -> None:
+        """As a server does with connections that nobody uses for long."""
+        with self._lock:
+            for sock in self._open - {self._listener}:
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _hand_back(self, client: Any, fault: Fault, answer: bytes) -> bool:
+        if fault is not Fault.PASS or self.garble is None:
+            return super()._hand_back(client, fault, answer)
+        garble, self.garble = self.garble, None
+        made = garble(answer)
+        if made is not None:
+            client.sendall(made)
+        return False
+
+
+@pytest.fixture
+def garbling(dynoxide: Dynoxide) -> Iterator[Garbling]:
+    with Garbling("127.0.0.1", dynoxide.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(garbling: Garbling) -> Iterator[Any]:
+    made = dynamo_client(garbling.endpoint, max_pool_connections=4, retries=ONE_TRY)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lean(client: Any, table: str) -> GuardedTable:
+    return GuardedTable(client, SeenIds(), table_name=table, lean=True)
+
+
+@pytest.fixture
+def state(dynamo: DynamoDBClient, table: str) -> Callable[[], State]:
+    return lambda: dynamo_state(dynamo, table)
+
+
+def add(table: GuardedTable, message: Message = M1, **native: Any) -> Any:
+    return table.update_item(message, **addition(message, "e"), **native)
+
+
+def _fell_back(**_: Any) -> NoReturn:
+    raise AssertionError("the request was left to boto3")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanClient]:
+    """A lean client whose boto3 client may not be asked."""
+
+    def made(client: Any) -> LeanClient:
+        target = LeanClient(client)
+        for name in ("update_item", "put_item", "get_item"):
+            monkeypatch.setattr(client, name, _fell_back)
+        monkeypatch.setattr(target._look, "by_client", lambda: False)
+        return target
+
+    return made
+
+
+# --- what boto3 says -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanClient]) -> Iterator[Any]:
+    """The same call by boto3 and by a lean client, to one table each."""
+    other = f"{table}_too"
+    create_table(dynamo, other)
+    plain = dynamo_client(dynoxide.endpoint)
+    asked = dynamo_client(dynoxide.endpoint)
+    target = alone(asked)
+
+    def both(operation: str, request: dict[str, Any]) -> tuple[Any, Any]:
+        name = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}[operation]
+        theirs = _said(lambda: getattr(plain, name)(TableName=table, **request), table)
+        ours = _said(lambda: target._sent(operation, {"TableName": other, **request}), other)
+        return ours, theirs
+
+    yield both
+    plain.close()
+    asked.close()
+
+
+def _said(call: Callable[[], Any], table: str) -> Any:
+    """What was returned or raised, without what is another at each call."""
+    kind = None
+    try:
+        response = call()
+    except ClientError as error:
+        response, kind = error.response, (type(error).__name__, error.operation_name, str(error))
+    response["ResponseMetadata"].pop("RequestId")
+    response["ResponseMetadata"]["HTTPHeaders"] = sorted(response["ResponseMetadata"]["HTTPHeaders"])
+    if "ConsumedCapacity" in response:
+        assert response["ConsumedCapacity"].pop("TableName") == table
+    return kind, response
+
+
+ALL = {
+    "s": {"S": "é\n\U0001f600"},
+    "n": {"N": "-1.5E+20"},
+    "b": {"B": b"\x00\xff"},
+    "t": {"BOOL": True},
+    "o": {"NULL": True},
+    "ss": {"SS": ["a"]},
+    "ns": {"NS": ["1"]},
+    "bs": {"BS": [b"\xfe"]},
+    "l": {"L": [{"M": {"b": {"B": b"x"}}}, {"L": []}]},
+}
+KEY = {"id": {"S": "e"}}
+SET = {"Key": KEY, "UpdateExpression": "SET #a=:a", "ExpressionAttributeNames": {"#a": "a"}}
+TO = {"ExpressionAttributeValues": {":a": {"M": ALL}}}
+REFUSING = {"ConditionExpression": "attribute_exists(never)"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_"),
+    [
+        *[
+            ("UpdateItem", {**SET, **TO, "ReturnValues": kind})
+            for kind in ("NONE", "ALL_NEW", "ALL_OLD", "UPDATED_NEW", "UPDATED_OLD")
+        ],
+        *[("UpdateItem", {**SET, **TO, "ReturnConsumedCapacity": kind}) for kind in ("TOTAL", "INDEXES", "NONE")],
+        ("UpdateItem", {**SET, **TO, "ReturnItemCollectionMetrics": "SIZE"}),
+        ("UpdateItem", {**SET, **TO, **REFUSING}),
+        ("UpdateItem", {**SET, **TO, **REFUSING, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}),
+        ("PutItem", {"Item": {**KEY, **ALL}}),
+        ("PutItem", {"Item": {**KEY, "a": {"M": ALL}}, "ReturnValues": "ALL_OLD", "ReturnConsumedCapacity": "TOTAL"}),
+        ("PutItem", {"Item": KEY, **REFUSING, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}),
+        ("PutItem", {"Item": KEY, "ReturnItemCollectionMetrics": "SIZE"}),
+        ("GetItem", {"Key": KEY, "ConsistentRead": True, "ReturnConsumedCapacity": "TOTAL"}),
+        ("GetItem", {"Key": KEY, "ProjectionExpression": "#b,ss", "ExpressionAttributeNames": {"#b": "b"}}),
+        ("GetItem", {"Key": KEY, "AttributesToGet": ["bs", "id"]}),
+        ("GetItem", {"Key": {"id": {"S": "nobody"}}}),
+    ],
+)
+def test_every_option_has_boto3s_answer_and_its_error(twins: Any, operation: str, request_: dict[str, Any]) -> None:
+    twins("PutItem", {"Item": {**KEY, **ALL}})
+    ours, theirs = twins(operation, request_)
+    assert ours == theirs
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+numbers = st.integers(-(10**30), 10**30).map(str)
+leaves = st.one_of(
+    st.builds(lambda text: {"S": text}, texts),
+    st.builds(lambda number: {"N": number}, numbers),
+    st.builds(lambda data: {"B": data}, st.binary(min_size=1, max_size=8)),
+    st.builds(lambda data: {"BS": [data]}, st.binary(min_size=1, max_size=8)),
+    st.builds(lambda text: {"SS": [text]}, texts),
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(lambda members: {"L": members}, st.lists(inner, max_size=3)),
+        st.builds(lambda members: {"M": members}, st.dictionaries(texts, inner, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(value=trees)
+def test_any_value_comes_back_as_boto3_gives_it(twins: Any, value: dict[str, Any]) -> None:
+    twins("PutItem", {"Item": {**KEY, "value": value}})
+    ours, theirs = twins("GetItem", {"Key": KEY})
+    assert ours == theirs
+    assert ours[1]["Item"]["value"] == value
+
+
+def test_a_failed_condition_is_the_clients_own_exception(
+    client: Any, table: str, alone: Callable[[Any], LeanClient]
+) -> None:
+    target = alone(client)
+    target.put_item(TableName=table, Item={**KEY, "b": {"B": b"\x00"}})
+    with pytest.raises(client.exceptions.ConditionalCheckFailedException) as caught:
+        target.put_item(TableName=table, Item=KEY, **REFUSING, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+    assert caught.value.response["Item"] == {**KEY, "b": {"B": b"\x00"}}
+
+
+def test_an_argument_that_is_none_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
+    with pytest.raises(ParamValidationError, match="Foo"):
+        lean.get_item(Key={"id": "e"}, Foo=1)  # type: ignore[call-arg]
+    assert garbling.seen == []
+
+
+def test_a_name_that_is_no_text_is_botocores_to_refuse(lean: GuardedTable, garbling: Garbling) -> None:
+    with pytest.raises(ParamValidationError, match="Invalid type for"):
+        lean.put_item(M1, Item={"id": "e", "map": {1: "x"}})
+    assert garbling.seen == []
+
+
+def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: Garbling) -> None:
+    with pytest.raises(ClientError, match="ValidationException"):
+        lean.update_item(M1, Key={"other": "e"}, UpdateExpression="SET a=b")
+    assert garbling.seen == ["UpdateItem"] * 2
+
+
+# --- answers that are none -------------------------------------------------------------------------------------------------
+
+
+def _with_header(line: bytes) -> Callable[[bytes], bytes]:
+    return lambda answer: answer.replace(b"\r\n", b"\r\n" + line + b"\r\n", 1)
+
+
+def _error(kind: str, status: bytes = b"400 Bad Request") -> Callable[[bytes], bytes]:
+    body = json.dumps({"__type": f"com.amazon.coral.service#{kind}", "message": "so"}).encode()
+    return lambda _: b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+GARBLES: dict[str, Callable[[bytes], bytes | None]] = {
+    "nothing": lambda _: None,
+    "half the headers": lambda answer: answer[: answer.index(b"\r\n\r\n") - 3],
+    "half the body": lambda answer: answer[:-1],
+    "another body": lambda answer: answer[:-1] + b"!",
+    "a wrong checksum": _with_header(b"x-amz-crc32: 1"),
+    "compressed": _with_header(b"content-encoding: gzip"),
+    "an old version": lambda answer: answer.replace(b"HTTP/1.1", b"HTTP/1.0", 1),
+    "a redirect": lambda _: b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n",
+    "a proxy's error": _error("Whatever", b"502 Bad Gateway"),
+    "an expired token": _error("ExpiredTokenException"),
+    "a skewed clock": _error("RequestTimeTooSkewed"),
+    "throttled": _error("ThrottlingException"),
+    "no HTTP": lambda _: b"SSH-2.0-x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("garble", GARBLES)
+def test_an_answer_that_is_none_makes_one_more_request_and_no_second_effect(
+    lean: GuardedTable, garbling: Garbling, state: Callable[[], State], garble: str
+) -> None:
+    garbling.garble = GARBLES[garble]
+    assert add(lean) == Applied(M1, retried=True)
+    assert garbling.seen == ["UpdateItem"] * 2
+    assert isinstance(add(lean), Duplicate)
+    assert state() == State(1, ["m-1"])
+
+
+@ledgers
+def test_an_answer_that_comes_too_late_is_recognised_with_every_ledger(
+    garbling: Garbling, table: str, ledger: AnyLedger, state: Callable[[], State]
+) -> None:
+    client = dynamo_client(garbling.endpoint, read_timeout=0.2, retries={"total_max_attempts": 3})
+    answered = threading.Event()
+    garbling.garble = lambda answer: answer if answered.wait(10) else None
+    assert add(GuardedTable(client, ledger, table_name=table, lean=True)) == Applied(M1, retried=True)
+    answered.set()
+    assert state() == State(1, ["m-1"])
+    client.close()
+
+
+def test_a_read_whose_answer_is_lost_is_read_again(lean: GuardedTable, garbling: Garbling) -> None:
+    add(lean)
+    garbling.garble = lambda _: None
+    assert lean.get_item(Key={"id": "e"}) == {"id": "e", "n": 1, "effects": ["m-1"]}
+    assert garbling.seen == ["UpdateItem", "GetItem", "GetItem"]
+
+
+def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, caplog: pytest.LogCaptureFixture) -> None:
+    client = dynamo_client("http://127.0.0.1:9", retries=ONE_TRY)
+    with caplog.at_level(logging.DEBUG, "onewrite"), pytest.raises(EndpointConnectionError):
+        add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
+    assert "is left to boto3: ConnectionRefusedError" in caplog.text
+    client.close()
+
+
+def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, garbling: Garbling) -> None:
+    assert add(lean, ConditionExpression="attribute_exists(never)") == Rejected(M1, None)
+    assert garbling.seen == ["UpdateItem"]
+
+
+# --- connections -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+) -> None:
+    target = alone(client)
+    target.get_item(TableName=table, Key=KEY)
+    (idle,) = target._pool._idle
+    garbling.end_connections()
+    assert wait_for_read(idle._socket, 10)
+    target.get_item(TableName=table, Key=KEY)
+    assert garbling.seen == ["GetItem"] * 2
+    assert target._pool._idle != [idle]
+
+
+def test_a_connection_that_the_server_says_it_ends_is_not_kept(
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+) -> None:
+    target = alone(client)
+    garbling.garble = _with_header(b"connection: close")
+    target.get_item(TableName=table, Key=KEY)
+    assert target._pool._idle == []
+
+
+def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allows(
+    lean: GuardedTable, client: Any, state: Callable[[], State]
+) -> None:
+    messages = [Message(f"m-{n}") for n in range(160)]
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda message: add(lean, message), messages))
+    assert outcomes == [Applied(message) for message in messages]
+    assert state().n == len(messages)
+    assert len(LeanClient(client)._pool._idle) <= 4
+
+
+def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: str) -> None:
+    target = LeanClient(client)
+    pool, used = target._pool, []
+    for _ in range(6):
+        target.get_item(TableName=table, Key=KEY)
+        used.append(pool._idle.pop())
+    for connection in used:
+        pool._keep(connection)
+    assert pool._idle == used[2:]
+    assert [connection._socket.fileno() for connection in used[:2]] == [-1, -1]
+
+
+def test_an_interrupted_request_leaves_no_connection_behind(
+    client: Any, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = LeanClient(client)
+    target.get_item(TableName=table, Key=KEY)
+    (connection,) = target._pool._idle
+
+    def interrupted(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Connection, "exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        target.get_item(TableName=table, Key=KEY)
+    assert target._pool._idle == []
+    assert connection._socket.fileno() == -1
+
+
+def test_a_child_process_does_not_use_its_parents_connections(
+    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanClient]
+) -> None:
+    target = alone(client)
+    target.get_item(TableName=table, Key=KEY)
+    (parents,) = target._pool._idle
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    target.get_item(TableName=table, Key=KEY)
+    assert target._pool._idle != [parents]
+
+
+FORKED = """
+import os, sys
+from onewrite import Applied, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers.engines import dynamo_client
+endpoint, table = sys.argv[1:]
+guarded = GuardedTable(dynamo_client(endpoint), SeenIds(), table_name=table, lean=True)
+def add(who, n):
+    message = Message(f"{who}-{n}")
+    return guarded.update_item(message, Key={"id": "e"}, UpdateExpression="ADD n :one", ExpressionAttributeValues={":one": 1}) == Applied(message)
+assert add("parent", 0)
+children = []
+for who in ("a", "b"):
+    child = os.fork()
+    if not child:
+        os._exit(0 if all([add(who, n) for n in range(50)]) else 1)
+    children.append(child)
+assert all([add("parent", n) for n in range(1, 50)])
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_processes_and_their_parent_write_side_by_side(
+    dynoxide: Dynoxide, table: str, state: Callable[[], State]
+) -> None:
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", FORKED, dynoxide.endpoint, table]
+    subprocess.run(command, check=True, timeout=60)
+    assert state().n == 150
+
+
+# --- credentials, endpoints and TLS ----------------------------------------------------------------------------------------
+
+
+class Listening(FaultProxy):
+    """Keeps the heads of the requests."""
+
+    def _serve(self, client: Any) -> None:
+        kept: Any = _Kept(client, self)
+        super()._serve(kept)
+
+
+class _Kept:
+    """A socket whose received bytes the proxy keeps."""
+
+    def __init__(self, sock: Any, proxy: Any) -> None:
+        self._sock, self._proxy = sock, proxy
+
+    def recv(self, most: int) -> bytes:
+        data: bytes = self._sock.recv(most)
+        self._proxy.heard.append(data)
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+@pytest.fixture
+def listening(dynoxide: Dynoxide) -> Iterator[Any]:
+    with Listening("127.0.0.1", dynoxide.port) as proxy:
+        listening: Any = proxy
+        listening.heard = []
+        yield listening
+
+
+def heads(heard: list[bytes]) -> list[dict[str, str]]:
+    requests = [part.partition(b"\r\n\r\n")[0].decode() for part in b"".join(heard).split(b"POST / HTTP/1.1\r\n")[1:]]
+    return [{k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n"))} for head in requests]
+
+
+def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(listening: Any, table: str) -> None:
+    made = iter(range(100))
+
+    def refresh() -> dict[str, str]:
+        n = next(made)
+        expiry = datetime.now(UTC) + timedelta(seconds=1 if n == 0 else 7200)
+        return {"access_key": f"key{n}", "secret_key": "secret", "token": f"token{n}", "expiry_time": expiry.isoformat()}
+
+    session: Any = get_session()
+    session._credentials = RefreshableCredentials.create_from_metadata(refresh(), refresh, "test")
+    client = session.create_client("dynamodb", region_name=REGION, endpoint_url=listening.endpoint)
+    lean = GuardedTable(client, SeenIds(), table_name=table, lean=True)
+    add(lean)
+    lean.get_item(Key={"id": "e"})
+    client.get_item(TableName=table, Key=KEY)
+    first, second, botocores = heads(listening.heard)
+    assert first["x-amz-security-token"] == second["x-amz-security-token"] == botocores["x-amz-security-token"] == "token1"
+    assert "Credential=key1/" in first["authorization"]
+    signed = "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token;x-amz-target,"
+    assert signed in first["authorization"]
+    assert signed in botocores["authorization"]
+    for name in ("host", "content-type", "x-amz-target", "accept-encoding"):
+        assert second[name] == botocores[name]
+    assert second["user-agent"] == client.meta.config.user_agent
+    client.close()
+
+
+def test_a_request_names_the_invocation_of_a_lambda_function(
+    listening: Any, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-2;Sampled=1")
+    client = dynamo_client(listening.endpoint)
+    GuardedTable(client, SeenIds(), table_name=table, lean=True).get_item(Key={"id": "e"})
+    client.get_item(TableName=table, Key=KEY)
+    ours, theirs = heads(listening.heard)
+    assert ours["x-amzn-trace-id"] == theirs["x-amzn-trace-id"] == "Root=1-2;Sampled=1"
+    client.close()
+
+
+def _client(account: str | None = None, **config: Any) -> Any:
+    return boto3.client(
+        "dynamodb",
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        aws_account_id=account,
+        config=Config(**config),
+    )
+
+
+@pytest.mark.parametrize(
+    ("account", "config", "host"),
+    [
+        (None, {}, "dynamodb.us-east-1.amazonaws.com"),
+        (None, {"use_fips_endpoint": True}, "dynamodb-fips.us-east-1.amazonaws.com"),
+        (None, {"use_dualstack_endpoint": True}, "dynamodb.us-east-1.api.aws"),
+        ("123456789012", {}, "123456789012.ddb.us-east-1.amazonaws.com"),
+    ],
+)
+def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
+    client = _client(account, **config)
+    route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+    assert (route.address.host, route.host, route.address.port, route.address.encrypted) == (host, host, 443, True)
+    client.close()
+
+
+def test_without_credentials_the_clients_own_exception_is_raised(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = dynamo_client("http://127.0.0.1:9")
+    monkeypatch.setattr(client._request_signer, "_credentials", None)
+    with pytest.raises(Exception, match="Unable to locate credentials"):
+        add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture
+def secure(dynoxide: Dynoxide, authority: Authority) -> Iterator[TLSProxy]:
+    with TLSProxy("127.0.0.1", dynoxide.port, authority.issue("127.0.0.1")) as proxy:
+        yield proxy
+
+
+def tls_client(proxy: TLSProxy, verify: bool | str | None, **config: Any) -> Any:
+    session = boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)
+    return session.client("dynamodb", endpoint_url=proxy.endpoint, verify=verify, config=Config(**config))
+
+
+@pytest.mark.parametrize("verify", ["path", "environment", "off"])
+def test_tls_is_verified_as_the_client_verifies_it(
+    secure: TLSProxy,
+    authority: Authority,
+    table: str,
+    verify: str,
+    alone: Callable[[Any], LeanClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if verify == "environment":
+        monkeypatch.setenv("AWS_CA_BUNDLE", authority.path)
+    client = tls_client(secure, {"path": authority.path, "environment": None, "off": False}[verify])
+    target = alone(client)
+    for _ in range(2):
+        target.put_item(TableName=table, Item=KEY)
+    assert secure.seen == ["PutItem"] * 2
+    assert len(target._pool._idle) == 1
+    client.close()
+
+
+@pytest.mark.parametrize("wrong", ["authority", "host"])
+def test_a_server_that_is_not_the_right_one_gets_no_request(
+    dynoxide: Dynoxide, authority: Authority, table: str, wrong: str, tmp_path: Path
+) -> None:
+    own = authority.issue("127.0.0.1" if wrong == "authority" else "localhost.example")
+    trusted = Authority(tmp_path, "stranger") if wrong == "authority" else authority
+    with TLSProxy("127.0.0.1", dynoxide.port, own) as proxy:
+        client = tls_client(proxy, trusted.path, retries=ONE_TRY)
+        with pytest.raises(SSLError):
+            add(GuardedTable(client, SeenIds(), table_name=table, lean=True))
+        client.close()
+        assert proxy.seen == []
+
+
+@pytest.mark.parametrize("form", ["two files", "one file"])
+def test_a_client_certificate_is_shown(
+    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanClient], tmp_path: Path
+) -> None:
+    ours = authority.issue("client")
+    shown: Any = tuple(ours)
+    if form == "one file":
+        both = tmp_path / "both.pem"
+        both.write_text("".join(Path(path).read_text() for path in ours))
+        shown = str(both)
+    with TLSProxy("127.0.0.1", dynoxide.port, authority.issue("127.0.0.1"), clients=authority) as proxy:
+        client = tls_client(proxy, authority.path, client_cert=shown)
+        alone(client).put_item(TableName=table, Item=KEY)
+        assert proxy.seen == ["PutItem"]
+        client.close()
+
+
+# --- stand-ins and the explorer --------------------------------------------------------------------------------------------
+
+
+def test_on_moto_all_requests_go_by_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    with moto_table("orders", "id"), caplog.at_level(logging.DEBUG, "onewrite"):
+        client = boto3.client("dynamodb")
+        lean = GuardedTable(client, HighWaterMark(), table_name="orders", lean=True)
+        assert lean.update_item(
+            M1, Key={"id": "e"}, UpdateExpression="SET a=:a", ExpressionAttributeValues={":a": 1}
+        ) == Applied(M1)
+        assert isinstance(lean.record(M1, Key={"id": "e"}), Duplicate)
+        assert caplog.records == []  # no try that failed
+        client.close()
+
+
+@pytest.mark.parametrize("made", ["given", "before", "in the handler"])
+def test_the_explorer_sees_what_a_lean_table_sends(dynoxide: Dynoxide, table: str, made: str) -> None:
+    dynamo = dynamo_client(dynoxide.endpoint)  # to which no other test has added an event handler
+
+    def guarded(store: Any) -> GuardedTable:
+        return GuardedTable(store, SeenIds(), table_name=table, lean=True)
+
+    def world() -> Any:
+        dynamo.delete_item(TableName=table, Key=KEY)
+        return dynamo
+
+    def build(store: Any) -> Callable[[Message], object]:
+        if made == "in the handler":
+            return lambda message: add(guarded(dynamo), message)
+        known = kept if made == "before" else guarded(store)
+        return lambda message: add(known, message)
+
+    kept = guarded(dynamo)
+    found = explore(build, messages=[M1], world=world, observe=lambda _: dynamo_state(dynamo, table))
+    found.assert_effectively_once()
+    assert found.exhausted
+    assert found.schedules > 1
+    assert add(kept, Message("m-2")) == Applied(Message("m-2"))
+    assert not kept._target._look.by_client()  # type: ignore[union-attr]  # it is lean
+    dynamo.close()

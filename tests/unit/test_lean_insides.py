@@ -1,0 +1,94 @@
+"""The private attributes of botocore that a lean client asks for: they are there, and one module names them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.httpsession import URLLib3Session
+
+from onewrite.dynamodb.lean import insides
+from onewrite.dynamodb.lean.refusals import refusal, unknown
+
+LEAN = Path(insides.__file__).parent
+
+
+@pytest.fixture(params=["legacy", "standard"])
+def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = _client(retries={"mode": request.param})
+    yield made
+    made.close()
+
+
+def _client(**config: Any) -> Any:
+    return boto3.client(
+        "dynamodb", region_name="eu-west-1", aws_access_key_id="key", aws_secret_access_key="secret", config=Config(**config)
+    )
+
+
+def test_each_private_attribute_is_there(client: Any) -> None:
+    frozen = insides.credentials_of(client).get_frozen_credentials()
+    assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key", "secret", None)
+    session = insides.session_of(client)
+    assert type(session) is URLLib3Session
+    assert isinstance(insides.verify_of(session), bool | str)
+    assert insides.socket_options_of(session)
+    assert insides.proxy_for(session, "https://dynamodb.eu-west-1.amazonaws.com") is None
+    url, headers, _ = insides.endpoint_for(client, "UpdateItem", {"TableName": "orders"}, {})
+    assert (url, headers) == (client.meta.endpoint_url, {})
+    assert insides.handlers_of(client, "request-created.dynamodb.UpdateItem")
+    assert len(insides.functions_of(client)) == 12
+
+
+def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any) -> None:
+    assert refusal(client) is None
+    assert unknown(client) == []
+
+
+def test_each_change_of_the_event_handlers_shows(client: Any) -> None:
+    seen = [insides.registrations_of(client)]
+    client.meta.events.register("before-send.dynamodb", _handler)
+    seen.append(insides.registrations_of(client))
+    client.meta.events.unregister("before-send.dynamodb", _handler)
+    seen.append(insides.registrations_of(client))
+    assert len({id(each) for each in seen}) == 3
+    client.meta.events.emit("an-event-of-nobody.dynamodb.UpdateItem")
+    assert insides.registrations_of(client) is seen[-1]
+
+
+def _handler(**_: Any) -> None:
+    """Nothing."""
+
+
+def test_no_other_module_names_a_private_attribute() -> None:
+    named = {path.name: sorted(_private(path)) for path in LEAN.glob("*.py")}
+    assert named.pop("insides.py")
+    assert {name: found for name, found in named.items() if found} == {}
+
+
+def _private(path: Path) -> set[str]:
+    """The private attributes of others that a module asks for."""
+    attributes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+    others = [node for node in attributes if not (isinstance(node.value, ast.Name) and node.value.id == "self")]
+    return {node.attr for node in others if node.attr.startswith("_") and not node.attr.startswith("__")}
+
+
+@pytest.mark.parametrize(
+    ("config", "ends"),
+    [
+        ({"user_agent_extra": "shop/1"}, "shop/1"),
+        ({"user_agent_appid": "shop"}, None),
+        ({"user_agent": "mine"}, None),
+    ],
+)
+def test_the_public_user_agent_has_what_the_caller_asked_for(config: dict[str, str], ends: str | None) -> None:
+    made = _client(**config)
+    (asked,) = config.values()
+    assert asked in made.meta.config.user_agent
+    assert ends is None or made.meta.config.user_agent.endswith(ends)
+    made.close()

@@ -1,0 +1,350 @@
+"""A lean table refuses what it would pass by, and sends by the client what comes later."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import boto3
+import botocore.client
+import pytest
+from aws_lambda_powertools.shared import user_agent
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.endpoint import Endpoint
+from botocore.handlers import disable_signing
+from botocore.httpsession import URLLib3Session
+
+from onewrite import ConfigurationError, HighWaterMark, SeenIds
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb.lean import insides
+from onewrite.dynamodb.lean.client import LeanClient
+from onewrite.dynamodb.lean.routes import Routes, UnknownRoute
+from onewrite.testing.servers.engines import REGION
+
+wrapt: Any = import_module("wrapt")  # it has no types
+powertools: Any = user_agent
+
+ENDPOINT = "http://127.0.0.1:9"  # nobody listens there
+
+
+@contextmanager
+def made(*, url: str | None = ENDPOINT, service: str = "dynamodb", **config: Any) -> Iterator[Any]:
+    sdk: Any = boto3  # the type of a client depends on the service's name
+    client = sdk.client(
+        service,
+        region_name=REGION,
+        endpoint_url=url,
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        config=Config(**config),
+    )
+    yield client
+    client.close()
+
+
+def lean(client: Any) -> GuardedTable:
+    return GuardedTable(client, HighWaterMark(), table_name="orders", lean=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"signature_version": UNSIGNED}, "signed by version 4"),
+        ({"signature_version": "bearer"}, "signed by version 4"),
+        ({"retries": {"mode": "adaptive"}}, "'adaptive'"),
+        ({"proxies": {"http": "http://proxy:3128"}}, "a proxy for http://127.0.0.1:9"),
+        ({"url": "http://127.0.0.1:9/path"}, "more than a host and a port"),
+        ({"service": "dynamodbstreams"}, "not boto3's low-level client of DynamoDB"),
+    ],
+)
+def test_settings_that_would_be_passed_by_are_refused(config: dict[str, Any], why: str) -> None:
+    with made(**config) as client, pytest.raises(ConfigurationError, match=why):
+        lean(client)
+
+
+def test_a_proxy_from_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with made(url="https://dynamodb.example.com") as client, pytest.raises(ConfigurationError, match="a proxy"):
+        lean(client)
+    monkeypatch.setenv("NO_PROXY", "example.com")
+    with made(url="https://dynamodb.example.com") as client:
+        lean(client)
+
+
+def _foreign(**_: Any) -> None:
+    """What a user registers."""
+
+
+class _Foreign:
+    def method(self, **_: Any) -> None:
+        """The same, bound."""
+
+    def __call__(self, **_: Any) -> None:
+        """The same, as an object."""
+
+
+EVENTS = {
+    "provide-client-params": _foreign,
+    "before-parameter-build.dynamodb": _Foreign().method,
+    "before-endpoint-resolution": _Foreign(),
+    "before-call.*.PutItem": _foreign,
+    "request-created.dynamodb.GetItem": functools.partial(_foreign, more=1),
+    "choose-signer.dynamodb": _foreign,
+    "before-sign": _foreign,
+    "before-send": functools.wraps(disable_signing)(lambda **_: None),
+    "response-received.dynamodb": _foreign,
+    "needs-retry.dynamodb": _foreign,
+    "after-call.dynamodb.UpdateItem": _foreign,
+    "after-call-error": _foreign,
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_foreign_event_handler_is_refused_by_name(event: str) -> None:
+    with made() as client:
+        client.meta.events.register(event, EVENTS[event])
+        with pytest.raises(ConfigurationError, match=r"the event handler \S+, registered for \S+\.dynamodb\.(Up|Pu|Ge)"):
+            lean(client)
+
+
+def test_powertools_name_in_the_user_agent_is_no_reason() -> None:
+    with made() as client:
+        powertools.register_feature_to_session(client.meta, "idempotency")
+        assert goes_lean(client)
+
+
+def test_a_handler_of_another_operation_is_none_of_its_business() -> None:
+    with made() as client:
+        client.meta.events.register("before-call.dynamodb.Query", _foreign)
+        lean(client)
+
+
+def test_a_handler_of_botocores_own_where_it_does_not_belong_sends_all_by_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with made() as client, caplog.at_level(logging.WARNING, "onewrite"):
+        client.meta.events.register("choose-signer.dynamodb", disable_signing)
+        assert not goes_lean(client)
+    assert "disable_signing" in caplog.text
+
+
+def _instrumented(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
+    return wrapped(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (botocore.client.BaseClient, "_make_api_call"),
+        (botocore.client.BaseClient, "_make_request"),
+        (Endpoint, "make_request"),
+        (URLLib3Session, "send"),
+    ],
+)
+def test_instrumentation_of_a_class_is_refused_by_name(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        monkeypatch.setattr(owner, name, wrapt.FunctionWrapper(getattr(owner, name), _instrumented))
+        with pytest.raises(ConfigurationError, match=rf"test_lean_refusals\._instrumented in the place of {name}"):
+            lean(client)
+
+
+def test_instrumentation_by_a_plain_function_is_refused_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = vars(botocore.client.BaseClient)["_make_api_call"]
+
+    @functools.wraps(original)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    with made() as client:
+        monkeypatch.setattr(type(client), "_make_api_call", traced)
+        with pytest.raises(ConfigurationError, match="in the place of _make_api_call"):
+            lean(client)
+
+
+def test_a_wrapped_method_of_one_client_is_refused() -> None:
+    with made() as client:
+        client.update_item = functools.partial(client.update_item, ReturnConsumedCapacity="TOTAL")
+        lean(client)  # a partial of botocore's own function bypasses nothing that is not in the request
+        client.update_item = lambda **_: {}
+        with pytest.raises(ConfigurationError, match="update_item of the client"):
+            lean(client)
+
+
+def test_another_http_session_is_refused() -> None:
+    class Session(URLLib3Session):
+        """One of a user's own."""
+
+    with made() as client:
+        client._endpoint.http_session = Session()
+        with pytest.raises(ConfigurationError, match="Session in the place of botocore's"):
+            lean(client)
+
+
+def test_compression_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        monkeypatch.setitem(
+            client.meta.service_model._service_description["operations"]["PutItem"],
+            "requestcompression",
+            {"encodings": ["gzip"]},
+        )
+        with pytest.raises(ConfigurationError, match="compression"):
+            lean(client)
+
+
+def test_another_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocol", "smithy-rpc-v2-cbor")
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocols", ["smithy-rpc-v2-cbor"])
+        with pytest.raises(ConfigurationError, match="JSON"):
+            lean(client)
+
+
+def test_a_botocore_that_has_changed_inside_is_refused() -> None:
+    with made() as client:
+        del client._endpoint.http_session._socket_options
+        with pytest.raises(ConfigurationError, match="does not know this version"):
+            lean(client)
+
+
+def test_a_table_is_refused() -> None:
+    resource = boto3.resource("dynamodb", region_name=REGION, aws_access_key_id="key", aws_secret_access_key="secret")
+    with pytest.raises(ConfigurationError, match="takes the low-level client"):
+        GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match="event handler"):  # which makes it take plain values
+        lean(resource.meta.client)
+    resource.meta.client.close()
+
+
+def test_an_async_table_has_no_such_argument() -> None:
+    with made() as client, pytest.raises(TypeError, match="lean"):
+        AsyncGuardedTable(client, SeenIds(), table_name="orders", lean=True)  # type: ignore[call-overload]
+
+
+def goes_lean(client: Any) -> bool:
+    return not LeanClient(client)._look.by_client()
+
+
+def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    with made() as client:
+        target = LeanClient(client)
+        assert not target._look.by_client()
+        for _ in range(2):
+            client.meta.events.register("before-send", _foreign)
+            assert target._look.by_client()
+            client.meta.events.unregister("before-send", _foreign)
+            assert not target._look.by_client()
+    (record,) = caplog.records
+    assert "_foreign" in record.getMessage()
+
+
+@pytest.mark.parametrize("where", ["BaseClient", "its class", "the client"])
+def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        target = LeanClient(client)
+        owner = {"BaseClient": botocore.client.BaseClient, "its class": type(client), "the client": client}[where]
+        wrapped = wrapt.FunctionWrapper(getattr(owner, "_make_api_call"), _instrumented)  # noqa: B009  # the owner's, by its name
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, "_make_api_call", wrapped)
+            assert target._look.by_client()
+        assert not target._look.by_client()
+
+
+def test_all_tables_of_a_client_share_its_connections() -> None:
+    with made() as client, made() as other:
+        assert LeanClient(client)._pool is LeanClient(client)._pool
+        assert LeanClient(client)._pool is not LeanClient(other)._pool
+
+
+def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A takeover, a release, the second request of a delete, a transaction."""
+    with made() as client:
+        target = LeanClient(client)
+        monkeypatch.setattr(target, "_tried", _never)
+        sent: list[dict[str, Any]] = []
+        monkeypatch.setattr(client, "update_item", lambda **request: sent.append(request))
+        target.update_item(ExpressionAttributeValues={":old": {"S": "fence"}})
+        target.update_item(TableName="orders")
+        assert len(sent) == 2
+        assert target.transact_write_items == client.transact_write_items
+        assert target.meta is client.meta
+
+
+def _never(*_: Any) -> None:
+    raise AssertionError("it went lean")
+
+
+def test_what_is_no_client_of_botocore_is_refused() -> None:
+    class Stub:
+        """As a library puts in the place of a client."""
+
+        update_item = put_item = get_item = None
+
+    with pytest.raises(ConfigurationError, match="Stub, which is not boto3's low-level client of DynamoDB"):
+        lean(Stub())
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        ("https://dynamodb.example.com", {"x-more": ["header"]}, {}),
+        ("https://dynamodb.example.com/path", {}, {}),
+    ],
+)
+def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
+        with pytest.raises(UnknownRoute, match="in a way of their own"):
+            Routes(client).present("UpdateItem", {"TableName": "orders"})
+
+
+def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(_: Any, __: Any, context: dict[str, Any]) -> Any:
+        context["auth_type"] = "v4a"
+        return ENDPOINT, {}, {}
+
+    with made() as client:
+        monkeypatch.setattr(client, "_resolve_endpoint_ruleset", resolved)
+        with pytest.raises(UnknownRoute):
+            Routes(client).present("UpdateItem", {"TableName": "orders"})
+
+
+def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint_asks_for() -> None:
+    with made(url=None) as client:
+        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        credential = route.signer.signed("POST", {}, b"", 0)["authorization"]
+        assert f"/19700101/{REGION}/dynamodb/aws4_request" in credential
+
+    def resolved(_: Any, __: Any, context: dict[str, Any]) -> Any:
+        context.update(auth_type="v4", signing={"region": "us-gov-west-1", "signing_name": "other"})
+        return ENDPOINT, {}, {}
+
+    with made() as client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_resolve_endpoint_ruleset", resolved)
+        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        assert "/us-gov-west-1/other/aws4_request" in route.signer.signed("POST", {}, b"", 0)["authorization"]
+
+
+def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        monkeypatch.setattr(insides.credentials_of(client), "token", "a\r\nx-evil: 1")
+        with pytest.raises(UnknownRoute, match="characters"):
+            Routes(client).present("UpdateItem", {"TableName": "orders"})
+
+
+def test_a_way_is_asked_for_once_for_the_same_credentials_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as client:
+        routes = Routes(client)
+        first = routes.present("UpdateItem", {"TableName": "orders"})
+        assert routes.present("GetItem", {"TableName": "orders"}) is first
+        assert routes.present("GetItem", {"TableName": "others"}) is not first
+        monkeypatch.setattr(insides.credentials_of(client), "access_key", "other")
+        assert (
+            "Credential=other/"
+            in routes.present("GetItem", {"TableName": "others"}).signer.signed("POST", {}, b"", 0)["authorization"]
+        )

@@ -1,0 +1,147 @@
+"""Signatures: AWS's published examples, and botocore's own signature of any request, byte for byte."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from botocore import auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onewrite.dynamodb.lean.routes import address_of, host_of
+from onewrite.dynamodb.lean.signing import Identity, Signer, canonical_request
+from onewrite.dynamodb.lean.wire import Address
+
+# The names, the key and the moment of AWS's test suite for Signature Version 4.
+SUITE = Identity("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
+MOMENT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC).timestamp()
+HOST = {"host": "example.amazonaws.com"}
+
+VECTORS = {
+    "get-vanilla": ("GET", HOST, b"", "host;x-amz-date", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),
+    "post-vanilla": (
+        "POST",
+        HOST,
+        b"",
+        "host;x-amz-date",
+        "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b",
+    ),
+    "get-header-value-trim": (
+        "GET",
+        {**HOST, "my-header1": " value1", "my-header2": ' "a   b   c"'},
+        b"",
+        "host;my-header1;my-header2;x-amz-date",
+        "acc3ed3afb60bb290fc8d2dd0098b9911fcaa05412b367055dee359757a9c736",
+    ),
+    "post-header-key-sort": (
+        "POST",
+        {**HOST, "my-header1": "value1"},
+        b"",
+        "host;my-header1;x-amz-date",
+        "c5410059b04c1ee005303aed430f6e6645f61f4dc9e1461ec8f8916fdf18852c",
+    ),
+    "post-x-www-form-urlencoded": (
+        "POST",
+        {"content-type": "application/x-www-form-urlencoded", **HOST},
+        b"Param1=value1",
+        "content-type;host;x-amz-date",
+        "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_published_examples_have_the_published_signatures(name: str) -> None:
+    method, headers, body, names, signature = VECTORS[name]
+    signed = Signer(SUITE, "us-east-1", "service").signed(method, headers, body, MOMENT)
+    credential = "Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request"
+    assert signed["authorization"] == f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signature}"
+
+
+def test_the_canonical_request_is_the_published_one() -> None:
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    headers = {"x-amz-date": "20150830T123600Z", **HOST}
+    text = f"GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n{empty}"
+    assert canonical_request("GET", headers, b"") == ("host;x-amz-date", text)
+
+
+words = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+values = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.just("\t"), max_size=30)
+hosts = st.from_regex(
+    r"(https?)://([a-z][a-z0-9-]{0,10}(\.[a-z]{2,5}){0,2}|127\.0\.0\.1|\[::1\])(:[1-9][0-9]{0,3})?/?", fullmatch=True
+)
+moments = st.integers(0, 4_000_000_000)
+
+
+@given(
+    url=hosts,
+    identity=st.builds(Identity, words, words, st.none() | words),
+    region=words,
+    more=st.dictionaries(st.from_regex(r"x-[a-z0-9]{1,8}", fullmatch=True), values, max_size=3),
+    body=st.text(max_size=50).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    moment=moments,
+)
+def test_any_request_is_signed_as_botocore_signs_it(
+    url: str, identity: Identity, region: str, more: dict[str, str], body: bytes, moment: int
+) -> None:
+    headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.UpdateItem", **more}
+    theirs = _signed_by_botocore(url, identity, region, headers, body, moment)
+    ours = Signer(identity, region, "dynamodb").signed("POST", {**headers, "host": host_of(url)}, body, moment)
+    del ours["host"]  # botocore leaves this header to the HTTP client, and signs it
+    assert {name: value.encode() for name, value in ours.items()} == theirs
+
+
+def _signed_by_botocore(
+    url: str, identity: Identity, region: str, headers: dict[str, str], body: bytes, moment: int
+) -> dict[str, bytes]:
+    request = AWSRequest(method="POST", url=url, headers=headers, data=body)
+    now = datetime.fromtimestamp(moment, UTC)
+    clock: dict[str, Any] = {"get_current_datetime": lambda: now} if hasattr(auth, "get_current_datetime") else {}
+    with patch.multiple(auth, **(clock or {"datetime": _Datetime(now)})):
+        auth.SigV4Auth(Credentials(*identity), "dynamodb", region).add_auth(request)
+    return {name.lower(): value.encode() for name, value in request.headers.items()}
+
+
+class _Datetime:
+    """The `datetime` module of a botocore that asks it for the time by itself."""
+
+    def __init__(self, now: datetime) -> None:
+        self.datetime = self
+        self._now = now
+
+    def utcnow(self) -> datetime:
+        return self._now
+
+
+def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
+    signer = Signer(SUITE, "us-east-1", "service")
+    with patch("onewrite.dynamodb.lean.signing.hmac.digest", wraps=__import__("hmac").digest) as digest:
+        first = [signer.signed("GET", HOST, b"", MOMENT + second)["authorization"] for second in range(3)]
+        assert digest.call_count == 4 + 3
+        tomorrow = signer.signed("GET", HOST, b"", MOMENT + 86400)["authorization"]
+        assert digest.call_count == 4 + 3 + 4 + 1
+    assert len({*first, tomorrow}) == 4
+    assert tomorrow == Signer(SUITE, "us-east-1", "service").signed("GET", HOST, b"", MOMENT + 86400)["authorization"]
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "host"),
+    [
+        ("http://127.0.0.1:8000", Address("127.0.0.1", 8000, encrypted=False), "127.0.0.1:8000"),
+        (
+            "https://DynamoDB.eu-west-1.amazonaws.com/",
+            Address("dynamodb.eu-west-1.amazonaws.com", 443, encrypted=True),
+            None,
+        ),
+        ("https://[::1]:443", Address("::1", 443, encrypted=True), "[::1]"),
+        ("http://localhost", Address("localhost", 80, encrypted=False), "localhost"),
+    ],
+)
+def test_a_url_names_an_address_and_a_host(url: str, address: Address, host: str | None) -> None:
+    assert address_of(url) == address
+    assert host_of(url) == (host or address.host)

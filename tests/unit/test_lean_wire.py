@@ -1,0 +1,145 @@
+"""Answers as they come from a socket: in any pieces, whole or broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onewrite.dynamodb.lean.answers import Parser, body_of
+from onewrite.dynamodb.lean.wire import Answer, Unanswered, read_answer
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"
+
+
+def receiver(data: bytes, *sizes: int) -> Callable[[int], bytes]:
+    """A socket's `recv`, which gives pieces of these sizes and then all that is left; at the end, the connection's end."""
+    held, steps = bytearray(data), [*sizes]
+
+    def receive(most: int) -> bytes:
+        size = min(steps.pop(0) if steps else most, most)
+        piece = bytes(held[:size])
+        del held[:size]
+        return piece
+
+    return receive
+
+
+@given(st.lists(st.integers(1, 40), max_size=60))
+def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> None:
+    headers = {"content-length": "5", "date": "now", "x-a": "1, 2"}
+    assert read_answer(receiver(PLAIN, *sizes)) == Answer(200, headers, b"hello", last=False)
+    chunked = {"transfer-encoding": "chunked"}
+    assert read_answer(receiver(CHUNKED, *sizes)) == Answer(400, chunked, b"hello, wor\r\nld", last=False)
+
+
+@given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
+def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
+    for part in (PLAIN[:plain], CHUNKED[:chunked]):
+        with pytest.raises(Unanswered, match="ended before"):
+            read_answer(receiver(part))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", "no answer of HTTP/1.1"),
+        (b"SSH-2.0\r\n\r\n", "no answer of HTTP/1.1"),
+        (b"HTTP/1.1 2x0 OK\r\ncontent-length: 0\r\n\r\n", "no number"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello", "no number"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1_0\r\n\r\nhello", "no number"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!", "no number"),
+        (b"HTTP/1.1 200 OK\r\n\r\nhello", "no number"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n folded\r\n\r\n", "is no header"),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "is no header"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length : 5\r\n\r\nhello", "is no header"),
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n", "compressed"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", "encoded as"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n", "does not end where"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\nhello\r\n0\r\n\r\n", "no number"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000, "do not end"),
+    ],
+)
+def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
+    with pytest.raises(Unanswered, match=why):
+        read_answer(receiver(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}x",
+    ],
+    ids=["close", "more behind it"],
+)
+def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> None:
+    assert read_answer(receiver(data)).last
+
+
+@pytest.fixture(scope="module")
+def parser() -> Parser:
+    client = boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+    client.close()
+    return Parser(client.meta.service_model)
+
+
+def answer(body: bytes, status: int = 200, **headers: str) -> Answer:
+    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, last=False)
+
+
+def test_a_checksum_that_fits_is_taken_and_another_is_not(parser: Parser) -> None:
+    body = b'{"Attributes":{"n":{"N":"1"}}}'
+    right = parser.parsed("UpdateItem", answer(body, x_amz_crc32=str(crc32(body)), date="now"))
+    assert right["Attributes"] == {"n": {"N": "1"}}
+    assert right["ResponseMetadata"]["HTTPHeaders"]["date"] == "now"
+    for wrong in (str(crc32(body) + 1), "x"):
+        with pytest.raises(Unanswered, match="checksum"):
+            parser.parsed("UpdateItem", answer(body, x_amz_crc32=wrong))
+
+
+@pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
+def test_an_answer_without_anything_is_what_botocores_parser_makes_of_it(parser: Parser, headers: dict[str, str]) -> None:
+    short, parsed = (parser.parsed("UpdateItem", answer(body, 200, **headers)) for body in (b"{}", b"{ }"))
+    assert short == parsed
+    assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
+
+
+@pytest.mark.parametrize("body", [b"", b'{"Attributes":', b"[]", b"null", b"\xff{}"])
+def test_a_yes_that_is_no_object_is_none(parser: Parser, body: bytes) -> None:
+    with pytest.raises((Unanswered, ValueError)):
+        parser.parsed("UpdateItem", answer(body))
+
+
+@pytest.mark.parametrize("kind", ["ThrottlingException", "ExpiredTokenException", "TransactionConflictException"])
+def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
+    with pytest.raises(Unanswered, match=kind):
+        parser.parsed("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
+
+
+@pytest.mark.parametrize("status", [100, 204, 301, 307, 403, 500, 503])
+def test_another_status_is_none(parser: Parser, status: int) -> None:
+    with pytest.raises(Unanswered, match=str(status)):
+        parser.parsed("UpdateItem", answer(b"{}", status))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"Key": {1: {"S": "x"}}},
+        {"Item": {"id": {"M": {2: {"S": "x"}}}}},
+        {"Item": {"id": {"L": [{"M": {None: {"S": "x"}}}]}}},
+        {"ExpressionAttributeNames": {True: "x"}},
+        {"Key": {"id": {"S": object()}}},
+    ],
+)
+def test_what_json_would_make_something_else_of_is_not_sent(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        body_of(arguments)
