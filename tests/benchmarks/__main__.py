@@ -7,12 +7,14 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tests.benchmarks import (
     decorator,
     events,
     explorer,
     growth,
+    lean,
     own_python,
     package,
     speed_dynamodb,
@@ -23,10 +25,13 @@ from tests.benchmarks import (
     worker,
 )
 from tests.benchmarks.measure import Plan, Row
+from tests.benchmarks.peers import run as peers
+from tests.benchmarks.sections import PAGE, Section, write
 from tests.support.engines import dynoxide_binary, mongod_binary
 
-GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Row | Section]]] = {
     "speed_dynamodb": speed_dynamodb.rows,
+    "lean": lean.rows,
     "speed_mongodb": speed_mongodb.rows,
     "own_python": own_python.rows,
     "decorator": decorator.rows,
@@ -38,6 +43,7 @@ GROUPS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "transactions": transactions.rows,
     "growth": growth.rows,
     "steps": steps.rows,
+    "peers": peers.results,
 }
 
 
@@ -48,10 +54,13 @@ def main(arguments: list[str] | None = None) -> int:
         engine()  # fetched where it is missing
     found: list[tuple[str, Row]] = []
     for group in options.only or GROUPS:
-        for row in GROUPS[group](plan):
-            found.append((group, row))
+        for result in GROUPS[group](plan):
+            if isinstance(result, Section):
+                _show(result, options)
+                continue
+            found.append((group, result))
             if not options.json:
-                _progress(group, row)
+                _progress(group, result)
     print(_json(found) if options.json else "\n" + table([row for _, row in found]))
     return 0  # a missed target is a result, not a failure
 
@@ -70,8 +79,18 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=2000, help="turns of each contender (default: 2000)")
     parser.add_argument("--only", action="append", choices=GROUPS, help="this group alone; may be given again")
     parser.add_argument("--messages-at", type=int, default=100_000, help="which message to set against message 100")
+    parser.add_argument(
+        "--write", type=Path, metavar="FOLDER", help=f"write what belongs there into the {PAGE} of this folder"
+    )
     parser.add_argument("--json", action="store_true", help="the rows as JSON")
     return parser
+
+
+def _show(section: Section, options: argparse.Namespace) -> None:
+    if options.write is not None:
+        write(section, options.write)
+    if not options.json:
+        print(f"\n{section.text}\n", flush=True)
 
 
 def _progress(group: str, row: Row) -> None:

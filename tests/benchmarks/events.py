@@ -218,8 +218,8 @@ class _Counting:
         self.outboxes = copy.copy(store.outboxes)
         clear = self.outboxes.clear
 
-        def counted(box: Box, count: int) -> Flow[Box | None]:
-            found = yield from clear(box, count)
+        def counted(box: Box, count: int, now: float) -> Flow[Box | None]:
+            found = yield from clear(box, count, now)
             lost.extend([] if found is None else [found])
             return found
 

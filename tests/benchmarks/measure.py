@@ -72,15 +72,17 @@ class Duel:
     target: float | None = None
 
 
-def fought(plan: Plan, duels: Sequence[Duel]) -> Iterator[Row]:
+def fought(plan: Plan, duels: Sequence[Duel], clock: Callable[[], float] = perf_counter) -> Iterator[Row]:
     for n, duel in enumerate(duels):
         contenders = {"ours": duel.ours(partial(plan.key, 2 * n)), "theirs": duel.theirs(partial(plan.key, 2 * n + 1))}
-        took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed)
+        took = take_turns(contenders, plan.rounds, warmup=plan.warmup, seed=plan.seed, clock=clock)
         yield ratio(duel.what, duel.against, took["ours"], took["theirs"], target=duel.target)
 
 
-def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warmup: int, seed: int) -> dict[str, list[float]]:
-    """Seconds of each call. In each round every contender has one turn, in an order drawn anew."""
+def take_turns(
+    contenders: Mapping[str, Contender], rounds: int, *, warmup: int, seed: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of each call, or of the processor in it, as the clock says. In each round every contender has one turn, in an order drawn anew."""
     order = list(contenders)
     shuffle = random.Random(seed).shuffle
     seconds: dict[str, list[float]] = {name: [] for name in order}
@@ -88,9 +90,9 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warmup: int,
         shuffle(order)
         for name in order:
             call = contenders[name]
-            start = perf_counter()
+            start = clock()
             result = call(turn)
-            taken = perf_counter() - start
+            taken = clock() - start
             if isinstance(result, Outcome):
                 expect(Applied, result)
             if turn >= warmup:

@@ -76,7 +76,7 @@ def _marks(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
         return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
 
     on_client, on_table = _guarded(HighWaterMark(), messages, client, table)
-    same_on_client, same_on_table = _same(HighWaterMark(), client, table, values)
+    same_on_client, same_on_table = same_by_hand(HighWaterMark(), client, table, values)
     yield Duel("HighWaterMark, client", "the same request by hand, client", on_client, same_on_client, 1.03)
     yield Duel("HighWaterMark, Table", "the same request by hand, Table", on_table, same_on_table, 1.05)
     yield Duel("HighWaterMark, client", "a mark and nothing else by hand, client", on_client, short)
@@ -99,7 +99,7 @@ def _ids(plan: Plan, client: Any, table: Any) -> Iterator[Duel]:
         return {":ow_m0": mark, ":ow_s": {mark}, ":ow_a": {secrets.token_bytes(3)}}
 
     on_client, on_table = _guarded(SeenIds(), [Message(each) for each in ids], client, table)
-    same_on_client, same_on_table = _same(SeenIds(), client, table, values)
+    same_on_client, same_on_table = same_by_hand(SeenIds(), client, table, values)
     yield Duel("SeenIds, client", "the same request by hand, client", on_client, same_on_client, 1.08)
     yield Duel("SeenIds, Table", "the same request by hand, Table", on_table, same_on_table, 1.10)
     yield Duel("SeenIds, client", "one set for ever and nothing else by hand, client", on_client, short)
@@ -117,7 +117,9 @@ def _guarded(ledger: Ledger, messages: list[Message], client: Any, table: Any) -
     return entrant(GuardedTable(client, ledger, table_name=TABLE)), entrant(GuardedTable(table, ledger))
 
 
-def _same(ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]) -> tuple[Entrant, Entrant]:
+def same_by_hand(
+    ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]
+) -> tuple[Entrant, Entrant]:
     """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
     request = GuardedTable(table, ledger).explain(Message("any", sequence=1), Key={"id": "any"}, **BUSINESS)
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")

@@ -1,0 +1,86 @@
+"""A fresh message by a lean table: time, and the processor's time, against boto3."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import statistics
+from collections.abc import Callable, Iterator
+from time import perf_counter, process_time
+from typing import Any
+
+from onewrite import HighWaterMark, Message, Outcome, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import json_body
+from onewrite.testing.servers.engines import Dynoxide
+from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, numbered, ratio, take_turns
+from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders, same_by_hand
+from tests.support.batches import sqs_record
+
+_BATCH = 10
+
+
+def rows(plan: Plan) -> Iterator[Row]:
+    with Dynoxide() as server, orders(server) as client:
+        resource = server.resource()
+        table = resource.Table(TABLE)
+        yield from fought(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
+        yield from fought(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
+        yield from _handlers(plan, client)
+        resource.meta.client.close()
+
+
+def _duels(plan: Plan, client: Any, table: Any, what: str, by_hand: float, unguarded: float | None) -> Iterator[Duel]:
+    messages = numbered(plan)
+    lean = GuardedTable(client, HighWaterMark(), table_name=TABLE, lean=True)
+
+    def ours(key: Callable[[int], str]) -> Contender:
+        return lambda turn: lean.update_item(messages[turn], Key={"id": key(turn)}, **BUSINESS)
+
+    def plain(key: Callable[[int], str]) -> Contender:
+        return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
+
+    def values(turn: int) -> dict[str, Any]:
+        return {":ow_m0": turn + 1, ":ow_a": {secrets.token_bytes(3)}}
+
+    _, same = same_by_hand(HighWaterMark(), client, table, values)
+    for against, theirs, target in (("the same request by hand", same, by_hand), ("unguarded", plain, unguarded)):
+        yield Duel(f"HighWaterMark, lean, {what}", f"{against}, Table", _apart(what, ours), _apart(what, theirs), target)
+
+
+def _apart(what: str, entrant: Entrant) -> Entrant:
+    """With entities of its own for time and for the processor, whose keys are of one length."""
+    return lambda key: entrant(lambda turn: f"{what[0]}{key(turn)}")
+
+
+def _handlers(plan: Plan, client: Any) -> Iterator[Row]:
+    """Batches of an SQS handler: the processor's time for each message, from the event to the answer."""
+    rounds = max(plan.rounds // _BATCH, 20)
+    batches = {name: _batches(client, name, lean=name == "lean") for name in ("client", "lean")}
+    for clock, what in ((process_time, "processor"), (perf_counter, "time")):
+        took = take_turns(batches, rounds, warmup=5, seed=plan.seed, clock=clock)
+        each = {name: statistics.median(seconds) / _BATCH * 1e6 for name, seconds in took.items()}
+        for name, spent in each.items():
+            against = f"{1e6 / spent:.0f} messages a second"
+            yield Row(f"sqs_handler, {name}, {what} of a message", against, spent, spent, spent, "us")
+        yield ratio(f"sqs_handler, lean, {what}", "sqs_handler, client", took["lean"], took["client"])
+
+
+def _batches(client: Any, name: str, *, lean: bool) -> Contender:
+    table = GuardedTable(client, SeenIds(), table_name=TABLE, lean=lean)
+
+    @sqs_handler(json_body(id="id"))
+    def handler(message: Message) -> Outcome:
+        return table.update_item(message, Key={"id": f"{name}-{message.id[-1]}"}, **BUSINESS)
+
+    def batch(turn: int) -> object:
+        records = [
+            sqs_record(f"{turn}-{n}", body=json.dumps({"id": f"{secrets.token_hex(8)}-{turn % 20}{n}"}))
+            for n in range(_BATCH)
+        ]
+        answer = handler({"Records": records}, None)
+        assert answer == {"batchItemFailures": []}, answer
+        return answer
+
+    return batch

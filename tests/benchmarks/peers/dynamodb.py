@@ -1,0 +1,137 @@
+"""The ways to handle a message on DynamoDB. The business write is the same for all of them, and a message is known by its id."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.writing.values import typed
+from onewrite.ledger import Ledger
+from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
+from onewrite.testing.servers.programs import find_dynoxide
+from tests.benchmarks.peers.bills import DynamoDBProxy
+from tests.benchmarks.peers.libraries import RECORDS, idemkit_on_dynamodb, powertools
+from tests.benchmarks.peers.ways import FOLDED, Deliver, Unmeasured, Way, Writers
+from tests.benchmarks.speed_dynamodb import BUSINESS, SET_BY_HAND, TABLE
+from tests.engines.stores import create_table
+
+PROCESSED = "processed"
+_DAY = 86_400
+_MOST_AT_ONCE = 25  # that BatchWriteItem takes
+_REFUSED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException"})
+
+
+class OnDynamoDB:
+    name = "DynamoDB"
+
+    def __init__(self, stack: ExitStack) -> None:
+        server = stack.enter_context(Dynoxide())
+        self.port, self._client = server.port, server.client()
+        stack.callback(self._client.close)
+        version = subprocess.run([find_dynoxide(), "--version"], check=True, capture_output=True, text=True).stdout
+        self.program = f"Dynoxide {version.split()[-1]}"
+        for table in (TABLE, PROCESSED, RECORDS):
+            create_table(self._client, table)
+
+    def ways(self, port: int, stack: ExitStack) -> list[Way | Unmeasured]:
+        endpoint = f"http://127.0.0.1:{port}"
+        client, resource = dynamo_client(endpoint), dynamo_resource(endpoint)
+        stack.callback(client.close)
+        stack.callback(resource.meta.client.close)
+        table = resource.Table(TABLE)
+
+        store = GuardedTable(client, SeenIds(), table_name=TABLE)
+        lean = GuardedTable(client, SeenIds(), table_name=TABLE, lean=True)
+
+        def plainly(entity: str) -> object:
+            return table.update_item(Key={"id": entity}, **BUSINESS)
+
+        return [
+            Way("unguarded, `Table`", lambda _, entity: plainly(entity), guarded=False),
+            Way("one set by hand, `Table`", _by_hand(table)),
+            Way("onewrite, `Table`", _guarded(GuardedTable(table, SeenIds())), ours=True),
+            Way("onewrite, client", _guarded(store), ours=True),
+            Way("onewrite, client, `lean=True`", _guarded(lean), ours=True),
+            Way(f"onewrite, client, `fold` of {FOLDED}", _folded(store), ours=True, batch=FOLDED),
+            powertools(client, plainly),
+            idemkit_on_dynamodb(endpoint, stack, plainly),
+            Way("`TransactWriteItems` with a processed table", _transaction(client)),
+        ]
+
+    def writers(self, port: int, stack: ExitStack, ledger: Ledger) -> Writers:
+        client = dynamo_client(f"http://127.0.0.1:{port}")
+        stack.callback(client.close)
+        store = GuardedTable(client, ledger, table_name=TABLE)
+        return Writers(_guarded(store), _folded(store), _transaction(client))
+
+    def create(self, entities: Iterable[str], text: str = "") -> None:
+        puts: list[Any] = [{"PutRequest": {"Item": typed({"id": entity, "text": text})}} for entity in entities]
+        for at in range(0, len(puts), _MOST_AT_ONCE):
+            self._client.batch_write_item(RequestItems={TABLE: puts[at : at + _MOST_AT_ONCE]})
+
+    def effects(self, entities: Iterable[str]) -> int:
+        wanted, found = {*entities}, 0
+        pages = self._client.get_paginator("scan").paginate(TableName=TABLE, ProjectionExpression="id, shipments")
+        for page in pages:
+            touched = (item for item in page["Items"] if "shipments" in item and item["id"]["S"] in wanted)
+            found += sum(int(item["shipments"]["N"]) for item in touched)
+        return found
+
+    def proxy(self, stack: ExitStack) -> DynamoDBProxy:
+        return stack.enter_context(DynamoDBProxy(self.port, self._client))
+
+
+def _folded(store: GuardedTable) -> Deliver:
+    """One write of all the messages: what one adds, as often as there are messages."""
+    values = BUSINESS["ExpressionAttributeValues"]
+
+    def update(entity: str, fresh: Sequence[Message]) -> dict[str, Any]:
+        return {**BUSINESS, "Key": {"id": entity}, "ExpressionAttributeValues": {**values, ":one": len(fresh)}}
+
+    return lambda messages, entity: store.fold([*messages], partial(update, entity))
+
+
+def _transaction(client: Any) -> Deliver:
+    """The business write and a mark in a table of processed messages, which must not be there yet. It expires some day."""
+    update = {**BUSINESS, "ExpressionAttributeValues": typed(BUSINESS["ExpressionAttributeValues"]), "TableName": TABLE}
+
+    def deliver(messages: Sequence[Message], entity: str) -> object:
+        mark = {"id": {"S": messages[0].id}, "expires": {"N": str(int(time.time()) + 14 * _DAY)}}
+        put = {"TableName": PROCESSED, "Item": mark, "ConditionExpression": "attribute_not_exists(id)"}
+        actions = [{"Put": put}, {"Update": {**update, "Key": {"id": {"S": entity}}}}]
+        return _unless_refused(lambda: client.transact_write_items(TransactItems=actions))
+
+    return deliver
+
+
+def _by_hand(table: Any) -> Deliver:
+    """The ids in one set that is never emptied, and nothing else."""
+    values = BUSINESS["ExpressionAttributeValues"]
+
+    def deliver(messages: Sequence[Message], entity: str) -> object:
+        identity = messages[0].id
+        given = {**values, ":id": identity, ":ids": {identity}}
+        return _unless_refused(lambda: table.update_item(Key={"id": entity}, ExpressionAttributeValues=given, **SET_BY_HAND))
+
+    return deliver
+
+
+def _guarded(store: GuardedTable) -> Deliver:
+    return lambda messages, entity: store.update_item(messages[0], Key={"id": entity}, **BUSINESS)
+
+
+def _unless_refused(write: Callable[[], object]) -> object:
+    try:
+        return write()
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in _REFUSED:
+            raise
+        return None

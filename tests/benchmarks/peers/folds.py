@@ -1,0 +1,166 @@
+"""What a fold saves: on a large entity, and where eight writers want the same one."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from onewrite import Applied, HighWaterMark, Message, SeenIds
+from onewrite.ledger import Ledger
+from tests.benchmarks.measure import Contender, Plan, Row, WrongOutcomeError, message_ids, ratio, take_turns
+from tests.benchmarks.peers.bills import Bill
+from tests.benchmarks.peers.race import check
+from tests.benchmarks.peers.table import row
+from tests.benchmarks.peers.ways import FOLDED, Deliver, Engine, Writers
+from tests.benchmarks.sections import Section
+
+UNITS, SECONDS = 1 / 8, 1 / 5  # the most that a message in a fold may cost, by what it costs alone
+_LARGE = "x" * 2_800  # with all that is beside it, an entity has 3 KB
+_FOLDS, _WARMUP = 100, 10
+_LEDGERS: Mapping[str, Ledger] = {"SeenIds": SeenIds(), "HighWaterMark": HighWaterMark()}
+_WRITERS, _EACH, _TURNS = 8, 50, 5  # writers of one entity, the messages of each in a turn, and turns
+
+ONE_BY_ONE, FOLD, TRANSACTION = "one by one", f"`fold` of {FOLDED}", "transaction with processed messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One by one, and folded: messages a second, and what one costs."""
+
+    what: str
+    rates: tuple[float, float]
+    bills: tuple[Bill, Bill]
+
+
+def results(engines: Sequence[Engine], plan: Plan) -> Iterator[Row | Section]:
+    pairs: list[Pair] = []
+    hot: dict[str, dict[str, float]] = {}
+    for engine in engines:
+        with ExitStack() as stack:
+            for name, ledger in _LEDGERS.items():
+                yield from _large(engine, f"{engine.name}, {name}", ledger, plan, pairs)
+            hot[engine.name] = rates = _hot(engine, engine.writers(engine.port, stack, SeenIds()), plan.seed)
+            yield from _hot_rows(engine.name, rates)
+    yield Section("folds", tables(pairs, hot))
+
+
+def tables(pairs: Sequence[Pair], hot: Mapping[str, Mapping[str, float]]) -> str:
+    lines = [row(f"{_FOLDS * FOLDED:,} messages to an entity of 3 KB", ONE_BY_ONE, FOLD, "ratio"), "|---|---|---|---|"]
+    for pair in pairs:
+        alone, folded = pair.rates
+        lines.append(row(f"{pair.what}, messages a second", f"{alone:,.0f}", f"{folded:,.0f}", f"{folded / alone:.1f}"))
+        for what in ("requests", "write_units"):
+            before, after = (getattr(each, what) for each in pair.bills)
+            if before:
+                called = f"{pair.what}, {what.replace('_', ' ')} a message"
+                lines.append(row(called, f"{before:.3g}", f"{after:.3g}", f"{after / before:.3f}"))
+    lines += [
+        "",
+        row(f"messages a second, {_WRITERS} writers of one entity", ONE_BY_ONE, FOLD, TRANSACTION),
+        "|---|---|---|---|",
+    ]
+    lines += [
+        row(engine, *(f"{rates[name]:,.0f}" for name in (ONE_BY_ONE, FOLD, TRANSACTION))) for engine, rates in hot.items()
+    ]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- a large entity
+
+
+def _large(engine: Engine, what: str, ledger: Ledger, plan: Plan, pairs: list[Pair]) -> Iterator[Row]:
+    with ExitStack() as stack:
+        writers = engine.writers(engine.port, stack, ledger)
+        took = take_turns(_contenders(engine, what, writers, _WARMUP + _FOLDS), _FOLDS, warmup=_WARMUP, seed=plan.seed)
+        _verify(engine, what, (_WARMUP + _FOLDS) * FOLDED)
+        proxy = engine.proxy(stack)
+        billed: list[Bill] = []
+        contenders = _contenders(engine, f"{what} billed", engine.writers(proxy.port, stack, ledger), _FOLDS)
+        for contender in contenders.values():
+            proxy.taken()
+            for turn in range(_FOLDS):
+                contender(turn)
+            billed.append(proxy.taken() / (_FOLDS * FOLDED))
+    alone, folded = took[ONE_BY_ONE], took[FOLD]
+    pairs.append(Pair(what, (_rate(alone), _rate(folded)), (billed[0], billed[1])))
+    yield ratio(f"{FOLD}, 3 KB, {what}: time", ONE_BY_ONE, folded, alone, target=SECONDS)
+    if billed[0].write_units:
+        units = billed[1].write_units / billed[0].write_units
+        yield Row(f"{FOLD}, 3 KB, {what}: write units", ONE_BY_ONE, units, units, units, "x", UNITS)
+
+
+def _contenders(engine: Engine, what: str, writers: Writers, turns: int) -> dict[str, Contender]:
+    """Both have the same messages, numbered in their order, and an entity each."""
+    messages = [Message(each, sequence=n) for n, each in enumerate(message_ids(turns * FOLDED, len(what)), 1)]
+    contenders: dict[str, Contender] = {}
+    for name, deliver in ((ONE_BY_ONE, _each(writers.single)), (FOLD, writers.fold)):
+        engine.create([f"{what} {name}"], _LARGE)
+        contenders[name] = partial(_deliver, deliver, messages, f"{what} {name}")
+    return contenders
+
+
+def _each(deliver: Deliver) -> Deliver:
+    return lambda messages, entity: [deliver([message], entity) for message in messages]
+
+
+def _deliver(deliver: Deliver, messages: Sequence[Message], entity: str, turn: int) -> None:
+    check(deliver(messages[turn * FOLDED : (turn + 1) * FOLDED], entity), Applied)
+
+
+def _verify(engine: Engine, what: str, messages: int) -> None:
+    for name in (ONE_BY_ONE, FOLD):
+        _check_effects(engine, f"{what} {name}", messages)
+
+
+def _check_effects(engine: Engine, entity: str, messages: int) -> None:
+    if (effects := engine.effects([entity])) != messages:
+        raise WrongOutcomeError(f"{effects} effects of {messages} messages to {entity!r}.")
+
+
+def _rate(seconds: Sequence[float]) -> float:
+    return FOLDED * len(seconds) / sum(seconds)
+
+
+# ---------------------------------------------------------------- one entity that all want
+
+
+def _hot(engine: Engine, writers: Writers, seed: int) -> dict[str, float]:
+    """Messages a second; the middle one of the turns. Each turn has an entity of its own, or the ledgers would grow."""
+    ways = {ONE_BY_ONE: (writers.single, 1), FOLD: (writers.fold, FOLDED), TRANSACTION: (writers.transaction, 1)}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    order, shuffle = [*ways], random.Random(seed).shuffle
+    for turn in range(_TURNS):
+        shuffle(order)
+        for name in order:
+            deliver, batch = ways[name]
+            rates[name].append(_rush(engine, f"{name} of {_WRITERS}, {turn}", deliver, batch))
+    return {name: statistics.median(each) for name, each in rates.items()}
+
+
+def _rush(engine: Engine, entity: str, deliver: Deliver, batch: int) -> float:
+    engine.create([entity])
+    messages = [Message(f"{entity} {n}") for n in range(_WRITERS * _EACH)]
+
+    def write(first: int) -> None:
+        for at in range(first, first + _EACH, batch):
+            check(deliver(messages[at : at + batch], entity), Applied)
+
+    with ThreadPoolExecutor(_WRITERS) as threads:
+        start = time.perf_counter()
+        for _ in threads.map(write, range(0, len(messages), _EACH)):
+            pass
+        taken = time.perf_counter() - start
+    _check_effects(engine, entity, len(messages))
+    return len(messages) / taken
+
+
+def _hot_rows(engine: str, rates: Mapping[str, float]) -> Iterator[Row]:
+    for other in (ONE_BY_ONE, TRANSACTION):
+        value = rates[other] / rates[FOLD]
+        yield Row(f"{FOLD}, {_WRITERS} writers, {engine}: time", other, value, value, value, "x")

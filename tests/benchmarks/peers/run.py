@@ -1,0 +1,61 @@
+"""onewrite beside the other ways to handle a message that comes at least once: one run, two tables and a plot, and what a fold saves."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from tests.benchmarks.measure import Plan, Row
+from tests.benchmarks.peers import folds
+from tests.benchmarks.peers.dynamodb import OnDynamoDB
+from tests.benchmarks.peers.mongodb import OnMongoDB
+from tests.benchmarks.peers.plot import picture
+from tests.benchmarks.peers.race import DISTANCE, measured
+from tests.benchmarks.peers.table import tables
+from tests.benchmarks.peers.ways import Engine, Result
+from tests.benchmarks.sections import Section
+
+PICTURE = "peers.svg"
+_PACKAGES = ("boto3", "pymongo", "aws-lambda-powertools", "idemkit")
+
+
+def results(plan: Plan) -> Iterator[Row | Section]:
+    away, before, spread = f"{2000 * DISTANCE:g} ms", _load(), 0.0
+    found: dict[str, list[Result]] = {}
+    with ExitStack() as stack:
+        engines: list[Engine] = [OnDynamoDB(stack), OnMongoDB(stack)]
+        for engine in engines:
+            lines, deviation = measured(engine, plan)
+            found[f"{engine.name} ({engine.program})"], spread = lines, max(spread, deviation)
+        about = (
+            f"One run of {plan.rounds:,} turns, {machine()}; the load was {before} when it began and {_load()} when it ended. In each fifth "
+            f"of the run, the ratios of the times of a fresh message on loopback differ from these by at most {spread:.0%}."
+        )
+        plot = f"![The time of a fresh message by each way, on loopback and {away} away]({PICTURE})"
+        yield Section("peers", f"{about}\n\n{plot}\n\n{tables(found, away)}", {PICTURE: picture(found, away)})
+        yield from folds.results(engines, plan)
+
+
+def machine() -> str:
+    versions = [f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+    return f"{os.cpu_count()} cores{_processor()}, {', '.join(versions)}"
+
+
+def _processor() -> str:
+    """Its name, where Linux tells it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f" ({line.partition(':')[2].strip()})"
+    return ""
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
