@@ -19,6 +19,8 @@ from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod
 
+pytestmark = pytest.mark.measured
+
 M1 = Message("m1", "s", 1, 30)
 
 

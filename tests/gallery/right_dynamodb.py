@@ -75,6 +75,22 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
     return handle
 
 
+def folded(customers: GuardedTable) -> Callable[[Any, Any], dict[str, Any]]:
+    """The messages of an event are one write, which remembers each by itself: they may come again in any other batch."""
+
+    def add(fresh: list[Message]) -> dict[str, Any]:
+        values = {":n": sum(message.body for message in fresh)}
+        return {"Key": C1, "UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": values}
+
+    def handle(event: Any, context: object) -> dict[str, Any]:
+        messages = [Message(record["messageId"], body=10 ** int(record["body"])) for record in event["Records"]]
+        outcomes = customers.fold(messages, add)
+        failed = [outcome.message.id for outcome in outcomes if not outcome.settled]
+        return {"batchItemFailures": [{"itemIdentifier": name} for name in failed]}
+
+    return handle
+
+
 def opened(accounts: GuardedTable) -> Callable[[Message], Outcome]:
     """The first message creates the account, and the next one that would create it is refused."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from onewrite import Message, Outcome, Rejected
 from onewrite.mongodb import GuardedCollection, transact
@@ -62,6 +63,21 @@ def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome
             return accounts.update_one(message, C1, add, upsert=True)
         outcome = accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add)
         return accounts.record(message, C1) if isinstance(outcome, Rejected) else outcome
+
+    return handle
+
+
+def folded(customers: GuardedCollection) -> Callable[[Any, Any], dict[str, Any]]:
+    """The messages of an event are one write, which remembers each by itself: they may come again in any other batch."""
+
+    def add(fresh: list[Message]) -> dict[str, Any]:
+        return {"filter": C1, "update": {"$inc": {"balance": sum(message.body for message in fresh)}}, "upsert": True}
+
+    def handle(event: Any, context: object) -> dict[str, Any]:
+        messages = [Message(record["messageId"], body=10 ** int(record["body"])) for record in event["Records"]]
+        outcomes = customers.fold(messages, add)
+        failed = [outcome.message.id for outcome in outcomes if not outcome.settled]
+        return {"batchItemFailures": [{"itemIdentifier": name} for name in failed]}
 
     return handle
 

@@ -77,6 +77,7 @@ ASYNC_MONGODB = {
 }
 LAMBDA = {
     "decorated": Work((sqs_event("1"),)),
+    "grouped": Work((sqs_event("1", "2"),)),
     "with_powertools": Work((sqs_event("1", "2"),)),
     "by_hand": Work((sqs_event("1", "2"),)),
 }

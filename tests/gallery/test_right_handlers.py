@@ -14,6 +14,7 @@ from onewrite import HighWaterMark, InSequence, Message, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import sqs_event
 from tests.gallery import right_dynamodb, right_mongodb, right_mongodb_async
 from tests.gallery.cases import CLOSE, awaited_balances, balances, deposit
 
@@ -28,7 +29,7 @@ TOMBSTONES = Tombstones(timedelta(days=30))
 class Work:
     handler: str
     ledger: Ledger
-    messages: tuple[Message, ...] = TWO
+    messages: tuple[Any, ...] = TWO
     reorder: bool = True
     only: str | None = None  # the kind of store, where one takes seconds: slow
 
@@ -47,6 +48,8 @@ WORKS = {
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
     "deletion": Work("closed", SeenIds(), (deposit(1), CLOSE)),
     "creation": Work("opened", SeenIds()),
+    "a batch": Work("folded", SeenIds(), (sqs_event("1", "2"),)),
+    "two batches": Work("folded", SeenIds(), (sqs_event("1", "2"), sqs_event("3")), only="collection"),
     "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table"),
 }
 HANDLERS: dict[str, ModuleType] = {

@@ -64,6 +64,7 @@ COMMON = {
     "high_water_mark_on_an_unordered_queue": Mistake({"c1": 100}, messages=TWO),
     "forgets_within_the_redelivery_window": Mistake({"c1": 20}),
     "lease_outlived": Mistake({"c1": 20}),
+    "batch_under_its_first_id": Mistake({"c1": 210}, (sqs_event("1", "2"),)),
     "deleted_with_its_ledger": Mistake({"c1": 10}, (deposit(1), CLOSE), bounds={"reorder": False}),
 }
 DYNAMODB = {

@@ -165,6 +165,19 @@ def forgets_within_the_redelivery_window(customers: Any) -> Handler:
     return handle
 
 
+def batch_under_its_first_id(customers: Any) -> Callable[[Any, Any], None]:
+    """It writes a batch at once, and remembers the first of its messages. What comes again alone is taken for a new one."""
+    guarded = GuardedTable(customers, SeenIds())
+
+    def handle(event: Any, context: object) -> None:
+        first, total = event["Records"][0]["messageId"], sum(10 ** int(record["body"]) for record in event["Records"])
+        guarded.update_item(
+            Message(first), Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues={":n": total}
+        )
+
+    return handle
+
+
 def lease_outlived(customers: Any) -> Handler:
     """It takes a lock that expires, in case its worker dies. A slow worker goes on after its lock has expired."""
     minutes = itertools.count(NOW, 60)

@@ -226,11 +226,14 @@ def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
         assert pruned.findings == whole.findings
 
 
+@pytest.mark.measured
 @settings(max_examples=examples(30))
 @given(cases())
 def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
-    assume(any(name != "read" for done in program.values() for name, _ in done))  # the explorer refuses what writes nothing
+    assume(
+        any(not name.startswith("read") for done in program.values() for name, _ in done)
+    )  # the explorer refuses what writes nothing
     options: dict[str, Any] = {
         "messages": messages_of(program),
         "world": world,
@@ -249,7 +252,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(cases(any_acts))
 def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case: tuple[Program, Bounds]) -> None:
     program, bounds = case

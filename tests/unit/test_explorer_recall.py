@@ -11,11 +11,12 @@ import pytest
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads
+from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
 from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.explorer.searching import shrink
 from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps.traffic import Request
 
 Handler: TypeAlias = Callable[[Message], Any]
 
@@ -154,5 +155,28 @@ def test_deliveries_of_a_message_are_not_taken_for_the_same_once_an_attempt_has_
         names.append("m1, delivery 1, attempt 1")
         with pytest.raises(NotRecallableError):
             recall.learn(start, threads.begin(lambda _: None, ONE[0], "m1, delivery 2"))
+    finally:
+        threads.close()
+
+
+def test_a_call_that_does_not_ask_again_what_it_asked_before_is_not_recalled() -> None:
+    """It was given the same answer, so it cannot be the answers alone that decide."""
+    request = Request("customers", "find_one", {}, None, writes=False)
+    threads = CallThreads(timeout=10)
+    recall = Recall(lambda request: request.method, lambda: False)
+    start = recall.root(Delivery(0, 0), (0,))
+
+    def asks(_: Message) -> None:
+        call = current_call.get()
+        assert call is not None
+        call.ask(request)
+
+    try:
+        first = threads.begin(asks, ONE[0], "m1, delivery 1")
+        recall.learn(start, first)
+        threads.release(first)
+        answered = recall.after(start, Answer(None))
+        with pytest.raises(NotRecallableError):
+            recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", known=[Answer(None)]))
     finally:
         threads.close()

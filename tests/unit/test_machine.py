@@ -20,6 +20,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.model import keys
 from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
+from onewrite.testing.model.contents import Contents, merged
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
 
@@ -649,3 +650,13 @@ def test_a_transaction_of_a_session_that_is_not_tapped_is_refused() -> None:
     collection = machine.stores(machine.perform)
     with pytest.raises(ConfigurationError, match="its commit would not be seen"):
         collection.insert_one({"_id": 1}, session=SimpleNamespace(in_transaction=True))
+
+
+def test_what_a_transaction_deletes_is_gone_and_what_another_wrote_meanwhile_stays() -> None:
+    def held(**entities: int) -> Contents:
+        return Contents(("_id",), {name: {"n": n} for name, n in entities.items()}, dict(entities.items()), b"")
+
+    after = merged(
+        held(deleted=1, changed=1, untouched=5), held(changed=2, untouched=1, created=3), ["deleted", "changed", "created"]
+    )
+    assert after.entities == {"changed": {"n": 2}, "untouched": {"n": 5}, "created": {"n": 3}}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import gc
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
@@ -94,12 +96,28 @@ def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
 explore = Explore(run)
 
 
+_ALLOCATIONS = 50_000  # between two looks for garbage: some ten megabytes at most
+_LOOKS = 100  # at what is new, between two looks at what has stayed
+
+
 def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
     # A handler that is explored may itself explore another one.
     listener.set(None)
     current_call.set(None)
-    with taps.on():
+    with taps.on(), _rare_collections():
         return _run(arguments, nodeid)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Generator[None]:
+    """Let Python look for garbage less often: nearly all that a search makes, it keeps, and each look goes through all of that."""
+    before = gc.get_threshold()
+    often = before[0] and max(before[0], _ALLOCATIONS)  # 0 means that the caller has switched it off
+    gc.set_threshold(often, max(before[1], _LOOKS), *before[2:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _run(arguments: Arguments, nodeid: str | None) -> Exploration:

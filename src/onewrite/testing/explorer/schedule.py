@@ -107,8 +107,7 @@ class TakenStep(NamedTuple):
     reaches_others: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a schedule has come: it decides which steps may come next."""
 
     bounds: Bounds
@@ -150,7 +149,7 @@ class Progress:
         started = self.started
         if delivery not in self.open:
             started = (*started[: delivery.message], delivery.number + 1, *started[delivery.message + 1 :])
-        return Progress(  # dataclasses.replace would take longer than all the rest of a step
+        return Progress(
             self.bounds,
             self.predecessors,
             self.parts,

@@ -39,6 +39,7 @@ class HandlerCall:
 
     def __init__(self, thread: _CallThread, name: str, known: Iterable[Answer] = ()) -> None:
         self.asked: list[Request] = []  # what it has sent so far, and what it is about to send
+        self.compared = 0  # how many of these have been compared with what is remembered of earlier calls
         self.request: Request | None = None
         self.key: Hashable = None  # of the request, where somebody has made it
         self.ended = False

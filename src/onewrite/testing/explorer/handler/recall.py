@@ -101,10 +101,13 @@ class Recall:
     def learn(self, history: History, call: HandlerCall) -> None:
         """Note what a call does that has been given the answers of this history."""
         earlier = _until(history)[:-1]
-        asked = [self._key_of(request) for request in call.asked[: len(earlier)]]
-        if asked != [before.does for before in earlier]:
+        asked = call.asked[: len(earlier)]
+        # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
+        new = [self._key_of(request) for request in asked[call.compared :]]
+        if len(asked) < len(earlier) or new != [before.does for before in earlier[call.compared :]]:
             raise NotRecallableError
         self.note(history, call)
+        call.compared = len(earlier) + 1
 
     def _new(self, histories: dict[Hashable, History], key: Hashable, before: History | None, answer: Answer) -> History:
         self._count += 1

@@ -260,7 +260,7 @@ def _what_was_done(
 ) -> TrialStep:
     if not call.ended:
         return TrialStep(taken, answers, None, only=only)
-    outcomes = (*call.outcomes, *outcomes_of(call.result.value))
+    outcomes = tuple([outcome for found in (*call.outcomes, call.result.value) for outcome in outcomes_of(found)])
     return TrialStep(taken, answers, call.result, outcomes=outcomes, again=again, only=only)
 
 
