@@ -1,0 +1,422 @@
+"""`onewrite plan`: its options, its output, and what it says of bad ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from onewrite import Message, SeenIds
+from onewrite.cli import main
+from onewrite.cli.plan import command, texts
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers.engines import REGION
+from onewrite.testing.standins.collection import StandInClient
+from tests.support.browser import browser, watched
+
+GIVEN = ("--messages", "10000/d", "--item-bytes", "300", "--entities", "1000")
+TABLE = ("--messages", "10000/d", "--table", "orders")
+COLLECTION = ("--messages", "1/s", "--collection", "mongodb://localhost/shop.orders")
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["plan", "--json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def way(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in plan["ways"] if each["name"].startswith(name))
+
+
+# --- what it says -------------------------------------------------------------------------------------------------------
+
+
+def test_it_compares_the_ledgers_and_the_alternatives_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, *GIVEN)
+    assert plan["unit"] == "write units"
+    assert [each["name"] for each in plan["ways"]] == [
+        "SeenIds, 14d",
+        "SeenIds, 14d, readable",
+        "SeenIds, for ever",
+        "SeenNumbers, 100",
+        "HighWaterMark, InSequence",
+        "no guard: duplicates take effect",
+        "processed table, in a transaction",
+        "Powertools idempotency",
+    ]
+    marks = way(plan, "HighWaterMark")
+    assert (marks["fresh"]["mean"], marks["refused"]["mean"], marks["full_after"], marks["fits"]) == (1, 1, None, True)
+    assert marks["a_month"] == pytest.approx(30 * 10_000 * 1.01)
+    assert way(plan, "processed table")["fresh"]["mean"] == 4
+
+
+def test_the_table_of_the_guide_is_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """An entity of 300 bytes gets 1,000 messages in 14 days."""
+    plan = planned(capsys, "--messages", "1000/d", "--item-bytes", "300", "--entities", "14")
+    spread = way(plan, "SeenIds, 14d")["fresh"]
+    assert (spread["low"], spread["high"]) == (11, 16)
+    assert way(plan, "SeenIds, 14d, readable")["fresh"]["low"] >= 36
+
+
+def test_an_index_that_projects_all_attributes_copies_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    alone, copied = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--index", "by-day=ALL")
+    for name in ("SeenIds, 14d", "SeenIds, for ever"):
+        assert way(copied, name)["fresh"]["mean"] == 2 * way(alone, name)["fresh"]["mean"]
+        assert way(copied, name)["refused"] == way(alone, name)["refused"]
+
+
+@pytest.mark.parametrize(
+    ("index", "more"),
+    [
+        ("KEYS_ONLY", 0),
+        ("KEYS_ONLY:changes", 1),
+        ("KEYS_ONLY:moves", 2),
+        ("INCLUDE:2000", 2),
+        ("INCLUDE:2000:moves", 4),
+        ("INCLUDE:2000:still", 0),
+        ("ALL:still", 1),
+        ("ALL:moves", 2),
+    ],
+)
+def test_an_index_costs_what_is_written_in_it(index: str, more: int, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, *GIVEN, "--index", index)
+    assert way(plan, "HighWaterMark")["fresh"]["mean"] == 1 + more
+
+
+def test_the_busiest_entity_is_counted_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    even, uneven = planned(capsys, *GIVEN), planned(capsys, *GIVEN, "--hottest", "20")
+    assert way(uneven, "SeenIds, 14d")["ledger"]["high"] > 100 * way(even, "SeenIds, 14d")["ledger"]["high"]
+    assert not way(uneven, "SeenIds, for ever")["fits"]
+    assert way(uneven, "SeenIds, for ever")["dollars"] is None
+
+
+def test_where_one_entity_gets_all_messages_the_others_cost_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, *GIVEN, "--messages", "100/d", "--hottest", "100")
+    assert way(plan, "HighWaterMark")["a_month"] == pytest.approx(30 * 100 * 1.01)
+
+
+def test_an_entity_that_is_too_busy_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--messages", "2000/s", "--item-bytes", "300", "--entities", "1")
+    assert [each["fits"] for each in plan["ways"]] == [False] * 8
+    assert way(plan, "no guard")["burst"] == pytest.approx(1000 / 1.01)
+
+
+def test_an_entity_that_is_nearly_full_takes_no_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--messages", "1/d", "--item-bytes", "409600", "--entities", "1")
+    assert (way(plan, "SeenIds, 14d")["sustained"], way(plan, "SeenIds, 14d")["full_after"]) == (0, 0)
+
+
+def test_the_prices_are_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, *GIVEN, "--prices", "2,0")
+    marks = way(plan, "HighWaterMark")
+    assert marks["dollars"] == pytest.approx(2 * marks["a_month"] / 1e6)
+    assert main(["plan", *GIVEN]) == 0
+    assert "on-demand, us-east-1, since 2024-11-01" in capsys.readouterr().out
+
+
+def test_of_mongodb_it_tells_bytes_of_documents_and_of_the_oplog(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, *GIVEN, "--engine", "mongodb", "--sources", "2")
+    assert plan["unit"] == "oplog bytes"
+    marks, plain = way(plan, "HighWaterMark"), way(plan, "no guard")
+    assert plain["fresh"]["mean"] < marks["fresh"]["mean"] < way(plan, "processed collection")["fresh"]["mean"]
+    assert marks["refused"]["mean"] == 0
+    assert (marks["dollars"], marks["burst"], marks["sustained"]) == (None, None, None)
+
+
+def test_a_document_that_would_be_too_large_has_no_oplog(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--messages", "100/s", "--item-bytes", "300", "--entities", "1", "--engine", "mongodb")
+    assert way(plan, "SeenIds, 14d")["fits"] is False
+    assert way(plan, "SeenIds, 14d")["fresh"]["mean"] == 0
+
+
+@pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--messages", "0.000001/d", "--entities", "1"),
+        ("--messages", "10/d", "--entities", "1000000000000"),
+        ("--messages", "10000000/s", "--entities", "1"),
+        ("--messages", "10/s", "--entities", "1", "--sources", "1000000"),
+        ("--messages", "10/d", "--entities", "2", "--hottest", "99.9999999", "--age", "36525"),
+        ("--messages", "10/d", "--entities", "1", "--age", "0.00002", "--retention", "1s", "--source-bytes", "0"),
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_planned_too(
+    engine: str, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned(capsys, "--item-bytes", "300", "--engine", engine, *arguments)
+    for each in plan["ways"]:
+        assert each["fresh"]["low"] <= each["fresh"]["high"]
+        assert (each["a_month"] is None) is not each["fits"]
+
+
+def test_the_commands_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
+    commands = [line.partition("#")[0].split() for line in page.splitlines() if line.startswith("onewrite plan")]
+    without_store = [command for command in commands if not {"--table", "--collection"} & {*command}]
+    assert without_store
+    for _, *arguments in without_store:
+        assert main(arguments) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        assert main(["plan", "--help"]) == 0
+    offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help", "--version"}
+    assert offered == set(re.findall(r"--[a-z-]+", "".join(re.findall(r"^\| `--.*", page, re.MULTILINE))))
+
+
+def test_a_young_entity_is_planned_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for engine in ("dynamodb", "mongodb"):
+        plan = planned(capsys, *GIVEN, "--engine", engine, "--age", "0.001")
+        assert way(plan, "SeenIds, 14d")["full_after"] is None
+
+
+# --- a live store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders() -> Any:
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name=REGION)
+        client.create_table(
+            TableName="orders",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("id", "day")],
+            GlobalSecondaryIndexes=[
+                {
+                    "IndexName": name,
+                    "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+                    "Projection": {"ProjectionType": "ALL"},
+                }
+                for name, key in (("by-day", "day"), ("unused", "id"))
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield GuardedTable(client, SeenIds(), table_name="orders")
+
+
+@pytest.fixture(autouse=True)
+def region(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("AWS_DEFAULT_REGION", REGION), ("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x")):
+        monkeypatch.setenv(name, value)
+
+
+def test_a_live_table_fills_in_what_no_option_says(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    for n in range(5):
+        orders.put_item(Message(f"m{n}"), Item={"id": f"e{n}", "day": "monday", "text": "x" * 500})
+    plan = planned(capsys, *TABLE, "--writes", "by-day=moves")
+    assert plan["inputs"]["item_bytes"] == plan["sample"]["own"] == len("ide0daymondaytext") + 500
+    assert plan["inputs"]["entities"] == 5
+    assert [(each["name"], each["does"]) for each in plan["inputs"]["indexes"]] == [
+        ("by-day", "moves"),
+        ("unused", "changes"),
+    ]
+    assert plan["sample"]["kept"] == {"messageIDs: 14d": 5}
+    assert main(["plan", *TABLE, "--item-bytes", "900", "--entities", "7"]) == 0
+    out = capsys.readouterr().out
+    assert "to 7 entities of 900 B" in out
+    assert "orders: 5 of about 5 entities were read." in out
+    assert "Ledgers found: messageIDs: 14d (in 5)." in out
+
+
+def test_an_index_that_no_item_is_in_is_told_and_not_counted(
+    orders: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert orders.get_item(Key={"id": "e"}) is None
+    boto3.resource("dynamodb", region_name=REGION).Table("orders").put_item(Item={"id": "e"})  # and without a ledger
+    assert main(["plan", *TABLE]) == 0
+    assert "No entity that was read is in the index by-day: it is not counted." in capsys.readouterr().out
+
+
+def test_an_empty_table_has_nothing_to_learn_from(orders: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert orders.get_item(Key={"id": "none"}) is None
+    assert main(["plan", *TABLE]) == 2
+    assert "There is nothing in orders to learn from: give --item-bytes." in capsys.readouterr().err
+
+
+def test_a_live_collection_fills_in_what_no_option_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = StandInClient()
+    monkeypatch.setattr("onewrite.cli.store_urls._mongo_client", lambda _: client)
+    GuardedCollection(client.shop.orders, SeenIds()).insert_one(Message("m"), {"_id": "e", "text": "x" * 500})
+    plan = planned(capsys, *COLLECTION)
+    assert (plan["sample"]["name"], plan["inputs"]["entities"], plan["unit"]) == ("shop.orders", 1, "oplog bytes")
+    assert 500 < plan["inputs"]["item_bytes"] < 540
+
+
+def test_a_store_that_cannot_be_read_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with mock_aws():
+        assert main(["plan", *TABLE]) == 1
+    assert "onewrite: The database or the network fails: ResourceNotFoundException" in capsys.readouterr().err
+
+
+# --- how it says it -----------------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "is_plain", lambda *_: False)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["plan", *GIVEN, "--hottest", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "10,000 messages a day to 1,000 entities of 300 B; the busiest gets 83.3/h" in out
+    assert "HighWaterMark, InSequence" in out
+    assert "An item takes 400 KB and 1,000 write units a second." in out
+
+
+def test_in_a_pipe_it_is_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *GIVEN, "--hottest", "20", "--index", "ALL"]) == 0
+    out = capsys.readouterr().out
+    assert "\nSeenIds, for ever  (does not fit)\n" in out
+    assert "Index index 1: an entry has 300 B without a ledger; your own write changes it, and copies the ledger" in out
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (texts.size(999), "999 B"),
+        (texts.size(1500), "1.46 KB"),
+        (texts.size(2.0**80), "1,073,741,824 PB"),
+        (texts.count(2.5e12), "2.5 trillion"),
+        (texts.count(0.25), "0.25"),
+        (texts.dollars(1234.5), "$1,234"),
+        (texts.dollars(0), "$0.00"),
+        (texts.dollars(0.00123), "$0.00123"),
+        (texts.age(0.5), "12 hours"),
+        (texts.age(30), "30 days"),
+        (texts.age(730), "2 years"),
+        (texts.rate(2), "2/s"),
+        (texts.rate(1 / 3600), "1/h"),
+        (texts.rate(1 / 86_400), "1/day"),
+        (texts.rate(1 / 864_000), "36.5/year"),
+    ],
+)
+def test_numbers_are_told_as_a_person_reads_them(told: str, shown: str) -> None:
+    assert told == shown
+
+
+# --- what cannot be run -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--messages is missing"),
+        (("--messages", "10/d"), "--item-bytes is missing"),
+        (("--messages", "10/d", "--item-bytes", "300"), "--entities is missing"),
+        (("--messages", "0/d"), "give a number above 0"),
+        (("--messages", "-5/d"), "give a number above 0"),
+        (("--messages", "ten"), "give a number above 0"),
+        ((*GIVEN, "--item-bytes", "0"), "The bytes of an item must be from 1 to 409,600, and 0 was given."),
+        ((*GIVEN, "--item-bytes", "-1"), "The bytes of an item must be from 1"),
+        ((*GIVEN, "--item-bytes", "409601"), "The bytes of an item must be from 1"),
+        ((*GIVEN, "--entities", "0"), "The number of entities must be from 1"),
+        ((*GIVEN, "--hottest", "-1"), "--hottest -1: give percent, from 0 to 100."),
+        ((*GIVEN, "--hottest", "0"), "The share of the hottest entity must be from"),
+        ((*GIVEN, "--hottest", "0.01"), "The hottest of 1,000 entities gets at least 0.1000% of the messages"),
+        ((*GIVEN, "--hottest", "nan"), "--hottest nan: give percent"),
+        ((*GIVEN, "--entities", "1", "--hottest", "100"), ""),
+        ((*GIVEN, "--duplicates", "101"), "--duplicates 101: give percent"),
+        ((*GIVEN, "--id-bytes", "0"), "The bytes of an id must be from 1"),
+        ((*GIVEN, "--source-bytes", "0", "--sources", "2"), "There are no 2 different sources with names of 0 bytes"),
+        ((*GIVEN, "--age", "0"), "The age of an entity in days must be from"),
+        ((*GIVEN, "--age", "inf"), "The age of an entity in days must be from"),
+        ((*GIVEN, "--retention", "two weeks"), "--retention two weeks: give a number with d, h, m or s behind it"),
+        ((*GIVEN, "--retention", "0d"), "an id is kept for a second at least"),
+        ((*GIVEN, "--retention", "999999999d"), "an id is kept for a second at least"),
+        ((*GIVEN, "--window", "1"), "SeenNumbers(window=1)"),
+        ((*GIVEN, "--prices", "cheap"), "--prices cheap: give dollars"),
+        ((*GIVEN, "--index", "SOME"), "--index SOME: write [NAME=]ALL"),
+        ((*GIVEN, "--index", "INCLUDE"), "say how many bytes the index projects"),
+        ((*GIVEN, "--index", "ALL:0"), "an entry has a byte at least"),
+        ((*GIVEN, "--index", "ALL", "--engine", "mongodb"), "Indexes are counted for DynamoDB only"),
+        ((*GIVEN, "--writes", "by-day=moves"), "--writes is for the indexes of a live table"),
+        ((*GIVEN, "--table", "orders", "--collection", "mongodb://h/d.c"), "and not both"),
+        ((*GIVEN, "--html", "/nowhere/at/all.html"), "The page cannot be written"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_sentence(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *arguments]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--engine", "mongodb"), "--engine mongodb contradicts the store that is named, which is dynamodb."),
+        (("--index", "ALL"), "--index is for tables that are not there yet"),
+        (("--writes", "by-day"), "--writes by-day: write NAME=still"),
+        (("--writes", "by-week=still"), "no item that was looked at is in an index of that name"),
+    ],
+)
+def test_options_that_contradict_a_live_table_are_refused(
+    arguments: tuple[str, ...], said: str, orders: GuardedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Message("m"), Item={"id": "e", "day": "monday"})
+    assert main(["plan", *TABLE, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_plotly_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("page", "plots"):
+        monkeypatch.delitem(sys.modules, f"onewrite.cli.plan.{name}", raising=False)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert main(["plan", *GIVEN, "--html", str(tmp_path / "plan.html")]) == 2
+    assert capsys.readouterr().err == ('onewrite: plotly is not installed. Run: pip install "onewrite[cli,aws,mongodb]"\n')
+    assert main(["plan", *GIVEN]) == 0  # nothing else needs it
+
+
+# --- the page -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_numbers_and_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.html"
+    assert main(["plan", *GIVEN, "--hottest", "20", "--html", str(path)]) == 0
+    page = path.read_text()
+    assert "HighWaterMark, InSequence" in page
+    assert "The dotted line is your busiest entity, with 83.3/h." in page
+    assert "<script src" not in page
+    assert "<link" not in page
+    assert "10,000 messages a day" in capsys.readouterr().out
+
+
+def test_an_entity_off_the_scale_has_no_dotted_line(tmp_path: Path) -> None:
+    path = tmp_path / "plan.html"
+    busy = ("--messages", "10/s", "--item-bytes", "300", "--entities", "1", "--engine", "mongodb")
+    assert main(["plan", *busy, "--html", str(path)]) == 0
+    page = path.read_text()
+    assert "What all messages write to the oplog in a day" in page
+    assert "The dotted line" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_the_page_on_a_desk_and_in_a_hand(scheme: Any, tmp_path: Path) -> None:
+    path = tmp_path / "plan.html"
+    assert main(["plan", *GIVEN, "--hottest", "5", "--index", "by-day=ALL", "--html", str(path)]) == 0
+    with browser() as chromium:
+        for width in (1280, 400):
+            with watched(chromium, scheme=scheme, width=width) as shown:
+                shown.page.goto(path.as_uri())
+                shown.page.wait_for_selector("#plot2 .main-svg")
+                assert shown.page.locator("#plot0 .bars path").count() == 8
+                assert shown.page.locator("#plot1 .scatterlayer .trace").count() == 8
+                assert shown.page.locator("#plot2 .scatterlayer .trace").count() == 5
+                assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+                background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(13, 17, 23)")
+                ink = shown.page.evaluate("getComputedStyle(document.querySelector('#plot1 .xtick text')).fill")
+                assert ink == ("rgb(31, 35, 40)" if scheme == "light" else "rgb(240, 246, 252)")
