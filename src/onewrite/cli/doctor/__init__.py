@@ -1,0 +1,1 @@
+"""What `onewrite doctor` is told, and how it tells what it found."""

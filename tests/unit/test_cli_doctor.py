@@ -1,0 +1,326 @@
+"""The `doctor` verb: what it is told, what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.client
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from onewrite import Applied, Message, SeenIds
+from onewrite.cli import main
+from onewrite.cli.doctor.report import Report
+from onewrite.doctor.examination import CHECKS, examine
+from onewrite.doctor.facts import Facts, Module, Queue, Store, Table, Unread
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers.engines import REGION
+from tests.engines.stores import create_table
+
+DAY = 86_400
+DENIED = Unread("the table orders", "An error occurred", "dynamodb:DescribeTable")
+FAILED = Unread("the queue orders", "It does not exist")
+HANDLERS = """
+import boto3
+from datetime import timedelta
+from onewrite import SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import sqs_message_id
+
+orders = GuardedTable(boto3.resource("dynamodb").Table("orders"), SeenIds(timedelta(days=2)))
+stock = GuardedTable(boto3.resource("dynamodb").Table("stock"), SeenIds(timedelta(days=2)))
+
+
+@sqs_handler(sqs_message_id())
+def ship(message):
+    return orders.record(message, Key={"id": "o"})
+
+
+@sqs_handler(sqs_message_id())
+def count(message):
+    return stock.record(message, Key={"id": "o"})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _amazon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    with mock_aws():
+        yield
+
+
+@pytest.fixture
+def queue() -> str:
+    """The URL of a standard queue that keeps messages for four days."""
+    return boto3.client("sqs").create_queue(QueueName="orders")["QueueUrl"]
+
+
+@pytest.fixture
+def handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "shop_of_doctor.py").write_text(HANDLERS)
+    yield "shop_of_doctor"
+    sys.modules.pop("shop_of_doctor", None)
+
+
+def table() -> GuardedTable:
+    client = boto3.client("dynamodb", region_name=REGION)
+    create_table(client, "orders")
+    return GuardedTable(client, SeenIds(), table_name="orders")
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["doctor", *arguments, "--json"])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return code, json.loads(printed.out)
+
+
+def states(found: dict[str, Any]) -> dict[str, str]:
+    return {each["code"]: each["state"] for each in found["checks"]}
+
+
+def test_nothing_found_is_exit_code_0(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(table().record(Message("m"), Key={"id": "o"}), Applied)
+    code, found = asked(capsys, "--queue", queue, "--table", "orders")
+    assert code == 0
+    assert [*states(found)] == [check.code for check in CHECKS]
+    assert "found" not in states(found).values()
+    assert states(found)["ledger-retention"] == "passed"
+    assert found["unread"] == []
+
+
+def test_a_module_is_judged_with_the_queue(handlers: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, handlers, "--queue", queue)
+    assert code == 1
+    (checked,) = [each for each in found["checks"] if each["state"] == "found"]
+    assert checked["code"] == "ledger-retention"
+    assert [finding["severity"] for finding in checked["findings"]] == ["error", "error"]
+    assert checked["findings"][0].keys() == {"severity", "what", "why", "do", "rests_on"}
+    assert "2 days" in checked["findings"][0]["what"]
+
+
+def test_one_handler_of_a_module_is_judged_alone(handlers: str, queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = asked(capsys, f"{handlers}:count", "--queue", queue)
+    told = [finding["what"] for each in found["checks"] for finding in each["findings"]]
+    assert ["the table stock" in what for what in told] == [True]
+
+
+def test_a_function_is_asked_for_by_its_name_or_its_arn(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ship", "arn:aws:lambda:eu-west-2:123456789012:function:ship"):
+        code, found = asked(capsys, "--function", name)
+        assert code == 1
+        whats = {each["what"]: each["checks"] for each in found["unread"]}
+        assert f"the function {name}" in whats
+
+
+def test_a_collection_that_cannot_be_reached_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    url = "mongodb://127.0.0.1:1/shop.orders?serverSelectionTimeoutMS=10"
+    code, found = asked(capsys, "--collection", url)
+    assert code == 1
+    (unread,) = found["unread"]
+    assert (unread["what"], unread["permission"]) == ("the server", None)
+    assert {"clock", "standalone", "arbiter", "server-version"} <= {*unread["checks"]}
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    """AWS refuses this operation."""
+    clients: Any = botocore.client.BaseClient  # all requests go through its one method, which the stubs leave out
+    send = clients._make_api_call
+
+    def checked(self: Any, name: str, arguments: Any) -> Any:
+        if name == operation:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, name)
+        return send(self, name, arguments)
+
+    monkeypatch.setattr(clients, "_make_api_call", checked)
+
+
+def test_a_missing_permission_is_told_and_counts_only_if_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table()
+    refuse(monkeypatch, "Scan")
+    code, found = asked(capsys, "--table", "orders")
+    assert code == 0
+    (unread,) = found["unread"]
+    assert unread["permission"] == "dynamodb:Scan"
+    assert {"ledger-share", "erased-ledgers", "damaged-ledgers"} <= {*unread["checks"]}
+    lacking = [each["code"] for each in found["checks"] if each["permission"] == "dynamodb:Scan"]
+    assert lacking == unread["checks"]
+    assert asked(capsys, "--table", "orders", "--strict")[0] == 1
+
+
+def test_where_no_check_can_be_made_the_exit_code_is_1(handlers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = asked(capsys, handlers)
+    assert code == 1
+    assert {*states(found).values()} == {"not checked"}
+
+
+def test_where_nothing_may_be_read_the_exit_code_is_1(
+    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse(monkeypatch, "GetQueueAttributes")
+    assert asked(capsys, "--queue", queue)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "Say what to look at"),
+        (["--table", "t", "--collection", "mongodb://h/d.c"], "not both"),
+        (["--queue", "orders"], "--queue orders: give the URL of an SQS queue"),
+        (["--queue", "arn:aws:sns:eu-west-1:1:topic"], "give the URL of an SQS queue"),
+        (["--collection", "mongodb://h"], "mongodb://HOST/DATABASE.COLLECTION"),
+        (["--sample", "0"], "--sample"),
+        (["not a module"], "is no name of a module"),
+        (["there_is_none"], "there is no module 'there_is_none'"),
+        (["json:nothing"], "has no 'nothing'"),
+    ],
+)
+def test_what_cannot_be_run_as_it_was_asked_for_is_exit_code_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["doctor", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert (complaint in printed.err, printed.out) == (True, "")
+
+
+def test_an_answer_that_nobody_expects_is_told_without_a_traceback(
+    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onewrite.doctor.reading.amazon.json.loads", lambda _: 1 / 0)
+    assert main(["doctor", "--queue", queue]) == 1
+    assert capsys.readouterr().err == "onewrite: The set-up cannot be read: ZeroDivisionError: division by zero\n"
+
+
+@pytest.mark.parametrize(("missing", "argument"), [("botocore", "--queue"), ("boto3", "--table")])
+def test_a_missing_driver_is_named(
+    missing: str, argument: str, queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("onewrite.doctor.reading", f"{missing}."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["doctor", argument, queue]) == 2
+    assert capsys.readouterr().err.endswith('pip install "onewrite[cli,aws,mongodb]"\n')
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+QUEUE = Queue("orders\n\x1b[31m", "arn:orders", fifo=False, retention=4 * DAY, visibility=30)
+
+
+def report(facts: Facts, *, strict: bool = False) -> Report:
+    return Report(examine(facts), facts.unread(), strict=strict)
+
+
+def test_a_person_reads_errors_first_then_warnings_then_the_rest() -> None:
+    stores = (
+        Store("the table orders", SeenIds(timedelta(days=2)), "dynamodb"),
+        Store("the collection c", None, "mongodb", None, 2),
+    )
+    table = Table("orders", ("id",), replicas=("eu-west-2",))
+    lines = [*report(Facts(queue=QUEUE, table=table, sample=DENIED, module=Module("shop", stores))).lines()]
+    assert lines[0] == "Errors: a message may be lost, or take effect twice"
+    headings = [line for line in lines if line in ("Warnings", "Not read", "Passed", "Not checked")]
+    assert headings == ["Warnings", "Not read", "Passed", "Not checked"]
+    assert lines[1].startswith("  ledger-retention: SeenIds of the table orders remembers a message for 2 days")
+    text = " ".join(" ".join(lines).split())
+    assert "Why: A message that is delivered after the ledger has forgotten it takes effect again." in text
+    assert "the permission dynamodb:DescribeTable is missing. An error occurred Checks that need it: ttl," not in text
+    assert "Checks that need it: ledger-share, erased-ledgers, damaged-ledgers" in text
+    assert max(map(len, lines)) <= 100
+    assert lines[-1].startswith("2 found, ")
+
+
+def test_names_that_are_not_ours_cannot_write_to_the_terminal() -> None:
+    text = "\n".join(report(Facts(queue=QUEUE, table=Table("orders", ("id",)), module=None)).lines())
+    assert "\x1b" not in text
+
+
+def test_what_failed_is_told_even_if_no_check_needs_it() -> None:
+    text = " ".join(" ".join(report(Facts(expiry=FAILED)).lines()).split())
+    assert "the queue orders: the request failed. It does not exist Checks that need it: ttl" in text
+    unneeded = report(Facts(dead_letters=FAILED))
+    assert "Checks that need it: none" in "\n".join(unneeded.lines())
+    assert (unneeded.code, report(Facts(table=Table("t", ("id",)), sample=DENIED)).code) == (1, 0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_headings_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    table()
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["doctor", "--table", "orders"]) == 0
+    assert "\x1b[1mPassed" in terminal.getvalue()
+    assert "\x1b[1m  " not in terminal.getvalue()
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
+
+
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (module,) = re.findall(r"```python\n# (shop\.py)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / module[0]).write_text(module[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    make_shop()
+    (shown,) = re.findall(r"```console\n\$ onewrite (doctor .*?[^\\])\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert main(shown[0].replace("\\\n", " ").split()) == 1
+    found = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    expected = shown[1].splitlines()
+    end = expected.index("...")
+    assert found[:end] == expected[:end]
+    assert found[-1:] == expected[end + 1 :]
+    sys.modules.pop("shop")
+
+
+def make_shop() -> None:
+    """The queue, the table and its items of the page."""
+    sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
+    dead = sqs.create_queue(QueueName="orders-dead", Attributes={"MessageRetentionPeriod": str(14 * DAY)})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+    sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": policy})
+    index: Any = {
+        "IndexName": "by-status",
+        "KeySchema": [{"AttributeName": "status", "KeyType": "HASH"}],
+        "Projection": {"ProjectionType": "ALL"},
+    }
+    names = ("id", "status")
+    dynamodb.create_table(
+        TableName="orders",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
+        BillingMode="PAY_PER_REQUEST",
+        GlobalSecondaryIndexes=[index],
+    )
+    store = GuardedTable(dynamodb, SeenIds(timedelta(days=7)), table_name="orders")
+    for n in range(3):
+        dynamodb.put_item(TableName="orders", Item={"id": {"S": f"o{n}"}, "status": {"S": "NEW"}})
+        if n:
+            assert isinstance(store.record(Message("m"), Key={"id": f"o{n}"}), Applied)
