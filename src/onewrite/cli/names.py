@@ -1,4 +1,4 @@
-"""Finds what the command line names: a handler, or a relay."""
+"""Finds what the command line names: a handler, a relay or a store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,31 @@ import typer
 
 HANDLER = "MODULE:HANDLER"
 RELAY = "MODULE:RELAY"
-_EXAMPLES = {HANDLER: "shop.handlers:ship", RELAY: "shop.relays:orders"}
+STORE = "MODULE:STORE"
+_EXAMPLES = {HANDLER: "shop.handlers:ship", RELAY: "shop.relays:orders", STORE: "shop.stores:orders"}
 
 
 def find(name: str, form: str = HANDLER) -> Any:
     """What `module:name` names. The module may be in the current directory. `form` is what the help calls the argument."""
     module, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+    if not _is_dotted(module) or not _is_dotted(attribute):
         raise misuse(f"{name!r} is not of the form {form.lower()}, as {_EXAMPLES[form]} is.", form)
     found = _import(module, form)
     try:
         return attrgetter(attribute)(found)
     except AttributeError as error:
         raise misuse(f"the module {module!r} has no {attribute!r}.", form) from error
+
+
+def find_module(name: str, form: str) -> ModuleType:
+    """The module of that name, which may be in the current directory."""
+    if not _is_dotted(name):
+        raise misuse(f"{name!r} is no name of a module, as shop.handlers is.", form)
+    return _import(name, form)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _import(module: str, form: str) -> ModuleType:

@@ -56,7 +56,7 @@ def skip(relay: Relay, event_id: str, *, operator: str, yes: bool) -> int:
         "number": skipped.sequence,
         "source": skipped.source,
     }
-    _record(f"{text} Its body was: {stopped.event.body}", operator, {**details, "body": stopped.event.body})
+    record(f"{text} Its body was: {stopped.event.body}", operator, {**details, "body": stopped.event.body})
     return 0
 
 
@@ -74,7 +74,7 @@ def restart(relay: Relay, source: str, *, operator: str, yes: bool) -> int:
     text = f"Restarted {found.source}, of which {found.sent} were sent. Its source is now {restarted}."
     typer.echo(text)
     details = {"act": "restart", "source": found.source, "sent": found.sent, "pending": len(found.pending)}
-    _record(text, operator, {**details, "restarted_as": restarted})
+    record(text, operator, {**details, "restarted_as": restarted})
     return 0
 
 
@@ -86,7 +86,8 @@ def _warning(found: OutboxState) -> str:
     )
 
 
-def _record(text: str, operator: str, details: dict[str, Any]) -> None:
+def record(text: str, operator: str, details: dict[str, Any]) -> None:
+    """Leave a line in the log: what was done, and who asked for it."""
     _log.warning("%s It was asked for by %s.", text, operator, extra={"onewrite": {**details, "operator": operator}})
 
 

@@ -18,16 +18,18 @@ from rich.table import Table
 from rich.text import Text
 
 from onewrite.cli.command_line import VersionOption
+from onewrite.cli.exits import end
 from onewrite.cli.operator_acts import age
 from onewrite.cli.options import option
 from onewrite.cli.store_urls import FORMS, step_finder
 from onewrite.cli.terminal import is_plain
-from onewrite.errors import OnewriteError
 from onewrite.event import moment
 from onewrite.flow import run
+from onewrite.identity.record import printable
 from onewrite.step import FoundStep, Step
 
 _option = partial(option, "STEPS")
+_LONGEST = 4096  # characters of an id with its parts: an operator needs all of it
 _MOST = 100  # steps that are listed: more are an incident, whose first ones say what it is
 HEADINGS = ("age", "begun", "lease until", "message", "source", "key", "ledger", "entity")
 
@@ -64,7 +66,8 @@ class OpenStep(NamedTuple):
         step, message = self.step, self.step.message
         times = (age(max(0, now - step.since)), moment(step.since), moment(step.until))
         named = " / ".join([message.id, *message.parts])
-        return *times, _printable(named), _printable(message.source), step.key, _printable(step.ledger), self.entity
+        shown = [printable(text, _LONGEST) for text in (named, message.source, step.ledger)]
+        return *times, shown[0], shown[1], step.key, shown[2], self.entity
 
 
 class Oldest:
@@ -106,19 +109,13 @@ def steps(
     del version  # its callback has printed it
     now = time.time()
     found = Oldest(_MOST, now - older_than if older_than else math.inf)  # a worker's clock may be ahead of this one
-    try:
+
+    def listed() -> int:
         _scan(store, found)
         sys.stdout.write(_json_text(found)) if as_json else _print(found, now)
-        code = int(found.damaged > 0)
-    except OnewriteError as error:
-        sys.stderr.write(f"onewrite: {error}\n")
-        code = 2
-    except ModuleNotFoundError:
-        raise  # `main` says what to install
-    except Exception as error:
-        sys.stderr.write(f"onewrite: The database or the network fails: {type(error).__name__}: {error}\n")
-        code = 1
-    raise typer.Exit(code)
+        return int(found.damaged > 0)
+
+    end(listed)
 
 
 def _scan(store: str, found: Oldest) -> None:
@@ -156,8 +153,3 @@ def _table(lines: list[tuple[str, ...]]) -> Table:
     for line in lines:
         table.add_row(*map(Text, line))
     return table
-
-
-def _printable(text: str) -> str:
-    """An id is what a producer makes it: no control character of it may reach a terminal."""
-    return "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])

@@ -55,11 +55,22 @@ def step_finder(url: str) -> StepFinder:
     if table is not None:
         from onewrite.dynamodb.step_finder import StepFinder as OfTable  # noqa: PLC0415  # One engine does without the other's driver.
 
-        return OfTable(_client("dynamodb", None), table)
-    database, collection = _collection(url)
+        return OfTable(dynamodb_client(), table)
+    collection = mongo_collection(url)
     from onewrite.mongodb.step_finder import StepFinder as OfCollection  # noqa: PLC0415  # as above
 
-    return OfCollection(_mongo_client(url)[database][collection])
+    return OfCollection(collection)
+
+
+def dynamodb_client() -> Any:
+    """boto3's plain client, for the region and the endpoint of the environment."""
+    return _client("dynamodb", None)
+
+
+def mongo_collection(url: str) -> Any:
+    """pymongo's Collection that is named by mongodb://HOST/DATABASE.COLLECTION."""
+    database, collection = _collection(url)
+    return _mongo_client(url)[database][collection]
 
 
 def _outboxes(url: str, outbox: Outbox) -> Outboxes:
@@ -67,13 +78,13 @@ def _outboxes(url: str, outbox: Outbox) -> Outboxes:
     if table is not None:
         from onewrite.dynamodb.outboxes import Outboxes as OfTable  # noqa: PLC0415  # as above
 
-        return OfTable(_client("dynamodb", None), table, outbox)
-    database, collection = _collection(url)
+        return OfTable(dynamodb_client(), table, outbox)
+    _collection(url)  # what is wrong with the URL is told first
     if outbox.index is not None:
         raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on outbox_due by itself.")
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
-    return OfCollection(_mongo_client(url)[database][collection], ("_id",), outbox)
+    return OfCollection(mongo_collection(url), ("_id",), outbox)
 
 
 def _table(url: str) -> str | None:
@@ -112,9 +123,27 @@ def _publisher(to: str, outbox: Outbox) -> Publisher:
         return to_sns(_client("sns", region), to)
     if service == "events":
         return to_eventbridge(_client("events", region), to, source=outbox.name)
+    return to_sqs(_queue_client(server), to)
+
+
+def queue_client(url: str) -> Any:
+    """boto3's client for the region, or the endpoint, of the queue's URL."""
+    found = _TARGET.fullmatch(url)
+    if found is None or found[3] is None:
+        raise ConfigurationError(f"--queue {url}: give the URL of an SQS queue.")
+    return _queue_client(found[3])
+
+
+def _queue_client(server: str) -> Any:
     at_amazon = _OF_AMAZON.fullmatch(server)
     options = (at_amazon[1], None) if at_amazon else (None, server)
-    return to_sqs(_client("sqs", *options), to)
+    return _client("sqs", *options)
+
+
+def function_client(name: str) -> Any:
+    """boto3's client for the region in the function's ARN, or for that of the environment where only its name is given."""
+    parts = name.split(":")
+    return _client("lambda", parts[3] if parts[0] == "arn" and len(parts) > 3 else None)  # noqa: PLR2004  # arn:aws:lambda:REGION:...
 
 
 def _client(service: str, region: str | None, endpoint_url: str | None = None) -> Any:

@@ -1,0 +1,291 @@
+"""Which ledgers an entity holds, and what stands in them: ids, marks by source, blocks of numbers, tokens. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, cast
+from urllib.parse import unquote
+
+from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.kept import Kept, kept_ledgers
+from onewrite.label import FORMAT, STEPS, TOMBSTONE, Slot, label_slot, shows_plain_set
+from onewrite.ledger import DEFAULTS, UNITS, HighWaterMark, Ledger, SeenIds
+from onewrite.message import Message
+from onewrite.repair.image import Image
+from onewrite.ring import Span, span_at, window
+from onewrite.seen_numbers import SeenNumbers, blocks_of
+
+_OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
+_BOUNDED = re.compile(r"_(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)")
+_OF_BLOCK = re.compile(r"(?P<named>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
+_QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
+
+
+class IdSet(NamedTuple):
+    """A set of ids in one slot. `ledger` keeps its ids so; `span`: when they were written, unless they are kept for ever."""
+
+    slot: Slot
+    place: str
+    ledger: SeenIds
+    ids: tuple[str | bytes, ...]
+    span: Span | None
+    by_hand: bool
+    size: int
+
+
+class SourceMark(NamedTuple):
+    """The mark of one source, or of one part of its messages."""
+
+    slot: Slot
+    place: str
+    source: str
+    parts: tuple[str, ...]
+    mark: int | str
+    size: int
+
+
+class Block(NamedTuple):
+    """A slot of a ledger of numbers. `source` is as it stands in the name: a hash where it is long."""
+
+    place: str
+    window: int
+    source: str
+    parts: tuple[str, ...]
+    first: int
+    last: int
+    numbers: tuple[int, ...]
+    size: int
+
+    @property
+    def is_hashed(self) -> bool:
+        return self.source.startswith("#")
+
+
+class Foreign(NamedTuple):
+    """Something in a place of the ledger that no ledger has put there."""
+
+    place: str
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What stands at one attribute. `kept` is None where there is no label: a set of ids that was kept by hand.
+
+    `version` is the label of another version of the format, of which nothing else is known.
+    """
+
+    attribute: str
+    kept: Kept | None
+    version: str | None
+    sets: tuple[IdSet, ...]
+    marks: tuple[SourceMark, ...]
+    blocks: tuple[Block, ...]
+    foreign: tuple[Foreign, ...]
+    tokens: int
+    token_size: int
+    size: int
+
+    @property
+    def moved_to(self) -> str | None:
+        return None if self.kept is None else self.kept.moved_to
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        """Those that have left something here, whatever the label says."""
+        found: list[Ledger] = [each.ledger for each in self.sets]
+        found.extend([SeenNumbers(window, self.attribute) for window in {block.window for block in self.blocks}])
+        if self.marks:
+            found.append(HighWaterMark(self.attribute))
+        return tuple({each.layout: each for each in found}.values())
+
+
+def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Held]:
+    """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
+    kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
+    others = {
+        name.removesuffix("_ledger"): str(text)
+        for name, text in image.fields.items()
+        if name.endswith("_ledger") and is_other_version(text)
+    }
+    by_hand = [name for name in DEFAULTS if _holds_texts(image.slots.get(Slot(name)))]
+    attributes: list[str] = sorted({*kept, *others, *by_hand, *([named] if named else [])})
+    found = [_held(image, now, each, kept.get(each), others.get(each)) for each in attributes]
+    return [each for each in found if each.size or each.attribute == named]
+
+
+def is_other_version(text: object) -> bool:
+    """Is this the label of a version of the format that is not ours?"""
+    return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
+
+
+def _holds_texts(value: object) -> bool:
+    members = cast("frozenset[object]", value) if isinstance(value, frozenset) else frozenset[object]()
+    return bool(members) and all(isinstance(member, str) for member in members)
+
+
+def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
+    label = image.fields.get(label_slot(attribute).group)
+    found = [*_contents(image, attribute, now, plain=shows_plain_set(label))]
+    tokens = [slot for slot in image.tokens_of(attribute) if slot in image.slots]
+    fields = dict.fromkeys(image.fields_of(attribute))
+    fields |= dict.fromkeys([each.slot.group for each in found if isinstance(each, IdSet) and each.by_hand])
+    return Held(
+        attribute,
+        kept,
+        version,
+        sets=tuple([each for each in found if isinstance(each, IdSet)]),
+        marks=tuple([each for each in found if isinstance(each, SourceMark)]),
+        blocks=tuple([each for each in found if isinstance(each, Block)]),
+        foreign=tuple([each for each in found if isinstance(each, Foreign)]),
+        tokens=sum([_count(image.slots[slot]) for slot in tokens]),
+        token_size=sum([image.slot_sizes[slot] for slot in tokens]),
+        size=image.bytes_of(tuple(fields)),
+    )
+
+
+def _count(held: object) -> int:
+    return len(cast("frozenset[object]", held)) if isinstance(held, frozenset) else 0
+
+
+def _contents(image: Image, attribute: str, now: float, *, plain: bool) -> Iterator[IdSet | SourceMark | Block | Foreign]:
+    """What stands in the slots of an attribute, but for labels and tokens, in the order of their places."""
+    found = [slot for slot in image.slots if slot.group.startswith(attribute)]
+    for slot in sorted(found, key=image.layout.place_of):
+        rest = slot.group.removeprefix(attribute)
+        if rest == "@":
+            yield from _of_source(image, slot)
+        elif rest in ("", "_all"):
+            by_hand = rest == "" and not plain
+            if not by_hand or _holds_texts(image.slots[slot]):
+                yield _ids(image, slot, SeenIds(None, attribute, readable=rest == ""), None, by_hand=by_hand)
+        elif bounded := _BOUNDED.fullmatch(rest):
+            with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
+                ledger = SeenIds(int(bounded["count"]) * UNITS[bounded["unit"]], attribute, readable=bool(bounded["text"]))
+                yield _bounded(image, slot, ledger, now)
+
+
+def _bounded(image: Image, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+    if not re.fullmatch("r[0-5]", slot.key):
+        return _foreign(image, slot)
+    seen = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
+    span = span_at(seen, now, slot.key)
+    return _ids(image, slot, ledger, span, by_hand=False)
+
+
+def _ids(image: Image, slot: Slot, ledger: SeenIds, span: Span | None, *, by_hand: bool) -> IdSet | Foreign:
+    held, kind = image.slots[slot], str if ledger.readable else bytes
+    members = cast("frozenset[object]", held) if isinstance(held, frozenset) else frozenset[object]([held])
+    if not isinstance(held, frozenset) or not all(isinstance(member, kind) for member in members):
+        return _foreign(image, slot)
+    ids = tuple(sorted(cast("frozenset[str]", members)))  # or bytes: all are of one kind
+    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, by_hand, image.slot_sizes[slot])
+
+
+def _of_source(image: Image, slot: Slot) -> Iterator[SourceMark | Block | Foreign]:
+    held, part = image.slots[slot], _OF_BLOCK.fullmatch(slot.key)
+    if part is not None:
+        tag, numbers = [Slot(slot.group, f"{part['named']}.{each}{part['slot']}") for each in "ts"]
+        if slot == tag:
+            yield _block(image, tag, numbers, part)
+        elif tag not in image.slots:
+            yield _foreign(image, slot)
+    elif type(held) in (int, str):
+        source, parts = named_by(slot.key)
+        place, size = image.layout.place_of(slot), image.slot_sizes[slot]
+        yield SourceMark(slot, place, source, parts, cast("int | str", held), size)
+    else:
+        yield _foreign(image, slot)
+
+
+def _block(image: Image, tag: Slot, numbers: Slot, part: re.Match[str]) -> Block | Foreign:
+    held, members = image.slots[tag], image.slots.get(numbers, frozenset[object]())
+    are_ints = isinstance(members, frozenset) and all(type(n) is int for n in cast("frozenset[object]", members))
+    if type(held) is not int or not are_ints or not _is_window(int(part["window"])):
+        return _foreign(image, tag)
+    source, parts = named_by(part["source"])
+    width = blocks_of(int(part["window"])).size
+    found = tuple(sorted(cast("frozenset[int]", members)))
+    size = image.slot_sizes[tag] + image.slot_sizes.get(numbers, 0)
+    place = image.layout.place_of(tag)
+    return Block(place, int(part["window"]), source, parts, held * width, (held + 1) * width - 1, found, size)
+
+
+def _is_window(window: int) -> bool:
+    try:
+        SeenNumbers(window)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _foreign(image: Image, slot: Slot) -> Foreign:
+    return Foreign(image.layout.place_of(slot), type(image.slots[slot]).__name__, image.slot_sizes[slot])
+
+
+def named_by(key: str) -> tuple[str, tuple[str, ...]]:
+    """The source, and the parts, that stand in the name of a mark so."""
+    source, *parts = ("" if key == "%" else key).split("%+")
+    return unquote(source), tuple([unquote(part) for part in parts])
+
+
+class NamedId(NamedTuple):
+    """What a readable mark says. Without a source it counts for messages that have none, and by hand for all."""
+
+    source: str
+    parts: tuple[str, ...]
+    id: str
+
+
+def read_id(text: str) -> NamedId:
+    found = _QUOTED.fullmatch(text)
+    if found is None:
+        return NamedId("", (), text)
+    source, *parts = found["named"].split("+")
+    return NamedId(unquote(source), tuple([unquote(part) for part in parts]), found["id"])
+
+
+def moved_here(ledgers: list[Held], attribute: str) -> list[Held]:
+    """The ledgers whose labels say that they have moved to this attribute, at once or by way of another."""
+    found = [each for each in ledgers if each.moved_to == attribute and each.attribute != attribute]
+    rest = [each for each in ledgers if each not in found]
+    return [*found, *[further for each in found for further in moved_here(rest, each.attribute)]]
+
+
+def kept_as(held: Held) -> Ledger:
+    """The ledger whose label stands there. A set that was kept by hand is read as `SeenIds` reads it."""
+    if held.version is not None:
+        raise LedgerMismatch(
+            f"The ledger in {held.attribute!r} is labelled {held.version!r}, and this version of onewrite knows {FORMAT!r} only: use the "
+            "version that wrote it."
+        )
+    return SeenIds(None, held.attribute, readable=True) if held.kept is None else held.kept.ledger
+
+
+def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fields: Iterable[str] = ()) -> tuple[str, ...]:
+    """The fields that must still be as they were read, for a repair that looks at these ledgers and changes these slots and fields.
+
+    Every guarded write adds a token to its ledger. On an engine without tokens it changes one of the ledger's fields: there all of
+    them are among these. So none goes unseen.
+    """
+    found, every = [STEPS, TOMBSTONE], list(slots)
+    for held in family:
+        every.extend([label_slot(held.attribute), *image.tokens_of(held.attribute)])
+        for ledger in held.ledgers if held.moved_to else (kept_as(held), *held.ledgers):
+            every.extend(_slots_of_sets(ledger))
+        if not image.layout.tokens:
+            found.extend([*image.fields_of(held.attribute), f"{held.attribute}@"])
+    return tuple(dict.fromkeys([*found, *map(image.layout.field_of, every), *fields]))
+
+
+def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
+    """All slots in which it keeps ids, which are the same at any time."""
+    if not isinstance(ledger, SeenIds):
+        return ()
+    sets = ledger.look(Message("any"), 0).sets
+    return (*sets.live, *sets.dead)

@@ -1,0 +1,670 @@
+"""`inspect`, `forget`, `set-mark` and `clear`: what an entity holds, in words, and what a repair of it lets happen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Event,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Outbox,
+    SeenIds,
+    SeenNumbers,
+    Tombstones,
+    sortable,
+)
+from onewrite.cli import main
+from onewrite.event import moment
+from onewrite.ledger import Ledger
+from onewrite.ring import ring_at, span_at, window
+from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
+
+pytestmark = pytest.mark.measured
+
+DAY = 86_400.0
+LEASE = timedelta(minutes=1)
+M1, M2 = Message("m1"), Message("m2")
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    return place_of(request, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    with log_as_it_was():
+        yield
+
+
+def inspect(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    return printed(capsys, lambda: place.run("inspect", "--json", *options))
+
+
+def answers(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> list[tuple[str, str]]:
+    found = inspect(place, capsys, "--message", *options)["answers"]
+    return [(answer["ledger"], answer["outcome"]) for answer in found]
+
+
+# --- inspect ------------------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1, at=NOW - 9 * DAY)
+    place.apply(SeenIds(), M2)
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    assert (ledger["attribute"], ledger["kept"], ledger["moved_to"]) == ("messageIDs", "14d", None)
+    old, new = sorted(ledger["sets"], key=lambda each: each["since"])
+    for found, at in ((old, NOW - 9 * DAY), (new, NOW)):
+        assert found["since"] <= moment(at) < found["until"]
+        assert (len(found["ids"]), found["live"]) == (1, True)
+    slots = {place.place("messageIDs_14d", f"r{n}"): f"r{n}" for n in range(6)}
+    span = span_at(window(timedelta(days=14), timedelta(hours=6)), NOW, slots[new["place"]])
+    assert (new["since"], new["until"]) == (moment(span.since), moment(span.until))
+    assert len(new["ids"][0]["hash"]) == 20
+    assert ledger["tokens"]["count"] == (1 if place.names_tokens else 0)
+
+
+def test_a_set_that_no_store_looks_into_any_more_says_so(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = window(timedelta(days=14), timedelta(hours=6))
+    live = ring_at(seen, NOW, 6).live
+    ago = next(days for days in range(30, 90) if ring_at(seen, NOW - days * DAY, 6).present not in live)
+    place.apply(SeenIds(), M1, at=NOW - ago * DAY)
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    assert [each["live"] for each in ledger["sets"]] == [False]
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Applied")]
+    assert place.run("inspect") == 0
+    assert "no store looks here any more" in capsys.readouterr().out
+
+
+def test_readable_ids_tell_their_source_and_parts(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(None, readable=True), M1, Message("x/y", source="a+b/c").part("p"), Message("@m"))
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    found = sorted([(each["id"], each["source"], *each["parts"]) for each in ledger["sets"][0]["ids"]])
+    assert found == [("@m", ""), ("m1", ""), ("x/y", "a+b/c", "p")]
+    assert (ledger["sets"][0]["by_hand"], ledger["sets"][0]["since"]) == (False, None)
+    assert place.run("inspect") == 0
+    assert "x/y of source a+b/c, part p" in capsys.readouterr().out
+
+
+def test_marks_are_shown_by_source(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = ["", "order-7", "a.b$c%\0é"]
+    place.apply(HighWaterMark(), *[Message("m", source=source, sequence=n) for n, source in enumerate(sources)])
+    place.apply(HighWaterMark(), Message("m", source="order-7", sequence=sortable(9)).part("stock"))
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    marks = {(each["source"], *each["parts"]): each["mark"] for each in ledger["marks"]}
+    assert marks == {("",): 0, ("order-7",): 1, ("a.b$c%\0é",): 2, ("order-7", "stock"): "#119"}
+    assert place.run("inspect") == 0
+    assert "source a.b$c%\\x00é: 2" in capsys.readouterr().out
+
+
+def test_numbers_are_shown_by_block_and_a_long_source_as_a_hash(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    for source in ("a.b", "a source of more than fourteen bytes"):
+        place.apply(SeenNumbers(8), *[Message("m", source=source, sequence=n) for n in (2, 3, 30)])
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    blocks = [(each["first"], each["last"], each["numbers"]) for each in ledger["numbers"] if each["source"] == "a.b"]
+    assert sorted(blocks) == [(2, 3, [2, 3]), (30, 31, [30])]
+    assert {each["source_is_hashed"] for each in ledger["numbers"]} == {True, False}
+    assert place.run("inspect") == 0
+    out = capsys.readouterr().out
+    assert "source a.b: 2, 3, of 2 to 3" in out
+    assert "(a hash)" in out
+
+
+def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
+    place.write(store, M1, emit=[Event("Paid", {"n": 1}), Event("Sent", {})])
+    assert isinstance(
+        place.named(
+            store, "begin", Message("m3", source="bank", sequence=4).part("p"), "charge", lease=LEASE, safe_for=LEASE
+        ),
+        Begun,
+    )
+    found = inspect(place, capsys)
+    (outbox,), (step,) = found["outboxes"], found["steps"]
+    assert [(event["number"], event["type"], event["cause"]) for event in outbox["events"]] == [
+        (1, "Paid", "m1"),
+        (2, "Sent", "m1"),
+    ]
+    assert (outbox["sent"], outbox["due"] is None or isinstance(outbox["due"], str)) == (0, True)
+    assert (step["message"], step["source"], step["parts"], step["sequence"]) == ("m3", "bank", ["p"], 4)
+    assert (step["ledger"], step["until"], step["lease_is_over"]) == ("messageIDs", moment(NOW + 60), False)
+    parts = found["ledgers"][0]["bytes"] + outbox["bytes"] + found["step_bytes"]
+    assert parts == found["ours"] < found["bytes"]
+    assert place.run("inspect", "--at", moment(NOW + 61)) == 0
+    out = capsys.readouterr().out
+    assert "2 events pending" in out
+    assert "nobody knows whether its effect happened" in out
+
+
+def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(), clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30)))
+    place.named(store, "delete", M1)
+    assert inspect(place, capsys)["tombstone"]["at"] == moment(NOW)
+    assert place.run("inspect", "--message", "m2") == 0
+    out = capsys.readouterr().out
+    assert "The database removes it by its TTL, by expiresAt" in out
+    assert "Gone from SeenIds(14d)" in out
+    assert place.run("forget", "m1") == 2
+    assert "tombstone refuses every message" in capsys.readouterr().err
+
+
+def test_an_entity_without_a_ledger_has_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(n=1)
+    assert place.run("inspect", "--message", "m1") == 0
+    out = capsys.readouterr().out
+    assert "There is nothing of onewrite in it." in out
+    assert "No ledger is here yet" in out
+    assert place.run("inspect", entity="missing") == 1
+    assert "There is no entity" in capsys.readouterr().err
+
+
+def test_ids_that_are_kept_by_hand_are_found_under_the_default_name_or_the_one_that_is_given(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.put(messageIDs={"m1", "m2"}, tags={"red"})
+    (ledger,) = inspect(place, capsys)["ledgers"]
+    assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
+    assert [each["id"] for each in inspect(place, capsys, "--attribute", "tags")["ledgers"][0]["sets"][0]["ids"]] == ["red"]
+    assert answers(place, capsys, "m1", "--source", "any") == [("SeenIds(retention=None, readable=True)", "Duplicate")]
+    assert place.run("inspect") == 0
+    assert "without a label: maybe ids that are kept by hand" in capsys.readouterr().out
+
+
+def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
+    found = {each["attribute"]: each["moved_to"] for each in inspect(place, capsys)["ledgers"]}
+    assert found == {"messageIDs": "seen", "seen": None}
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Duplicate")]
+    assert place.run("inspect", "--message", "m1") == 0
+    out = capsys.readouterr().out
+    assert "which has moved to seen" in out
+    assert "messageIDs_14d" in out.split("would get:")[1]
+
+
+def test_another_version_of_the_format_is_named_and_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(messageIDs_ledger="ow2 14d", events_ledger="ow1 unheard of")
+    found = {each["attribute"]: each["other_version"] for each in inspect(place, capsys)["ledgers"]}
+    assert found == {"messageIDs": "ow2 14d", "events": None}
+    assert answers(place, capsys, "m1") == [("", "LedgerMismatch"), ("", "LedgerMismatch")]
+    assert place.run("inspect", "--message", "m1") == 0
+    assert "written by another version of onewrite" in capsys.readouterr().out
+    for attribute in ("messageIDs", "events"):
+        assert place.run("forget", "m1", "--attribute", attribute, "--yes") == 2
+        assert "the version that wrote it" in capsys.readouterr().err or attribute == "events"
+        assert place.run("clear", "--attribute", attribute, "--yes") == 2
+    assert place.run("strip", "--yes", entity=None) == 1
+    assert (place.stored() or {}).keys() >= {"messageIDs_ledger", "events_ledger"}
+
+
+def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    place.apply(HighWaterMark("marks"), Message("m", source="s", sequence=1))
+    place.apply(SeenNumbers(8, "numbers"), Message("m", source="s", sequence=1))
+    stored = place.stored() or {}
+    stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
+    stored["marks"] = "the caller's own"
+    if place.names_tokens:
+        stored |= {
+            "messageIDs_14d_r5": 1,
+            "messageIDs_all": 2,
+            "marks@t": True,
+            "numbers@%w8=s.t0": "x",
+            "numbers@%w8=u.s1": {1},
+            "numbers@%w2=u.t1": 1,
+        }
+        stored |= {"messageIDs_99999999999d_r1": 1}
+    else:
+        stored["messageIDs_14d"] |= {"r5": 1, "r9": [2]}
+        stored |= {"messageIDs_all": 2, "messageIDs_99999999999d": {"r1": 1}}
+        stored["marks@"] |= {"t": True}
+        stored["numbers@"]["%w8=s"]["t0"] = "x"
+        stored["numbers@"] |= {"%w8=u": {"s1": [1]}, "%w2=u": {"t1": 1}}
+    place.put(**stored)
+    found = inspect(place, capsys)["ledgers"]
+    foreign = {each["place"] for ledger in found for each in ledger["foreign"]}
+    dot = "" if place.names_tokens else "."
+    assert {f"marks@{dot}t", f"numbers@{dot}%w8=u.s1", "messageIDs_all", place.place("messageIDs_14d", "r5")} <= foreign
+    assert place.run("inspect") == 0
+    assert "which no ledger has put there" in capsys.readouterr().out
+
+
+def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = "ab" * 10
+    steps: dict[str, Any] = (
+        {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
+    )
+    place.put(outbox_ledger="ow1 outbox", outbox_events=[1], ow_tombstone=1, **steps)
+    found = inspect(place, capsys)
+    assert "Repair the entity" in found["steps"][0]["damaged"]
+    assert "repair the entity" in found["outboxes"][0]["damaged"]
+    assert "ow_tombstone" in found["tombstone"]["damaged"]
+    assert place.run("inspect") == 0
+    assert capsys.readouterr().out.count("epair the entity") == 3
+
+
+@pytest.mark.parametrize(
+    ("ledger", "message", "options", "expected"),
+    [
+        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "5"), ["Duplicate", "Duplicate"]),
+        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "4"), ["Stale", "Stale"]),
+        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "9"), ["Applied", "Deferred"]),
+        (HighWaterMark(), Message("m", source="s", sequence=5), ("--sequence", "9", "--in-sequence", "1"), ["Deferred"]),
+        (HighWaterMark(), Message("m", source="s", sequence=5), (), ["InvalidMessage", "InvalidMessage"]),
+        (HighWaterMark(), Message("m", source="other", sequence=5), ("--sequence", "2"), ["Applied", "Deferred"]),
+        (
+            HighWaterMark(),
+            Message("m", source="s", sequence=5),
+            ("--sequence", "#115"),
+            ["LedgerMismatch", "InvalidMessage"],
+        ),
+        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "30"), ["Duplicate"]),
+        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "20"), ["Stale"]),
+        (SeenNumbers(8), Message("m", source="s", sequence=30), ("--sequence", "31"), ["Applied"]),
+    ],
+)
+def test_what_a_delivery_would_get(
+    ledger: Ledger,
+    message: Message,
+    options: tuple[str, ...],
+    expected: list[str],
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert place.apply(ledger, message) == ["Applied"]
+    assert [outcome for _, outcome in answers(place, capsys, "m", "--source", "s", *options)] == expected
+    assert place.run("inspect", "--message", "m", "--source", "s", *options) == 0
+    assert f"  {expected[0]} from " in capsys.readouterr().out
+
+
+def test_the_answer_is_what_a_store_then_answers(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = SeenIds(also=HighWaterMark())
+    place.apply(HighWaterMark(), Message("m1", source="s", sequence=5))
+    place.apply(ledger, Message("m2", source="s", sequence=6))
+    for message in (
+        Message("m1", source="s", sequence=5),
+        Message("m2", source="s", sequence=6),
+        Message("m9", source="s", sequence=7),
+    ):
+        options = (message.id, "--source", "s", "--sequence", str(message.sequence))
+        ((_, told),) = answers(place, capsys, *options)
+        assert place.apply(ledger, message) == [told]
+
+
+def test_in_sequence_is_left_out_where_no_store_can_have_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    place.apply(HighWaterMark(also=SeenIds()), Message("m2", sequence=5))
+    assert answers(place, capsys, "m1", "--sequence", "6") == [("HighWaterMark()", "Duplicate")]
+    assert answers(place, capsys, "m1", "--sequence", "6", "--in-sequence", "5") == [("InSequence(first=5)", "Duplicate")]
+
+
+def test_an_open_step_is_the_answer(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(), clock=lambda: NOW)
+    place.write(store, M2)
+    place.named(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Busy")]
+    assert answers(place, capsys, "m1", "--at", moment(NOW + 61)) == [("SeenIds(14d)", "Uncertain")]
+
+
+def test_the_ledger_of_a_store_may_be_asked_instead(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "from onewrite import InSequence\nLEDGER = InSequence(first=0)\nOTHER = 1\n"
+    (tmp_path / "shop_stores.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    place.apply(HighWaterMark(), Message("m", source="s", sequence=5))
+    options = ("m", "--source", "s", "--sequence", "6", "--ledger")
+    assert answers(place, capsys, *options, "shop_stores:LEDGER") == [("InSequence(first=0)", "Applied")]
+    vars(import_module("shop_stores"))["STORE"] = place.store(SeenIds(attribute="mine"))
+    assert answers(place, capsys, *options, "shop_stores:STORE") == [("SeenIds(14d)", "Applied")]
+    assert place.run("inspect", "--message", "m", "--ledger", "shop_stores:OTHER") == 2
+    assert "neither a guarded store nor a ledger" in capsys.readouterr().err
+    assert place.run("inspect", "--message", "m", "--ledger", "nowhere") == 2
+    assert "MODULE:STORE" in capsys.readouterr().err
+
+
+# --- forget -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [SeenIds(), SeenIds(timedelta(hours=1), readable=True), SeenIds(None), SeenIds(None, readable=True), SeenNumbers(8)],
+    ids=lambda ledger: ledger.layout,
+)
+def test_what_is_forgotten_takes_effect_exactly_once_more(
+    ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message, other = Message("m1", source="s", sequence=3), Message("m2", source="s", sequence=4)
+    assert place.apply(ledger, message, other) == ["Applied", "Applied"]
+    before = place.stored()
+    options = ("m1", "--source", "s", "--sequence", "3")
+    shown = printed(capsys, lambda: place.run("forget", *options, "--json"))
+    assert (shown["written"], place.stored()) == (False, before)
+    done = printed(capsys, lambda: place.run("forget", *options, "--json", "--yes", "--shown", shown["shown"]))
+    assert done == {**shown, "written": True}
+    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
+
+
+def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    message, day = Message("m1", source="s"), timedelta(days=1)
+    before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, "seen"))
+    merged: dict[str, Any] = {}
+    for n, ledger in enumerate(before):  # as one change of the ledger after the other leaves it
+        place.apply(ledger, message, Message("m6"), entity=f"e{n}")
+        merged |= place.stored(f"e{n}") or {}
+    merged |= {"messageIDs": {"m1", "m5", "@s/m1"}, "messageIDs_ledger": "ow1 > seen"}
+    place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "seen_ledger")})
+    last = SeenIds(attribute="seen", also=before)
+    assert place.apply(last, Message("m9"), message) == ["Applied", "Duplicate"]
+    shown = printed(capsys, lambda: place.run("forget", "m1", "--source", "s", "--json", "--yes"))
+    assert len(shown["changes"]) == len(before) + 1
+    assert "counts for every source" in " ".join(shown["effects"])
+    assert place.apply(last, message, message) == ["Applied", "Duplicate"]
+    assert place.apply(last, Message("m5"), Message("m6"), Message("m9")) == ["Duplicate"] * 3
+
+
+def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = SeenIds(also=HighWaterMark())
+    place.apply(HighWaterMark(), Message("m0", source="s", sequence=9))
+    place.apply(ledger, Message("m1", source="s", sequence=10))
+    stored = place.stored()
+    assert place.run("forget", "m1", "--source", "s", "--sequence", "10") == 0
+    assert place.run("forget", "m1", "--source", "s", "--sequence", "8", "--yes") == 2
+    assert "would still get Stale" in capsys.readouterr().err
+    assert place.run("forget", "m1", "--source", "s", "--yes") == 2
+    assert "has no sequence" in capsys.readouterr().err
+    assert place.stored() == stored
+
+
+@pytest.mark.parametrize("act", [("forget", "m1"), ("clear",)])
+def test_an_open_step_keeps_its_ledger_as_it_is(
+    act: tuple[str, ...], place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = place.store(SeenIds(None), clock=lambda: NOW)
+    place.write(store, M2)
+    place.named(store, "begin", M1, "charge", lease=LEASE, safe_for=LEASE)
+    assert place.run(*act, "--yes") == (1 if act[0] == "forget" else 2)
+    assert capsys.readouterr().err
+
+
+def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
+    place.apply(HighWaterMark("more"), Message("m1", sequence=1))
+    assert place.run("forget", "m1", "--source", "s", "--attribute", "events") == 2
+    assert "onewrite set-mark --source s" in capsys.readouterr().err
+    assert place.run("forget", "m1", "--attribute", "more") == 2
+    assert "onewrite set-mark with" in capsys.readouterr().err
+
+
+def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    assert place.run("forget", "m2") == 1
+    assert "No ledger" in capsys.readouterr().err
+    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(attribute="other"), M2)
+    for options, text in (
+        (("m1", "--attribute", "messageIDs"), "has moved to 'seen'"),
+        (("m2",), "say with --attribute"),
+        (("m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
+    ):
+        assert place.run("forget", *options, "--yes") == 2
+        assert text in capsys.readouterr().err
+    assert place.run("forget", "m2", "--attribute", "other", "--yes") == 0
+
+
+def test_a_number_whose_slot_has_gone_on_cannot_be_forgotten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = SeenNumbers(8)
+    place.apply(numbers, *[Message("m", source="s", sequence=n) for n in (1, 30)])
+    for sequence, code, text in (("20", 2, "has gone on"), ("29", 1, "No ledger"), (None, 2, "has sequence None")):
+        options = () if sequence is None else ("--sequence", sequence)
+        assert place.run("forget", "m", "--source", "s", *options) == code
+        assert text in capsys.readouterr().err
+    place.apply(SeenIds(also=numbers), Message("m1", sequence=1))
+    assert place.run("forget", "m1") == 2  # the ledger before needs a number of each message
+    assert "would still get InvalidMessage" in capsys.readouterr().err
+
+
+def test_what_was_shown_is_all_that_is_written(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    assert place.run("forget", "m1") == 0
+    out = capsys.readouterr().out
+    assert "The next delivery of message 'm1' takes effect again, once." in out
+    code = out.split("--shown ")[1].strip()
+    place.apply(SeenIds(), M2)
+    before = place.stored()
+    assert place.run("forget", "m1", "--yes", "--shown", code) == 1
+    assert "not as it was shown" in capsys.readouterr().err
+    assert place.stored() == before
+
+
+def test_who_wrote_what_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.apply(SeenIds(None, readable=True), M1)
+    assert place.run("forget", "m1", "--yes", "--operator", "ann") == 0
+    (record,) = [record for record in caplog.records if "asked for" in record.message]
+    assert "loses 'm1'" in record.message
+    details = record.__dict__["onewrite"]
+    assert (details["act"], details["operator"], details["requests"]) == ("forget", "ann", 1)
+
+
+# --- set-mark -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    messages = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
+    assert place.apply(InSequence(), *messages) == ["Applied"] * 3
+    shown = printed(capsys, lambda: place.run("set-mark", "1", "--source", "s", "--yes", "--json"))
+    assert shown["effects"][:2] == [
+        "Sequences 2 to 3 of source 's': each takes effect again if it is delivered again.",
+        "InSequence waits for 2 next.",
+    ]
+    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert place.apply(InSequence(), *messages, messages[1]) == ["Duplicate", "Applied", "Applied", "Stale"]
+
+
+def test_a_mark_that_is_set_on_names_what_it_drops(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(HighWaterMark(), Message("m", source="s", sequence=3).part("p"))
+    shown = printed(capsys, lambda: place.run("set-mark", "4", "--source", "s", "--part", "p", "--yes", "--json"))
+    assert shown["effects"][0].startswith("Sequence 4 of source 's', part 'p': each is refused from now on")
+    assert place.apply(HighWaterMark(), Message("m", source="s", sequence=4).part("p")) == ["Duplicate"]
+    new = printed(capsys, lambda: place.run("set-mark", "7", "--yes", "--json"))
+    assert new["effects"][0].startswith("Every sequence without a source up to 7 is refused")
+    assert place.apply(HighWaterMark(), Message("m", sequence=7)) == ["Duplicate"]
+
+
+def test_a_mark_that_is_removed_lets_in_all(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(HighWaterMark(), Message("m", source="s", sequence=3), Message("m", source="t", sequence=3))
+    assert place.run("set-mark", "--remove", "--source", "s", "--yes") == 0
+    assert "Written." in capsys.readouterr().out
+    assert place.apply(HighWaterMark(), Message("m", source="s", sequence=1), Message("m", source="t", sequence=1)) == [
+        "Applied",
+        "Stale",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "value", "expected"),
+    [
+        (sortable(9), "12", sortable(12)),
+        (sortable(9), sortable(3), sortable(3)),
+        (sortable(9), "late", None),
+        ("0009", "0010", "0010"),
+        ("0009", "10", None),
+        ("2026-01-01", "2025-01-01", "2025-01-01"),
+        (9, "late", None),
+        (9, "-2", -2),
+        (9, str(10**40), None),
+    ],
+)
+def test_a_mark_keeps_its_spelling(
+    held: int | str, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.apply(HighWaterMark(), Message("m", source="s", sequence=held))
+    code = place.run("set-mark", "--source", "s", "--yes", "--", value)
+    assert code == (2 if expected is None else 0)
+    capsys.readouterr()
+    (mark,) = inspect(place, capsys)["ledgers"][0]["marks"]
+    assert mark["mark"] == (held if expected is None else expected)
+
+
+def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(InSequence(), clock=lambda: NOW)
+    place.write(store, Message("m1", source="s", sequence=1))
+    place.apply(SeenIds(attribute="ids"), M1)
+    for options, code, text in (
+        (("1", "--source", "s"), 1, "is 1 already"),
+        (("--remove", "--source", "t"), 1, "is not there already"),
+        ((), 2, "or --remove"),
+        (("1", "--remove"), 2, "or --remove"),
+        (("1", "--attribute", "ids"), 2, "There is no ledger of marks"),
+    ):
+        assert place.run("set-mark", *options) == code
+        assert text in capsys.readouterr().err
+    place.named(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=LEASE)
+    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert "has a step open" in capsys.readouterr().err
+    assert place.run("set-mark", "5", "--source", "t", "--yes") == 0
+    place.apply(HighWaterMark("more"), Message("m", source="s", sequence=1))
+    assert place.run("set-mark", "5", "--source", "t") == 2
+    assert "'events' and 'more'" in capsys.readouterr().err
+
+
+def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    group: dict[str, Any] = {"events@s": [1]} if place.names_tokens else {"events@": {"s": [1]}}
+    place.put(events_ledger="ow1 marks", **group)
+    assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
+    assert "which is no mark" in capsys.readouterr().err
+
+
+# --- clear --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ledger", "effect"),
+    [
+        (SeenIds(), "All 2 ids are forgotten"),
+        (SeenIds(None, readable=True), "All 2 ids are forgotten"),
+        (HighWaterMark(), "Every sequence of source 's' up to 2"),
+        (SeenNumbers(8), "All 2 numbers are forgotten"),
+    ],
+    ids=["14d", "all text", "marks", "numbers"],
+)
+def test_a_ledger_that_is_cleared_holds_nothing(
+    ledger: Ledger, effect: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages = [Message(f"m{n}", source="s", sequence=n) for n in (1, 2)]
+    place.apply(ledger, *messages)
+    key = (place.stored() or {}).keys() & {"id", "_id"}
+    shown = printed(capsys, lambda: place.run("clear", "--yes", "--json"))
+    assert effect in " ".join(shown["effects"])
+    assert (place.stored() or {}).keys() == {"n", *key}
+    assert place.run("clear") == 2  # its label is gone as well
+    assert place.apply(ledger, *messages) == ["Applied", "Applied"]
+
+
+def test_a_ledger_that_has_moved_is_cleared_and_still_says_where_to(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.apply(SeenIds(), M1)
+    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
+    assert place.run("clear") == 2
+    assert "'messageIDs', 'seen'" in capsys.readouterr().err
+    assert place.run("clear", "--attribute", "messageIDs", "--yes") == 0
+    assert place.apply(SeenIds(attribute="seen", also=SeenIds()), M1, M2) == ["Applied", "Duplicate"]
+    assert place.run("clear", "--attribute", "messageIDs", "--yes") == 1
+    assert "holds nothing" in capsys.readouterr().err
+
+
+def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(messageIDs={"m1"})
+    for options in ((), ("--attribute", "messageIDs")):
+        assert place.run("clear", *options, "--yes") == 2
+        assert "There is no label" in capsys.readouterr().err
+
+
+def test_tokens_are_cleared_alone(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.apply(SeenIds(), M1)
+    assert place.run("clear", "--tokens", "--yes") == (0 if place.names_tokens else 1)
+    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert place.apply(SeenIds(), M1) == ["Duplicate"]
+    capsys.readouterr()
+    assert place.run("clear", "--tokens") == 1
+    assert "has no tokens" in capsys.readouterr().err
+
+
+# --- all of them --------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotten(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not place.names_tokens:
+        pytest.skip("MongoDB recognises its own retries")
+    store = place.store(SeenIds(), clock=lambda: NOW, attempts=lambda: "the same call")
+    first = {"ConditionExpression": "attribute_not_exists(n)"}
+    assert isinstance(place.write(store, M1, **first), Applied)
+    assert place.write(store, M1, **first) == Applied(M1, retried=True)
+    assert place.run("forget", "m1", "--yes") == 0
+    assert type(place.write(store, M1, **first)).__name__ == "Rejected"
+
+
+def test_a_key_may_be_written_in_all_types(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["inspect", *place.options, "--key"]
+    if place.names_tokens:
+        for wrong in ("o-1", "{}", "[1]", '{"id": {"B": "?"}}'):
+            assert main([*arguments, wrong]) == 2
+            assert "give the whole key of an item as JSON" in capsys.readouterr().err
+        assert main([*arguments, '{"id": {"S": "e"}}']) == 1
+        assert main([*arguments, '{"id": {"B": "AAE="}}']) == 1  # moto takes any type
+    else:
+        for key in ('{"$oid": "0123456789abcdef01234567"}', '{"_id": 7}', "7", '"e"', "e"):
+            assert main([*arguments, key]) == 1
+            assert "There is no entity" in capsys.readouterr().err
+        assert main([*arguments, "{"]) == 2
+        place.put("a", n=1)
+        place.put("b", n=1)
+        assert main([*arguments, '{"n": 1}']) == 2
+        assert "More than one document" in capsys.readouterr().err
+
+
+def test_what_is_asked_for_wrongly_is_told_in_a_sentence(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert place.run("inspect", "--at", "yesterday") == 2
+    assert "give a time as" in capsys.readouterr().err
+    assert main(["inspect", "--key", "{}"]) == 2
+    assert "and not both" in capsys.readouterr().err
+
+    def fails(*_: object) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr("onewrite.cli.repairs.options.named_store", fails)
+    assert place.run("inspect") == 1
+    assert "The database or the network fails: OSError: no route" in capsys.readouterr().err
+
+
+def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(None, readable=True), clock=lambda: NOW, outbox=Outbox("shop"))
+    for n in range(25):
+        place.write(store, Message(f"m{n:02}"), emit=[Event("Paid", {})])
+    place.apply(SeenNumbers(400, "numbers"), *[Message("m", sequence=n) for n in range(25)])
+    assert place.run("inspect") == 0
+    out = capsys.readouterr().out
+    assert out.count("and 5 more, which --json shows") == 2
+    assert "18, 19 and 5 more, of 0 to 99" in out
+    assert len(json.dumps(inspect(place, capsys)["ledgers"][0]["sets"][0]["ids"])) > 25 * 10
+    assert place.run("forget", "m01") == 0
+    assert "... and 20 more" in capsys.readouterr().out

@@ -1,0 +1,296 @@
+"""`forget`, `set-mark`, `clear` and `strip` on real servers: what they write, and that a guarded write in between wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from onewrite import (
+    Event,
+    HighWaterMark,
+    Message,
+    Outbox,
+    SeenIds,
+    SeenNumbers,
+    Tombstones,
+)
+from onewrite.cli.repairs import changing, strip
+from onewrite.ledger import Ledger
+from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, place_of, printed
+
+pytestmark = pytest.mark.measured
+
+LEASE = timedelta(minutes=1)
+LEDGERS: list[Ledger] = [SeenIds(), SeenIds(None, "text", readable=True), HighWaterMark("marks"), SeenNumbers(8, "numbers")]
+MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
+FRESH = Message("m9", source="s", sequence=4)
+
+
+@pytest.fixture(params=["dynamodb", "mongodb"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return place_of(request, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    with log_as_it_was():
+        yield
+
+
+def apply(place: Place, ledger: Ledger, *messages: Message, entity: str = "e") -> list[str]:
+    store = place.store(ledger)
+    return [type(place.write(store, message, entity)).__name__ for message in messages]
+
+
+def business(place: Place, entity: str = "e") -> dict[str, Any]:
+    found = place.stored(entity) or {}
+    return {name: value for name, value in found.items() if name not in ("id", "_id")}
+
+
+ACTS = [
+    (SeenIds(), ("forget", "m2", "--source", "s")),
+    (SeenIds(None, readable=True), ("forget", "m2", "--source", "s")),
+    (SeenNumbers(8), ("forget", "m2", "--source", "s", "--sequence", "2")),
+    (HighWaterMark(), ("set-mark", "1", "--source", "s")),
+    (HighWaterMark(), ("set-mark", "9", "--source", "s")),
+    (HighWaterMark(), ("set-mark", "9", "--source", "new")),
+    (HighWaterMark(), ("set-mark", "--remove", "--source", "s")),
+    (SeenIds(), ("clear",)),
+    (SeenNumbers(8), ("clear",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "act"), ACTS, ids=lambda each: " ".join(each[:2]) if isinstance(each, tuple) else each.layout
+)
+def test_a_guarded_write_between_the_look_and_the_repair_wins(
+    ledger: Ledger, act: tuple[str, ...], place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(place, ledger, *MESSAGES)
+    write: Callable[..., int] = vars(changing)["_write"]
+
+    def after_another(*arguments: Any) -> int:
+        assert apply(place, ledger, FRESH) == ["Applied"]
+        return write(*arguments)
+
+    monkeypatch.setattr(changing, "_write", after_another)
+    assert place.run(*act, "--yes") == 1
+    assert "Another writer changed the entity meanwhile, and nothing was written" in capsys.readouterr().err
+    assert apply(place, ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("ledger", "act"), ACTS[:4], ids=lambda each: " ".join(each[:2]) if isinstance(each, tuple) else each.layout
+)
+def test_what_a_repair_lets_in_takes_effect_exactly_once_more(ledger: Ledger, act: tuple[str, ...], place: Place) -> None:
+    apply(place, ledger, *MESSAGES)
+    assert place.run(*act, "--yes") == 0
+    assert apply(place, ledger, MESSAGES[1], MESSAGES[1], MESSAGES[0]) in (
+        ["Applied", "Duplicate", "Duplicate"],
+        ["Applied", "Duplicate", "Stale"],
+    )
+    assert business(place)["n"] == 4
+
+
+def test_a_ledger_of_many_sources_is_cleared_and_stripped(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """On DynamoDB it takes several requests, of which each finds what the one before has left."""
+    for entity in ("e", "f"):
+        for first in range(0, 400, 25):
+            place.store(HighWaterMark()).fold(
+                [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(first, first + 25)],
+                lambda fresh, entity=entity: _counted(place, entity, len(fresh)),
+            )
+    shown = printed(capsys, lambda: place.run("clear", "--json"))
+    assert len(shown["requests"]) == (5 if place.names_tokens else 1)
+    assert place.run("clear", "--yes") == 0
+    assert business(place) == {"n": 400}
+    assert place.run("strip", "--yes", entity=None) == 0
+    assert business(place, "f") == {"n": 400}
+
+
+def _counted(place: Place, entity: str, count: int) -> dict[str, Any]:
+    if place.names_tokens:
+        change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": count}}
+        return {**place.where(entity), **change}
+    return {**place.where(entity), "update": {"$inc": {"n": count}}, "upsert": True}
+
+
+def test_what_is_left_of_a_repair_that_another_writer_stops_is_whole(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(place, TablePlace):
+        pytest.skip("one request does all of it")
+    ledger = HighWaterMark()
+    for first in range(0, 400, 25):
+        place.store(ledger).fold(
+            [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(first, first + 25)],
+            lambda fresh: _counted(place, "e", len(fresh)),
+        )
+    client: Any = place.client
+    sent, send = [0], client.update_item
+
+    def counted(**request: Any) -> Any:
+        sent[0] += 1
+        if sent[0] == 3:
+            assert apply(place, ledger, FRESH) == ["Applied"]
+        return send(**request)
+
+    class Client:
+        def __getattr__(self, name: str) -> Any:
+            return counted if name == "update_item" else getattr(client, name)
+
+    monkeypatch.setattr("onewrite.cli.stores.dynamodb_client", Client)
+    assert place.run("clear", "--yes") == 1
+    assert "only 2 of 5 requests were made" in capsys.readouterr().err
+    assert len(business(place)) > 80
+    assert apply(place, ledger, FRESH) == ["Duplicate"]
+    assert place.run("clear", "--yes") == 0
+    assert business(place) == {"n": 401}
+
+
+def test_after_strip_an_entity_is_its_business_part(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    for entity in ("e", "f"):
+        for ledger in LEDGERS:
+            assert apply(place, ledger, *MESSAGES, entity=entity) == ["Applied"] * 3
+        apply(place, SeenIds(attribute="seen", also=SeenIds()), FRESH, entity=entity)
+    place.put("clean", n=1, events_log="x")
+    expected = place.store(SeenIds()).without_ledger(place.stored() or {})
+    assert expected["n"] == 13
+    counted = printed(capsys, lambda: place.run("strip", "--json", entity=None))
+    assert (counted["read"], counted["clean"], counted["stripped"], counted["written"]) == (3, 1, 2, False)
+    assert place.run("strip", "--attribute", "marks", "--yes", entity=None) == 0
+    left = (place.stored() or {}).keys()
+    assert not [name for name in left if name.startswith("marks")]
+    assert [name for name in left if name.startswith("numbers")]
+    assert place.run("strip", "--yes", "--page-size", "1", entity=None) == 0
+    assert place.stored() == expected
+    again = printed(capsys, lambda: place.run("strip", "--json", "--yes", entity=None))
+    assert (again["clean"], again["stripped"], place.stored("clean")) == (3, 0, place.stored("clean"))
+
+
+def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    outbox, tombstones = Outbox("shop"), Tombstones(timedelta(days=30))
+    store = place.store(SeenIds(), outbox=outbox, tombstones=tombstones)
+    place.write(store, MESSAGES[0], "pending", emit=[Event("Paid", {})])
+    place.write(store, MESSAGES[0], "e")
+    place.named(store, "begin", MESSAGES[1], "charge", lease=LEASE, safe_for=LEASE)
+    before = {entity: place.stored(entity) for entity in ("pending", "e")}
+    found = printed(capsys, lambda: place.run("strip", "--yes", "--json", entity=None), 1)
+    assert (found["read"], found["held_back"], found["stripped"]) == (2, 2, 0)
+    assert sorted([each["why"].split(":")[0] for each in found["reasons"]]) == [
+        "A step is open",
+        "Events are pending in 'outbox_events'",
+    ]
+    assert {entity: place.stored(entity) for entity in before} == before
+    assert place.run("strip", "--yes", "--attribute", "messageIDs", entity=None) == 1  # of the open step
+    assert [name for name in place.stored("pending") or {} if name.startswith("messageIDs")] == []
+
+
+def test_strip_deletes_what_was_deleted(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place.store(SeenIds(), tombstones=Tombstones(timedelta(days=30)))
+    place.write(store, MESSAGES[0])
+    place.named(store, "delete", MESSAGES[1])
+    assert place.run("strip", entity=None) == 0
+    assert "1 would be deleted because only a tombstone is left" in capsys.readouterr().out
+    assert place.run("strip", "--attribute", "other", "--yes", entity=None) == 0
+    assert place.stored() is not None
+    assert place.run("strip", "--yes", entity=None) == 0
+    assert place.stored() is None
+
+
+@pytest.mark.parametrize("writes", [1, 99])
+def test_strip_comes_back_to_what_was_changed_and_gives_up_on_what_is_still_written_to(
+    writes: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(place, SeenIds(), MESSAGES[0])
+    written: Callable[..., bool] = vars(strip)["_is_written"]
+    count = iter(range(99))
+
+    def after_another(*arguments: Any) -> bool:
+        n = next(count)
+        if n < writes:
+            apply(place, SeenIds(), Message(f"while {n}"))
+        return written(*arguments)
+
+    monkeypatch.setattr(strip, "_is_written", after_another)
+    assert place.run("strip", "--yes", entity=None) == int(writes > 1)
+    out = capsys.readouterr().out
+    assert ("It is still being written to" in out) == (writes > 1)
+    assert f"{min(writes, 3)} times an entity was changed between the read and the write" in out
+    assert (set(business(place)) == {"n"}) == (writes == 1)
+
+
+def test_strip_passes_over_what_was_deleted_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(place, SeenIds(), MESSAGES[0])
+    written: Callable[..., bool] = vars(strip)["_is_written"]
+
+    def after_a_delete(*arguments: Any) -> bool:
+        if isinstance(place, TablePlace):
+            place.client.delete_item(TableName=place.name, Key={"id": {"S": "e"}})
+        elif isinstance(place, CollectionPlace):
+            place.collection.delete_one({"_id": "e"})
+        return written(*arguments)
+
+    monkeypatch.setattr(strip, "_is_written", after_a_delete)
+    assert place.run("strip", "--yes", entity=None) == 0
+    assert "1 entities: 1 have nothing" in capsys.readouterr().out
+    assert place.stored() is None
+
+
+def test_a_request_that_the_database_refuses_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not isinstance(place, TablePlace):
+        pytest.skip("the flow has no error of MongoDB's to look at")
+    apply(place, SeenIds(), MESSAGES[0])
+
+    def refuses(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
+
+    monkeypatch.setattr(place.client, "update_item", refuses)
+    assert place.run("clear", "--yes") == 1
+    assert "The database or the network fails: ClientError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_strip_shows_how_far_it_has_come(
+    plain: bool, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(place, SeenIds(), MESSAGES[0])
+    place.put("f", messageIDs_ledger="ow2 14d")
+    monkeypatch.setattr(strip, "_LINE_EVERY", 2)
+    monkeypatch.setattr(strip, "_MOST", 0)
+    monkeypatch.setattr(strip, "is_plain", lambda *_: plain)
+    assert place.run("strip", entity=None) == 1
+    shown = capsys.readouterr()
+    assert ("2 of about 2 entities are read" in shown.err) == plain
+    assert "1 more are left as they are" in shown.out
+    assert "1 would be stripped" in shown.out
+
+
+def test_what_strip_has_done_before_it_failed_is_in_the_log_and_done_once_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for entity in ("e", "f"):
+        apply(place, SeenIds(), MESSAGES[0], entity=entity)
+    written: Callable[..., bool] = vars(strip)["_is_written"]
+    count = iter(range(9))
+
+    def fails_then(*arguments: Any) -> bool:
+        if next(count) == 1:
+            raise OSError("no route")
+        return written(*arguments)
+
+    monkeypatch.setattr(strip, "_is_written", fails_then)
+    assert place.run("strip", "--yes", entity=None) == 1
+    assert "no route" in capsys.readouterr().err
+    assert "1 entities were stripped" in caplog.text
+    again = printed(capsys, lambda: place.run("strip", "--yes", "--json", entity=None))
+    assert (again["clean"], again["stripped"]) == (1, 1)

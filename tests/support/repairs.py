@@ -1,0 +1,151 @@
+"""One entity on either engine, guarded writes to it, and the verbs that look at it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from onewrite import Message, Outcome
+from onewrite.cli import main
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.writing.values import plain, typed
+from onewrite.ledger import Ledger
+from onewrite.mongodb import GuardedCollection
+
+NOW = 1_790_000_000.0
+
+
+class Place(ABC):
+    """The entity `e`, whose business part is {"n": ...}, in a table or a collection."""
+
+    options: tuple[str, ...]
+    key: str
+    names_tokens: bool  # does the engine keep the tokens of attempts?
+
+    @abstractmethod
+    def store(self, ledger: Ledger | None, **more: Any) -> Any: ...
+    @abstractmethod
+    def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Outcome: ...
+    @abstractmethod
+    def where(self, entity: str = "e") -> dict[str, Any]:
+        """How a guarded store is told which entity is meant."""
+        ...
+
+    @abstractmethod
+    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+        """Another method of a store, on the entity `e`."""
+        ...
+
+    @abstractmethod
+    def stored(self, entity: str = "e") -> dict[str, Any] | None: ...
+    @abstractmethod
+    def put(self, entity: str = "e", **fields: Any) -> None: ...
+    @abstractmethod
+    def place(self, group: str, key: str = "") -> str:
+        """Where a slot stands, as the verbs show it."""
+        ...
+
+    def apply(self, ledger: Ledger, *messages: Message, entity: str = "e", at: float = NOW) -> list[str]:
+        """The outcomes of guarded writes, each of which adds one to n."""
+        store = self.store(ledger, clock=lambda: at)
+        return [type(self.write(store, message, entity)).__name__ for message in messages]
+
+    def run(self, verb: str, *arguments: str, entity: str | None = "e") -> int:
+        named = () if entity is None else ("--key", self.key.format(entity))
+        return main([verb, *self.options, *named, *arguments])
+
+
+class TablePlace(Place):
+    key = '{{"id": "{}"}}'
+    names_tokens = True
+
+    def __init__(self, client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.client, self.name, self.options = client, name, ("--table", name)
+        monkeypatch.setattr("onewrite.cli.stores.dynamodb_client", lambda: client)
+
+    def store(self, ledger: Ledger | None, **more: Any) -> GuardedTable:
+        return GuardedTable(self.client, ledger, table_name=self.name, **more)
+
+    def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Any:
+        change = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+        return store.update_item(message, Key={"id": entity}, **change, **more)
+
+    def where(self, entity: str = "e") -> dict[str, Any]:
+        return {"Key": {"id": entity}}
+
+    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+        return getattr(store, {"delete": "delete_item"}.get(method, method))(message, *arguments, Key={"id": "e"}, **more)
+
+    def stored(self, entity: str = "e") -> dict[str, Any] | None:
+        found = self.client.get_item(TableName=self.name, Key={"id": {"S": entity}}, ConsistentRead=True)
+        return plain(found["Item"]) if "Item" in found else None
+
+    def put(self, entity: str = "e", **fields: Any) -> None:
+        self.client.put_item(TableName=self.name, Item=typed({"id": entity, **fields}))
+
+    def place(self, group: str, key: str = "") -> str:
+        return group if not key else f"{group}{key}" if group.endswith("@") else f"{group}_{key}"
+
+
+class CollectionPlace(Place):
+    key = "{}"
+    options = ("--collection", "mongodb://host/shop.orders")
+    names_tokens = False
+
+    def __init__(self, collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.collection = collection
+        monkeypatch.setattr("onewrite.cli.stores.mongo_collection", lambda _: collection)
+
+    def store(self, ledger: Ledger | None, **more: Any) -> GuardedCollection:
+        return GuardedCollection(self.collection, ledger, **more)
+
+    def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Any:
+        return store.update_one(message, {"_id": entity}, {"$inc": {"n": 1}}, upsert=True, **more)
+
+    def where(self, entity: str = "e") -> dict[str, Any]:
+        return {"filter": {"_id": entity}}
+
+    def named(self, store: Any, method: str, message: Message, *arguments: Any, **more: Any) -> Any:
+        called = getattr(store, {"delete": "delete_one"}.get(method, method))
+        return called(message, *arguments, filter={"_id": "e"}, **more)
+
+    def stored(self, entity: str = "e") -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self.collection.find_one({"_id": entity})
+        return found
+
+    def put(self, entity: str = "e", **fields: Any) -> None:
+        listed = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
+        self.collection.replace_one({"_id": entity}, listed, upsert=True)
+
+    def place(self, group: str, key: str = "") -> str:
+        return f"{group}.{key}" if key else group
+
+
+def printed(capsys: pytest.CaptureFixture[str], run: Callable[[], int], code: int = 0) -> Any:
+    """The JSON document that a verb prints, and nothing else."""
+    capsys.readouterr()
+    assert run() == code
+    return json.loads(capsys.readouterr().out)
+
+
+def place_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The place on the engine that is the parameter of the fixture."""
+    if request.param == "mongodb":
+        return CollectionPlace(request.getfixturevalue("collection"), monkeypatch)
+    return TablePlace(request.getfixturevalue("dynamo"), request.getfixturevalue("table"), monkeypatch)
+
+
+@contextmanager
+def log_as_it_was() -> Generator[None]:
+    """The verbs set up logging for their process."""
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
