@@ -10,7 +10,11 @@ from onewrite.extras import package_of
 
 _REMEDY = 'pip install "onewrite[cli,testing,dynamodb,mongodb]"'
 _OF_STORES = 'pip install "onewrite[cli,aws,mongodb]"'
-_REMEDIES = {"worker": _OF_STORES, "relay": _OF_STORES, "steps": _OF_STORES}
+_VERBS_OF_STORES = (
+    *("worker", "relay", "steps", "migrate", "doctor", "plan"),
+    *("inspect", "forget", "set-mark", "clear", "strip"),
+)
+_REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)
 # The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 _EXTRAS = frozenset(
     {
@@ -20,6 +24,7 @@ _EXTRAS = frozenset(
         "jmespath",
         "mongomock",
         "moto",
+        "plotly",
         "py_partiql_parser",
         "pymongo",
         "responses",

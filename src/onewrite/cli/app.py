@@ -8,8 +8,14 @@ import typer
 
 from onewrite.cli.command_line import CommandLine, VersionOption
 from onewrite.cli.demo.command import demo
+from onewrite.cli.doctor.command import doctor
 from onewrite.cli.early_signals import EarlySignals
+from onewrite.cli.migrating.command import migrate
+from onewrite.cli.plan.command import plan
 from onewrite.cli.relay import relay
+from onewrite.cli.repairs.changing import clear, forget, set_mark
+from onewrite.cli.repairs.inspect import inspect
+from onewrite.cli.repairs.strip import strip
 from onewrite.cli.steps import steps
 from onewrite.cli.worker import worker
 
@@ -19,6 +25,14 @@ app.command()(demo)
 app.command()(worker)
 app.command()(relay)
 app.command()(steps)
+app.command()(migrate)
+app.command()(doctor)
+app.command()(plan)
+app.command()(inspect)
+app.command()(forget)
+app.command()(set_mark)
+app.command()(clear)
+app.command()(strip)
 
 
 @app.callback()

@@ -1,0 +1,361 @@
+"""The `migrate` verb: what it says, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from onewrite import Applied, Duplicate, HighWaterMark, Message, SeenIds
+from onewrite.cli import main
+from onewrite.cli.migrating import running
+from onewrite.dynamodb import GuardedTable
+from onewrite.testing.servers.engines import REGION
+from tests.engines.stores import create_table
+
+ORDERS = ("migrate", "--table", "orders")
+IDS = (*ORDERS, "--ids", "messageIDs", "--to", "14d", "--no-source")
+VERSION = (*ORDERS, "--version-in", "version", "--source", "orders/{id}")
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws():
+        create_table(boto3.client("dynamodb"), "orders")
+        yield boto3.resource("dynamodb").Table("orders")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def item(orders: Any, key: str = "o-1") -> dict[str, Any]:
+    found: dict[str, Any] = orders.get_item(Key={"id": key})["Item"]
+    return found
+
+
+def test_a_set_under_the_ledgers_own_name_becomes_a_ledger_that_needs_no_look_into_it(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2"}})
+    orders.put_item(Item={"id": "o-2"})
+    found = told(capsys, *IDS)
+    assert (found["states"]["to carry"], found["marks"], found["written"]["carried"]) == (1, 2, 0)
+    assert found["next"] == ["Nothing was written. Give --yes to write."]
+    assert item(orders) == {"id": "o-1", "messageIDs": {"m1", "m2"}}
+    assert told(capsys, *IDS, "--yes")["next"] == ["Run it again, until it finds nothing to carry and nothing changed."]
+    assert "messageIDs" in item(orders)
+    assert "run it with --drop" in told(capsys, *IDS, "--yes")["next"][0]
+    assert told(capsys, *IDS, "--drop")["written"]["dropped"] == 0
+    assert told(capsys, *IDS, "--drop", "--yes")["written"]["dropped"] == 1
+    store = GuardedTable(orders, SeenIds())
+    assert isinstance(store.update_item(Message("m2"), Key={"id": "o-1"}), Duplicate)
+    assert isinstance(store.update_item(Message("m3"), Key={"id": "o-1"}), Applied)
+    assert told(capsys, *IDS)["next"] == [
+        "No entity has the old attribute any more. Consumers can do without a look into it."
+    ]
+
+
+def test_what_is_added_after_a_carry_is_told_and_keeps_the_set_from_being_dropped(
+    orders: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
+    told(capsys, *IDS, "--yes")
+    orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD messageIDs :m", ExpressionAttributeValues={":m": {"m2"}})
+    found = told(capsys, *IDS, "--yes", "--drop", code=1)
+    assert (found["states"]["changed"], found["written"]) == (1, {"carried": 1, "dropped": 0, "tried in vain": 0})
+    assert found["next"][0].startswith("Changed: 1. Somebody still writes")
+    assert told(capsys, *IDS, "--yes", "--drop")["written"]["dropped"] == 1
+
+
+def test_the_number_of_the_last_message_becomes_a_mark(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "version": 7})
+    orders.put_item(Item={"id": "o-2", "version": "v-07"})
+    assert told(capsys, *VERSION, "--yes")["written"]["carried"] == 2
+    assert item(orders)["events@orders/o-1"] == 7
+    assert item(orders, "o-2")["events@orders/o-2"] == "v-07"
+    orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD version :n", ExpressionAttributeValues={":n": 1})
+    assert told(capsys, *VERSION, "--yes", "--drop", code=1)["states"]["changed"] == 1
+    assert told(capsys, *VERSION, "--yes", "--drop")["written"]["dropped"] == 1
+    assert "version" not in item(orders)
+    store = GuardedTable(orders, HighWaterMark())
+    assert isinstance(store.update_item(Message("m8", source="orders/o-1", sequence=8), Key={"id": "o-1"}), Duplicate)
+
+
+def test_an_attribute_for_each_source_becomes_a_mark_for_each(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "events.Order1": "0001-a", "events.Delivery2": "0002-b", "events": "mine"})
+    many = (*ORDERS, "--version-in", "events.*", "--source", "{*}")
+    found = told(capsys, *many, "--yes")
+    assert (found["marks"], found["written"]["carried"]) == (2, 1)
+    assert item(orders)["events@Delivery2"] == "0002-b"
+    assert told(capsys, *many, "--yes", "--drop")["written"]["dropped"] == 1
+    assert [name for name in item(orders) if name.startswith("events.")] == []
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        ({"messageIDs": {1, 2}}, "Where a set of ids, as text, is expected"),
+        ({"messageIDs": {"@x/1"}}, "Ids that begin with @"),
+        ({"messageIDs": {"m1"}, "messageIDs_ledger": "ow1 7d"}, "The ledger of this entity is kept as '7d'"),
+        ({"messageIDs": {"m1"}, "messageIDs_ledger": "ow1 14d", "messageIDs_14d_r0": "x"}, "something else"),
+    ],
+)
+def test_an_entity_that_is_not_as_expected_is_named_and_left_alone(
+    orders: Any, capsys: pytest.CaptureFixture[str], held: dict[str, Any], why: str
+) -> None:
+    if "messageIDs_14d_r0" in held:
+        held = {**held, **{f"messageIDs_14d_r{n}": "x" for n in range(6)}}
+    orders.put_item(Item={"id": "o-1", **held})
+    before = item(orders)
+    (example,) = told(capsys, *IDS, "--yes", code=1)["examples"]
+    assert (example["state"], example["entity"]) == ("refused", "id=S:o-1")
+    assert why in example["why"]
+    assert item(orders) == before
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        ({"version": Decimal("1.5")}, "a mark is an integer or text"),
+        ({"version": 7, "events@orders/o-1": "v"}, "do not compare"),
+        ({"version": 7, "messageIDs_ledger": "ow1 14d"}, "a ledger of another kind"),
+    ],
+)
+def test_a_version_that_is_no_mark_is_named_and_left_alone(
+    orders: Any, capsys: pytest.CaptureFixture[str], held: dict[str, Any], why: str
+) -> None:
+    orders.put_item(Item={"id": "o-1", **held})
+    (example,) = told(capsys, *VERSION, "--yes", code=1)["examples"]
+    assert why in example["why"]
+
+
+def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "version": 7, "flag": True, "half": Decimal("1.5"), "whole": 3})
+    for name in ("flag", "half", "missing"):
+        (example,) = told(capsys, *VERSION[:-1], f"{{{name}}}", code=1)["examples"]
+        assert "no text and no integer" in example["why"]
+    assert told(capsys, *VERSION[:-1], "s{whole}", "--yes")["written"]["carried"] == 1
+    assert item(orders)["events@s3"] == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (ORDERS, "Give one of --ids"),
+        ((*ORDERS, "--ids", "a", "--version-in", "b"), "Give one of --ids"),
+        ((*ORDERS, "--ids", "a", "--to", "14d"), "Give --source or --no-source"),
+        ((*ORDERS, "--ids", "a", "--no-source"), "Give --to"),
+        ((*ORDERS, "--ids", "a", "--no-source", "--to", "marks"), "give 14d, 36h"),
+        ((*ORDERS, "--ids", "a", "--no-source", "--to", "fortnight"), "give 14d, 36h"),
+        ((*ORDERS, "--ids", "messageIDs", "--no-source", "--to", "all text"), "there is nothing to carry"),
+        ((*ORDERS, "--ids", "events", "--no-source", "--to", "14d"), "give the new ledger an --attribute of its own"),
+        ((*ORDERS, "--ids", "a.b", "--no-source", "--to", "14d"), "name a top-level field"),
+        ((*ORDERS, "--ids", "a", "--to", "14d", "--source", "o/{id"), "stands in braces"),
+        ((*IDS, "--resume", "/no/such/folder/bookmark"), "There is no folder"),
+        ((*VERSION, "--to", "14d"), "--to goes with --ids"),
+        ((*ORDERS, "--version-in", "v*", "--source", "x"), "go together"),
+        ((*ORDERS, "--version-in", "*", "--source", "{*}"), "say how the names"),
+        (("migrate", "--ids", "a", "--to", "14d", "--no-source"), "Give --table NAME"),
+        (("migrate", "--powertools", "p"), "needs --switched"),
+        (("migrate", "--powertools", "p", "--switched", "today", "--expires-after", "1"), "with its zone"),
+        (("migrate", "--powertools", "p", "--switched", "2026-11-22", "--expires-after", "1"), "with its zone"),
+    ],
+)
+def test_what_cannot_be_asked_for_has_exit_code_2(
+    orders: Any, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    del orders
+    assert main(arguments) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_table_that_is_not_there_has_exit_code_1(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    del orders
+    assert main(["migrate", "--table", "missing", *IDS[3:]]) == 1
+    assert "fails: ResourceNotFoundException" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert main(IDS) == 2
+    assert 'Run: pip install "onewrite[cli,aws,mongodb]"' in capsys.readouterr().err
+
+
+def test_text_for_a_person_shows_no_control_character(orders: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1", "m2"}})
+    orders.put_item(Item={"id": "o-2", "messageIDs": {"@\x1b"}})
+    assert main([*IDS, "--yes"]) == 1
+    out = capsys.readouterr().out
+    assert "2 read: 1 to carry, 1 refused" in out
+    assert "written: 1 carried, 0 rid of the old attribute" in out
+    assert "  to carry  id=S:o-1  marks: 2; bytes: " in out
+    assert "\x1b" not in out
+    assert "Refused: 1, for the reason that is told with each" in out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_bar(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main([*IDS, "--yes"]) == 0
+    assert "1 carried, 0 dropped" in terminal.getvalue()
+
+
+def test_elsewhere_a_line_says_how_far_it_has_come(
+    orders: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
+    monkeypatch.setattr(running, "_BETWEEN_LINES", 0.0)
+    assert main([*IDS, "--yes"]) == 0
+    assert "onewrite: 1 of about 1 read, 1 carried, 0 dropped\n" in capsys.readouterr().err
+
+
+def test_no_more_entities_are_written_in_a_second_than_asked_for(
+    orders: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(3):
+        orders.put_item(Item={"id": f"o-{n}", "messageIDs": {"m1"}})
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    told(capsys, *IDS, "--yes", "--rate", "0.01")
+    assert [round(wait, -1) for wait in waits] == [100, 200, 300]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
+COMMANDS = re.findall(r"^onewrite (migrate .*)$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_every_command_of_the_page_can_be_run_in_the_order_shown(
+    orders: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.time", lambda: AT + 7200)
+    orders.put_item(Item={"id": "o-1", "orderId": "o-1", "handled": {"m1"}})
+    orders.put_item(Item={"id": "o-2", "orderId": "o-2", "version": 7, "events.Order1": "0001-a"})
+    records()
+    assert len(COMMANDS) == 6
+    for command in COMMANDS:
+        assert main(shlex.split(command)) == 0, capsys.readouterr().err
+    assert "handled" not in item(orders)
+    assert isinstance(GuardedTable(orders, SeenIds()).seen(Message("m1"), Key={"id": "o-1"}), Duplicate)
+    assert item(orders, "o-2")["events@orders/o-2"] == 7
+    assert item(orders, "o-2")["events@Order1"] == "0001-a"
+
+
+# --- bookmarks ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"of": "another", "position": null}'])
+def test_a_file_that_is_no_bookmark_of_this_migration_is_refused(
+    orders: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    del orders
+    path = tmp_path / "bookmark"
+    path.write_text(text)
+    assert main([*IDS, "--resume", str(path)]) == 2
+    assert "Give another file" in capsys.readouterr().err
+    assert path.read_text() == text
+
+
+def test_a_bookmark_keeps_binary_keys(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"DEFAULT_REGION": REGION, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        client.create_table(
+            TableName="orders",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "B"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        table = boto3.resource("dynamodb").Table("orders")
+        for n in range(4):
+            table.put_item(Item={"id": bytes([n]), "messageIDs": {"m1"}, "text": "x" * 390_000})
+        resume = ("--resume", str(tmp_path / "bookmark"))
+        visits = iter(range(3))
+
+        def killing(*_: Any) -> float:
+            if next(visits, None) is None:
+                raise KeyboardInterrupt
+            return 0.0
+
+        with monkeypatch.context() as patched:
+            patched.setattr(running, "pause", killing)
+            assert main([*IDS, "--yes", *resume]) == 130
+        capsys.readouterr()
+        found = told(capsys, *IDS, "--yes", *resume)
+        assert 0 < found["read"] < 4
+        assert told(capsys, *IDS)["states"]["carried"] == 4
+
+
+# --- Powertools -----------------------------------------------------------------------------------------------------------------
+
+SWITCHED = "2026-11-22T08:00:00Z"
+AT = 1_795_334_400.0  # the same in seconds
+WAIT = ("migrate", "--powertools", "idempotency", "--switched", SWITCHED, "--expires-after", "3600")
+
+
+def records(*held: tuple[str, float, str]) -> None:
+    create_table(boto3.client("dynamodb"), "idempotency")
+    table = boto3.resource("dynamodb").Table("idempotency")
+    for key, expires, status in held:
+        table.put_item(Item={"id": key, "expiration": Decimal(str(expires)), "status": status, "data": "{}"})
+
+
+def test_powertools_is_kept_until_the_records_of_before_have_expired(
+    orders: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del orders
+    monkeypatch.setattr("time.time", lambda: AT + 600)
+    records(
+        ("f.handler#1", AT + 100, "COMPLETED"),  # has expired
+        ("f.handler#2", AT + 3000, "COMPLETED"),
+        ("f.handler#3", AT + 3500, "INPROGRESS"),
+        ("f.handler#4", AT + 4100, "COMPLETED"),  # is from after the switch
+        ("g.handler#5", AT + 3000, "COMPLETED"),
+    )
+    found = told(capsys, *WAIT, "--function", "f.handler", code=1)
+    assert (found["read"], found["waits"], found["in progress"], found["longer"]) == (4, 2, 1, 0)
+    assert found["until"] == "2026-11-22T09:00:00.000Z"
+    assert main(WAIT) == 1
+    out = capsys.readouterr().out
+    assert "cannot be carried into ledgers" in out
+    assert "3 of 5 records may be from before. Keep Powertools around your functions until 2026-11-22T09:00:00.000Z." in out
+    monkeypatch.setattr("time.time", lambda: AT + 3601)
+    assert main(WAIT) == 0
+    assert "Powertools is needed no more" in capsys.readouterr().out
+
+
+def test_records_that_live_for_longer_than_was_said_are_told(
+    orders: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del orders
+    monkeypatch.setattr("time.time", lambda: AT + 7200)
+    records(("f#1", AT + 86_400, "COMPLETED"))
+    found = told(capsys, *WAIT, code=1)
+    assert found["longer"] == 1
+    assert "--expires-after is not what the consumers had" in found["next"][1]
