@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -283,6 +285,14 @@ def test_json_is_one_document_with_the_numbers_of_the_table(capsys: pytest.Captu
     ]
     assert [line.rsplit(maxsplit=4) for line in table] == shown
     assert all(row["requests_per_message"] == round(row["requests"] / 40, 2) for row in document["rows"])
+
+
+def test_the_page_about_it_shows_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "demo.md").read_text()
+    shown = re.search(r"^```sh\n\$ onewrite (.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
+    assert shown is not None
+    assert main(shown[1].split()) == 0
+    assert capsys.readouterr().out == shown[2]
 
 
 def test_what_is_not_a_terminal_gets_plain_ascii_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -16,19 +17,39 @@ from rich.table import Table
 from onewrite.cli.demo.comparison import HANDLERS, ONEWRITE, Comparison, Row, compare
 from onewrite.cli.demo.shops import Engine
 from onewrite.cli.demo.simulation import order_events, sendings
+from onewrite.cli.demo.web.serve import serve
 from onewrite.cli.terminal import is_plain
+from onewrite.errors import ConfigurationError
 
+_MESSAGES = 200
 HEADINGS = ("handler", "deliveries", "requests per message", "effects applied twice", "effects lost")
 _STAND_INS = {Engine.DYNAMODB: "DynamoDB (moto)", Engine.MONGODB: "MongoDB (mongomock)"}
 
 
 def demo(
+    *,
     engine: Annotated[Engine, typer.Option(help="Which database to imitate.")] = Engine.DYNAMODB,
-    messages: Annotated[int, typer.Option(min=1, help="How many different messages to deliver.")] = 200,
+    messages: Annotated[
+        int | None, typer.Option(min=1, help=f"How many different messages to deliver; by default {_MESSAGES}.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides everything that happens: the same seed gives the same numbers.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,  # noqa: FBT002  # a flag
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="Show it on a page, without an end, at an address of this machine.")
+    ] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Where --web listens, if not on a free port.")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page of --web in the browser.")] = False,
 ) -> None:
-    """Deliver a stream of order events to three handlers, in this process, with duplicates and dying workers."""
+    """Deliver a stream of messages to three handlers, in this process, with duplicates and dying workers."""
+    if web:
+        _refuse({"--messages": messages is not None, "--json": as_json}, "has no meaning with --web, which has no end.")
+        _serve(engine, seed, port or 0, opens=opens)
+        return
+    _refuse({"--port": port is not None, "--open": opens}, "needs --web.")
+    raise typer.Exit(0 if _compare(engine, messages or _MESSAGES, seed, as_json=as_json).exactly_once else 1)
+
+
+def _compare(engine: Engine, messages: int, seed: int, *, as_json: bool) -> Comparison:
     if as_json:
         comparison = compare(engine, messages, seed, lambda _: None)
         sys.stdout.write(json_text(comparison))
@@ -37,7 +58,20 @@ def demo(
         sys.stdout.write(plain_text(comparison))
     else:
         comparison = show(Console(file=sys.stdout, force_terminal=True), engine, messages, seed)
-    raise typer.Exit(0 if comparison.exactly_once else 1)
+    return comparison
+
+
+def _serve(engine: Engine, seed: int, port: int, *, opens: bool) -> None:
+    try:
+        serve(engine, seed, port, opens=opens)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint="--port") from error
+
+
+def _refuse(given: Mapping[str, bool], reason: str) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise typer.BadParameter(reason, param_hint=name)
 
 
 def json_text(comparison: Comparison) -> str:

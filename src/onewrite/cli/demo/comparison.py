@@ -38,8 +38,8 @@ def guarded_write(shop: Shop, message: Message) -> Steps:
     shop.guarded_write(message)
 
 
-ONEWRITE = "onewrite"
-HANDLERS = MappingProxyType({"plain write": plain_write, "claim, then write": claim_then_write, ONEWRITE: guarded_write})
+PLAIN, CLAIM, ONEWRITE = "plain write", "claim, then write", "onewrite"
+HANDLERS = MappingProxyType({PLAIN: plain_write, CLAIM: claim_then_write, ONEWRITE: guarded_write})
 
 
 @dataclass(frozen=True, slots=True)

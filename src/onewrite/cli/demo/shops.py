@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.ledger import SeenIds
 from onewrite.message import Message
-from onewrite.outcome import Entity
+from onewrite.outcome import Applied, Entity
 
 _DUMMY_ACCOUNT = {
     "AWS_ACCESS_KEY_ID": "demo",
@@ -46,8 +46,8 @@ class Shop(Protocol):
     # Store the message's id beside the orders. False: it was stored before.
     def claim(self, message: Message) -> bool: ...
 
-    # The business write, guarded by onewrite.
-    def guarded_write(self, message: Message) -> None: ...
+    # The business write, guarded by onewrite. False: it says that the order holds the message already.
+    def guarded_write(self, message: Message) -> bool: ...
 
     # The order as it is now, without its ledger.
     def order(self, name: str) -> Entity: ...
@@ -100,8 +100,8 @@ class DynamoShop:
             return False
         return True
 
-    def guarded_write(self, message: Message) -> None:
-        self._guarded.update_item(message, **self._update(message))
+    def guarded_write(self, message: Message) -> bool:
+        return isinstance(self._guarded.update_item(message, **self._update(message)), Applied)
 
     def order(self, name: str) -> Entity:
         return self._guarded.get_item(Key={"name": name}) or {}
@@ -142,8 +142,8 @@ class MongoShop:
             return False
         return True
 
-    def guarded_write(self, message: Message) -> None:
-        self._guarded.update_one(message, *self._update(message), upsert=True)
+    def guarded_write(self, message: Message) -> bool:
+        return isinstance(self._guarded.update_one(message, *self._update(message), upsert=True), Applied)
 
     def order(self, name: str) -> Entity:
         return self._guarded.find_one({"_id": name}) or {}

@@ -8,8 +8,9 @@ both interleave, or it dies at that point: before a request, between two request
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
+from enum import Enum, auto
 from random import Random
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ _PACE = 5  # seconds between two messages: so few that redeliveries mix with new
 _SPREAD = 20  # seconds that a copy may be late, so that messages overtake a few others
 _SENT_TWICE = 0.15  # the share of messages that the producer sends twice
 _SENT_AGAIN = 3  # seconds until it sends again: so few that both workers sometimes hold the same message
-_VISIBILITY = 12  # seconds until an unacknowledged copy comes again, which is before a slow worker is done
+VISIBILITY = 12  # seconds until an unacknowledged copy comes again, which is before a slow worker is done
 _CRASH = 0.07  # the chance of a worker to die at each step
 _WORKERS = 2
 
@@ -42,7 +43,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Copy:
-    """One copy of a message in the broker."""
+    """One copy of a message in the broker, which can be received when it is due."""
 
     number: int
     message: Message
@@ -55,13 +56,20 @@ class Copy:
 class Broker:
     """Gives out copies, earliest first, until they are acknowledged."""
 
-    copies: Sequence[Copy]
+    copies: InitVar[Iterable[Copy]] = ()
     deliveries: int = 0
-    _queue: list[tuple[float, int, Copy]] = field(init=False)
+    _queue: list[tuple[float, int, Copy]] = field(init=False, default_factory=list[tuple[float, int, Copy]])
 
-    def __post_init__(self) -> None:
-        self._queue = [(copy.due, copy.number, copy) for copy in self.copies]
-        heapq.heapify(self._queue)
+    def __post_init__(self, copies: Iterable[Copy]) -> None:
+        for copy in copies:
+            self.add(copy)
+
+    def add(self, copy: Copy) -> None:
+        heapq.heappush(self._queue, (copy.due, copy.number, copy))
+
+    def waiting(self) -> list[Copy]:
+        """The copies that are not acknowledged, in the order in which they can be received."""
+        return [copy for _, _, copy in sorted(self._queue) if not copy.acknowledged]
 
     def next_due(self) -> float | None:
         """When the next copy can be received. None: all are acknowledged."""
@@ -74,18 +82,70 @@ class Broker:
         if due is None or due > now:
             return None
         copy = self._queue[0][2]
-        heapq.heapreplace(self._queue, (now + _VISIBILITY, copy.number, copy))
+        copy.due = now + VISIBILITY
+        heapq.heapreplace(self._queue, (copy.due, copy.number, copy))
         copy.receives += 1
         self.deliveries += 1
         return copy
 
 
-@dataclass(slots=True)
-class _Delivery:
-    """A copy that a worker holds. `fate` depends on the copy only, so that each handler dies at the same deliveries."""
+class Turn(Enum):
+    """What a worker did at its turn."""
 
-    steps: Steps
-    fate: Random
+    WAITED = auto()
+    RECEIVED = auto()
+    WENT_ON = auto()
+    ENDED = auto()
+    DIED = auto()
+
+
+@dataclass(slots=True)
+class Worker:
+    """Has one copy in hand at a time. When it dies, another worker takes its place.
+
+    The moments of its deaths depend on the copy only, so that each handler dies at the same deliveries. `settled` is called when
+    a copy is acknowledged.
+    """
+
+    broker: Broker
+    handle: Handler
+    seed: int
+    settled: Callable[[], None]
+    copy: Copy | None = field(init=False, default=None)
+    _steps: Steps = field(init=False)
+    _fate: Random = field(init=False)
+
+    def turn(self, now: float, crash: float) -> Turn:
+        """Receive a copy, or go on with it by one step. `crash` is the chance to die before that step."""
+        if self.copy is None:
+            return self._receive(now)
+        if self._fate.random() < crash:
+            self.die()
+            return Turn.DIED
+        if next(self._steps, "over") is None:
+            return Turn.WENT_ON
+        self.copy = None
+        return Turn.ENDED
+
+    def die(self) -> None:
+        self._steps.close()
+        self.copy = None
+
+    def _receive(self, now: float) -> Turn:
+        copy = self.broker.receive(now)
+        if copy is None:
+            return Turn.WAITED
+        self.copy, self._fate = copy, Random(f"{self.seed}/{copy.number}/{copy.receives}")
+        self._steps = self._process(copy)
+        next(self._steps)  # The handler stops just before its first request.
+        return Turn.RECEIVED
+
+    def _process(self, copy: Copy) -> Steps:
+        yield from self.handle(copy.message)
+        yield  # The effect is written, and the copy is not acknowledged yet.
+        if not copy.acknowledged:
+            copy.acknowledged = True
+            self.settled()
 
 
 def order_events(messages: int, seed: int) -> list[Message]:
@@ -110,42 +170,14 @@ def sendings(events: Sequence[Message], seed: int) -> list[Copy]:
 def deliver(broker: Broker, handle: Handler, clock: Clock, *, seed: int, settled: Callable[[], None]) -> None:
     """Let the workers go on until every copy is acknowledged. `settled` is called for each of these."""
     turns = Random(f"{seed}/turns")
-    hands: list[_Delivery | None] = [None] * _WORKERS
+    workers = [Worker(broker, handle, seed, settled) for _ in range(_WORKERS)]
     while (due := broker.next_due()) is not None:
-        clock.now = clock.now + 1 if any(hands) else max(clock.now + 1, due)
-        worker = turns.randrange(_WORKERS)
-        delivery = hands[worker]
-        if delivery is None:
-            hands[worker] = _begin(broker.receive(clock.now), handle, seed, settled)
-        elif not _goes_on(delivery):
-            hands[worker] = None
+        busy = any(worker.copy is not None for worker in workers)
+        clock.now = clock.now + 1 if busy else max(clock.now + 1, due)
+        workers[turns.randrange(_WORKERS)].turn(clock.now, _CRASH)
 
 
 def _event(number: int, chance: Random, orders: int) -> Message:
     field_name, most = chance.choice(_KINDS)
     body = {"order": f"order-{chance.randint(1, orders)}", "field": field_name, "amount": chance.randint(1, most)}
     return Message(f"event-{number}", body=body)
-
-
-def _begin(copy: Copy | None, handle: Handler, seed: int, settled: Callable[[], None]) -> _Delivery | None:
-    if copy is None:
-        return None
-    delivery = _Delivery(_process(copy, handle, settled), Random(f"{seed}/{copy.number}/{copy.receives}"))
-    next(delivery.steps)  # The handler stops just before its first request.
-    return delivery
-
-
-def _process(copy: Copy, handle: Handler, settled: Callable[[], None]) -> Steps:
-    yield from handle(copy.message)
-    yield  # The effect is written, and the copy is not acknowledged yet.
-    if not copy.acknowledged:
-        copy.acknowledged = True
-        settled()
-
-
-def _goes_on(delivery: _Delivery) -> bool:
-    """Go on by one step. False: the delivery is over, because it ended or because the worker died."""
-    if delivery.fate.random() < _CRASH:
-        delivery.steps.close()
-        return False
-    return next(delivery.steps, "over") is None

@@ -1,0 +1,369 @@
+"""The page of `onewrite demo --web` shows what the three handlers really do, turn by turn, as the seed and the visitor decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onewrite import Message
+from onewrite.cli.demo.comparison import CLAIM, HANDLERS, ONEWRITE, PLAIN
+from onewrite.cli.demo.shops import Engine, Shop, shops
+from onewrite.cli.demo.simulation import START, Clock, Copy, Turn
+from onewrite.cli.demo.web.books import Books
+from onewrite.cli.demo.web.commands import Change, Command, Kill, Restart, Settings, Step, command
+from onewrite.cli.demo.web.lane import Lane
+from onewrite.cli.demo.web.stream import Stream
+from onewrite.cli.demo.web.words import What, doing, remark
+from tests.support.examples import examples
+
+LANES = [PLAIN, CLAIM, ONEWRITE]
+CALM = Change({"duplicates": 0, "crashes": 0})
+
+
+def payment(number: int = 1, amount: int = 2000) -> Message:
+    body = {"number": number, "order": "order-1", "field": "paidCents", "amount": amount}
+    return Message(f"payment-{number}", body=body)
+
+
+@pytest.fixture(params=list(Engine))
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shops(request.param) as open_shop:
+        yield open_shop("one-shop", Clock())
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    with shops(Engine.MONGODB) as open_shop:
+        yield Stream(open_shop, 1)
+
+
+def ticks(stream: Stream, times: int) -> dict[str, Mapping[str, Any]]:
+    for _ in range(times):
+        stream.tick()
+    return {lane["name"]: lane for lane in stream.view()["lanes"]}
+
+
+def drift(lane: Mapping[str, Any]) -> int:
+    difference: int = lane["balance"] - lane["expected"]
+    assert lane["drifts"][-1] == difference
+    return difference
+
+
+def played(lane: Lane, turns: int) -> list[What]:
+    """What was remarked while the lane went on alone, with no death by chance."""
+    return [what for n in range(1, turns + 1) for what, _ in lane.turn(START + n, 0)]
+
+
+# One lane
+
+
+@pytest.mark.parametrize(
+    ("name", "after_one", "remarks", "drifts", "requests"),
+    [
+        (PLAIN, 2000, [What.DIED_WRITTEN, What.DOUBLED], 2000, 2),
+        (CLAIM, 0, [What.DIED_CLAIMED, What.LOST], -2000, 2),
+        (ONEWRITE, 2000, [What.DIED_WRITTEN, What.DROPPED], 0, None),
+    ],
+)
+def test_a_killed_worker_dies_where_it_hurts_and_the_redelivery_shows_what_it_did(
+    shop: Shop, name: str, after_one: int, remarks: list[What], drifts: int, requests: int | None
+) -> None:
+    lane = Lane(name, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    lane.kill()
+    assert lane.view(START)["worker"]["doomed"]
+    assert played(lane, 3) == remarks[:1]
+    dead = lane.view(START + 3)
+    assert (dead["worker"]["dead"], dead["worker"]["doomed"], dead["balance"]) == (True, False, after_one)
+    assert [(copy["copy"], copy["hidden"], copy["again"]) for copy in dead["queue"]] == [(1, 10, True)]
+    assert [what for n in range(4, 20) for what, _ in lane.turn(START + n, 0)] == remarks[1:]
+    end = lane.view(START + 20)
+    assert drift(end) == drifts
+    assert (end["queue"], end["worker"]["dead"]) == ([], False)
+    assert requests is None or end["perMessage"] == requests
+
+
+def test_a_doomed_worker_is_spared_by_chance_until_its_moment(shop: Shop) -> None:
+    lane = Lane(PLAIN, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    lane.kill()
+    assert [what for n in range(1, 4) for what, _ in lane.turn(START + n, 1.0)] == [What.DIED_WRITTEN]
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_a_kill_between_the_requests_of_a_delivery_strikes_at_once(shop: Shop, name: str) -> None:
+    lane = Lane(name, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    played(lane, 2)
+    lane.kill()
+    assert len(lane.turn(START + 3, 0)) == 1
+    assert lane.view(START + 3)["worker"]["dead"]
+
+
+def test_a_kill_waits_for_a_message_and_for_one_that_does_harm(shop: Shop) -> None:
+    lane = Lane(CLAIM, shop, 1)
+    assert played(lane, 3) == []
+    assert lane.view(START + 3)["worker"]["doing"] == "waits for a message"
+    lane.send(Copy(1, payment(), START))
+    assert played(lane, 4) == []
+    lane.kill()
+    lane.send(Copy(2, payment(), START))  # It is known, so a death does no harm.
+    assert played(lane, 4) == [What.DROPPED]
+    assert lane.view(START + 9)["worker"]["doomed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "turns", "what"),
+    [
+        (PLAIN, 1, What.DIED_EARLY),
+        (CLAIM, 2, What.DIED_CLAIMED),
+        (CLAIM, 3, What.DIED_WRITTEN),
+        (ONEWRITE, 2, What.DIED_WRITTEN),
+    ],
+)
+def test_a_death_by_chance_is_told_by_what_was_done_before_it(shop: Shop, name: str, turns: int, what: What) -> None:
+    lane = Lane(name, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    played(lane, turns)
+    assert [told for told, _ in lane.turn(START + 9, 1.0)] == [what]
+
+
+def test_a_death_before_dropping_is_told_too(shop: Shop) -> None:
+    lane = Lane(ONEWRITE, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    lane.send(Copy(2, payment(), START))
+    assert played(lane, 5) == [What.DROPPED]
+    assert [told for told, _ in lane.turn(START + 9, 1.0)] == [What.DIED_KNOWN]
+
+
+def test_a_loss_is_told_and_counted_once_for_all_copies(shop: Shop) -> None:
+    lane = Lane(CLAIM, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    lane.kill()
+    played(lane, 3)
+    lane.send(Copy(2, payment(), START))
+    assert [what for n in range(4, 40) for what, _ in lane.turn(START + n, 0)] == [What.LOST]
+    assert (lane.view(START + 40)["lost"], lane.view(START + 40)["dropped"]) == (1, 0)
+
+
+def test_a_lane_shows_each_stage_of_a_delivery(shop: Shop) -> None:
+    lane = Lane(CLAIM, shop, 1)
+    lane.send(Copy(1, payment(), START))
+    stages = []
+    for n in range(1, 6):
+        lane.turn(START + n, 0)
+        view = lane.view(START + n)
+        stages.append((view["worker"]["doing"], view["request"], view["acknowledged"], view["worker"]["copy"] is not None))
+    assert stages == [
+        ("payment 1 is received", None, None, True),
+        ("the id of payment 1 is stored", "claimed", None, True),
+        ("payment 1 is added", "written", None, True),
+        ("payment 1 is acknowledged", None, 1, False),
+        ("waits for a message", None, None, False),
+    ]
+
+
+def test_a_copy_that_has_not_arrived_is_not_shown(shop: Shop) -> None:
+    lane = Lane(PLAIN, shop, 1)
+    lane.send(Copy(1, payment(), START + 5))
+    assert lane.waiting(START + 4) == []
+    assert [copy.number for copy in lane.waiting(START + 5)] == [1]
+
+
+# The books
+
+
+def test_a_payment_is_due_once_it_is_written_or_acknowledged() -> None:
+    books = Books()
+    assert books.look(payment(1, 500), {}) == 0
+    assert (books.balance, books.expected, books.payments) == (0, 0, 0)
+    assert books.look(payment(1, 500), {"paidCents": 500, "journal": ["payment-1"]}) == 1
+    assert (books.balance, books.expected, books.drift) == (500, 500, 0)
+    assert books.look(payment(1, 500), {"paidCents": 1000, "journal": ["payment-1"] * 2}) == 2
+    assert (books.drift, books.doubled) == (500, {"payment-1"})
+    books.acknowledge(payment(2, 700), {"paidCents": 1000, "journal": ["payment-1"] * 2})
+    assert (books.balance, books.expected, books.lost) == (1000, 1200, {"payment-2"})
+    assert books.drifts == [0, -200, -200]
+
+
+# The stream
+
+
+@given(
+    seed=st.integers(),
+    deeds=st.lists(
+        st.one_of(
+            st.sampled_from([None, Kill(None), Kill(ONEWRITE), Kill(CLAIM)]),
+            st.builds(lambda d, c: Change({"duplicates": d, "crashes": c}), st.integers(0, 60), st.integers(0, 30)),
+        ),
+        max_size=8,
+    ),
+)
+@settings(deadline=None, max_examples=examples(40))
+def test_onewrite_never_drifts_whatever_the_visitor_does(seed: int, deeds: list[Command | None]) -> None:
+    with shops(Engine.MONGODB) as open_shop:
+        stream = Stream(open_shop, seed)
+        for deed in [*deeds, Change({"duplicates": 60, "crashes": 30})]:
+            if deed is not None:
+                stream.obey(deed)
+            for _ in range(20):
+                lanes = ticks(stream, 1)
+                assert (drift(lanes[ONEWRITE]), lanes[ONEWRITE]["doubled"], lanes[ONEWRITE]["lost"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_the_others_drift_where_messages_come_again(engine: Engine) -> None:
+    with shops(engine) as open_shop:
+        lanes = ticks(Stream(open_shop, 1), 40)
+    assert drift(lanes[PLAIN]) > 0 == lanes[PLAIN]["lost"]
+    assert drift(lanes[CLAIM]) < 0 == lanes[CLAIM]["doubled"]
+    assert drift(lanes[ONEWRITE]) == 0 < lanes[ONEWRITE]["dropped"]
+
+
+def test_without_faults_all_are_exact_and_cost_what_they_cost(stream: Stream) -> None:
+    stream.obey(CALM)
+    lanes = ticks(stream, 104)
+    assert [(drift(lane), lane["dropped"]) for lane in lanes.values()] == [(0, 0)] * 3
+    assert [lanes[name]["perMessage"] for name in LANES] == [1, 2, 1]
+    assert stream.view()["remarks"] == []
+
+
+def test_the_sender_waits_while_a_queue_is_full() -> None:
+    with shops(Engine.MONGODB) as open_shop:
+        stream = Stream(open_shop, 1)
+        stream.obey(Change({"duplicates": 60, "crashes": 30}))
+        lengths, waited = set(), False
+        for _ in range(300):
+            stream.tick()
+            view = stream.view()
+            waited |= view["waits"]
+            lengths |= {len(lane["queue"]) for lane in view["lanes"]}
+        assert waited
+        assert 6 <= max(lengths) <= 8  # those of a payment that is sent twice, and the one in hand of a worker that dies
+
+
+def test_the_same_seed_tells_the_same_story_on_both_engines_but_for_requests() -> None:
+    stories = []
+    for engine in Engine:
+        with shops(engine) as open_shop:
+            stream = Stream(open_shop, 3)
+            ticks(stream, 40)
+            view = stream.view()
+            stories.append([view["remarks"], [{**lane, "perMessage": None} for lane in view["lanes"]]])
+    assert stories[0] == stories[1]
+
+
+def test_all_lanes_get_the_same_copies_and_a_slider_does_not_change_the_amounts() -> None:
+    amounts = []
+    for duplicates in (0, 60):
+        with shops(Engine.MONGODB) as open_shop:
+            stream = Stream(open_shop, 5)
+            stream.obey(Change({"duplicates": duplicates, "crashes": 0}))
+            sent = {}
+            for _ in range(60):
+                stream.tick()
+                if told := stream.view()["sent"]:
+                    sent[told["payment"]] = told["amount"]
+            amounts.append(list(sent.values())[:8])
+    assert amounts[0] == amounts[1]
+
+
+def test_starting_again_forgets_all_but_the_settings(stream: Stream) -> None:
+    stream.obey(Change({"speed": 9}))
+    first = ticks(stream, 30)
+    stream.obey(Restart())
+    view = stream.view()
+    assert (view["run"], view["tick"], view["remarks"], view["settings"]["speed"]) == (1, 0, [], 9)
+    assert {lane["balance"] for lane in view["lanes"]} == {0}
+    assert ticks(stream, 30) == first  # the same seed
+
+
+def test_a_step_is_a_turn_and_a_kill_of_all_dooms_each_worker(stream: Stream) -> None:
+    stream.obey(CALM)
+    stream.obey(Kill(None))
+    stream.obey(Step())
+    view = stream.view()
+    assert view["tick"] == 1
+    assert [lane["worker"]["doomed"] for lane in view["lanes"]] == [True] * 3
+    stream.obey(Restart())
+    stream.obey(Kill(CLAIM))
+    assert [lane["worker"]["doomed"] for lane in stream.view()["lanes"]] == [False, True, False]
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "expected"),
+    [
+        ("settings", {"speed": 12, "running": False}, Change({"speed": 12, "running": False})),
+        ("settings", {"duplicates": 0, "crashes": 30}, Change({"duplicates": 0, "crashes": 30})),
+        ("kill", {"lane": None}, Kill(None)),
+        ("kill", {"lane": "plain write"}, Kill(PLAIN)),
+        ("step", {}, Step()),
+        ("restart", {}, Restart()),
+    ],
+)
+def test_a_command_is_read(name: str, body: object, expected: Command) -> None:
+    assert command(name, body) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        ("settings", [], "must be a JSON object"),
+        ("settings", {"speed": 13}, "speed must be a whole number from 1 to 12"),
+        ("settings", {"crashes": True}, "crashes must be a whole number from 0 to 30"),
+        ("settings", {"duplicates": 1.5}, "from 0 to 60"),
+        ("settings", {"running": 1}, "true or false"),
+        ("settings", {"colour": 1}, "no setting 'colour'"),
+        ("kill", {}, "lane must be null or one of plain write, claim, then write, onewrite"),
+        ("kill", {"lane": "x"}, "lane must be null"),
+        ("kill", {"lane": ["x"]}, "lane must be null"),
+        ("kill", {"lane": None, "now": True}, "lane must be null"),
+        ("step", {"times": 2}, "step takes no values"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused(name: str, body: object, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        command(name, body)
+
+
+def test_an_unknown_command_is_unknown() -> None:
+    with pytest.raises(LookupError):
+        command("events", {})
+
+
+def test_settings_change_by_name() -> None:
+    assert Change({"speed": 7}).of(Settings(crashes=1)) == Settings(speed=7, crashes=1)
+
+
+# Words
+
+
+@pytest.mark.parametrize("what", list(What))
+@pytest.mark.parametrize("lane", LANES)
+def test_everything_that_happens_has_words_and_a_why(lane: str, what: What) -> None:
+    possible = {
+        PLAIN: set(What) - {What.DROPPED, What.LOST, What.DIED_CLAIMED, What.DIED_KNOWN},
+        CLAIM: set(What) - {What.DOUBLED},
+        ONEWRITE: set(What) - {What.DOUBLED, What.LOST, What.DIED_CLAIMED},
+    }
+    if what in possible[lane]:
+        told = remark(lane, what, payment(7, 1500))
+        assert told.text.endswith(".")
+        assert told.why.endswith(".")
+        assert "7" in told.text
+        assert ("€15" in told.text) == (told.mood == "bad")
+
+
+def test_a_dead_worker_is_told_whatever_it_did() -> None:
+    assert doing(Turn.WAITED, None, None, dead=True) == "dead, another one is coming"
+
+
+def test_the_lanes_are_the_handlers_of_the_terminal(stream: Stream) -> None:
+    assert [lane["name"] for lane in stream.view()["lanes"]] == list(HANDLERS)
