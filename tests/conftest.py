@@ -4,7 +4,13 @@ from functools import cache
 
 import botocore.loaders
 
-pytest_plugins = ["onewrite.testing.plugin", "pytester", "tests.support.profiles", "tests.support.slow"]
+pytest_plugins = [
+    "onewrite.testing.plugin",
+    "pytester",
+    "tests.support.measured",
+    "tests.support.profiles",
+    "tests.support.slow",
+]
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)

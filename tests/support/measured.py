@@ -1,0 +1,82 @@
+"""In CI coverage is measured in the quick tests of units and of the contract, and in those that are marked `measured`.
+
+To measure takes as long again as to run, and the other tests would add no line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.ci import in_ci
+
+ROOMS = {"contract", "unit"}
+_WAS_MEASURED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    if is_chosen(config):
+        for name in _modules():  # else a module would be unknown whose first importer is not measured
+            importlib.import_module(name)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Run what is not to be measured without a tracer, and what is without what was computed by the former.
+
+    A worker of pytest-xdist has two measurements of pytest-cov, and its own mark `no_cover` ends only one of them.
+    """
+    if not is_chosen(item.config):
+        return (yield)
+    now = is_measured(item)
+    if now and not item.config.stash.get(_WAS_MEASURED, True):
+        forget()
+    item.config.stash[_WAS_MEASURED] = now
+    if now:
+        return (yield)
+    with _untraced():
+        return (yield)
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    here, threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(here)
+        threading.settrace(threads)
+
+
+def is_chosen(config: pytest.Config) -> bool:
+    """Are some tests measured, and others not?"""
+    return in_ci() and config.pluginmanager.hasplugin("_cov")
+
+
+def is_measured(item: pytest.Item) -> bool:
+    in_room = item.path.parent.name in ROOMS and item.get_closest_marker("slow") is None
+    return in_room or item.get_closest_marker("measured") is not None
+
+
+def forget() -> None:
+    """Empty the caches of all functions of ours."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "onewrite":
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and getattr(value, "__module__", "").startswith("onewrite"):
+                    value.cache_clear()
+
+
+def _modules() -> Iterator[str]:
+    package = importlib.import_module("onewrite")
+    for module in pkgutil.walk_packages(package.__path__, "onewrite."):
+        if not module.name.endswith("__main__"):  # to import that one is to run it
+            yield module.name

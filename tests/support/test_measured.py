@@ -1,0 +1,63 @@
+"""Where coverage is measured, and where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onewrite import ledger
+from onewrite.message import Message
+from tests.support.measured import forget
+
+TESTS = """
+import sys, pytest
+
+def traced(): return sys.gettrace() is not None
+
+@pytest.mark.parametrize("n", range(2))
+def test_quick(n): assert traced() == {quick}
+
+@pytest.mark.slow
+def test_slow(): assert traced() == {slow}
+
+@pytest.mark.measured
+def test_marked(): assert traced() == {marked}
+"""
+MARKERS = "[pytest]\nmarkers =\n    slow: takes seconds\n    measured: is measured\n"
+
+
+@pytest.mark.parametrize(
+    ("ci", "unit", "engine"),
+    [
+        ("true", {"quick": True, "slow": False, "marked": True}, {"quick": False, "slow": False, "marked": True}),
+        ("", {"quick": True, "slow": True, "marked": True}, {"quick": True, "slow": True, "marked": True}),
+    ],
+    ids=["in CI", "elsewhere"],
+)
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "1")], ids=["in one process", "in a worker"])
+def test_in_ci_the_quick_tests_of_units_are_measured_and_those_that_are_marked(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    ci: str,
+    unit: dict[str, bool],
+    engine: dict[str, bool],
+    workers: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeini(MARKERS)
+    for room, expected in (("unit", unit), ("engines", engine)):
+        file = pytester.path / room / f"test_{room}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(TESTS.format(**expected))
+    plugins = ["-p", "tests.support.measured", "-p", "pytest_cov", "-p", "no:cacheprovider"]
+    pytester.runpytest_subprocess(*plugins, *workers, "--cov", "--cov-report=").assert_outcomes(passed=8)
+
+
+def test_what_was_computed_before_is_computed_again() -> None:
+    before = ledger.mark_slot("events", Message("m1", source="s"))
+    assert ledger.mark_slot("events", Message("m1", source="s")) is before
+    forget()
+    assert ledger.mark_slot("events", Message("m1", source="s")) is not before
