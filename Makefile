@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos lint bench floors clean
+.PHONY: demo test chaos lint bench floors docs diagrams clean
 
 demo: .venv/ready  ## the main job on embedded stand-ins
 	$(BIN)/onewrite demo
@@ -9,7 +9,8 @@ demo: .venv/ready  ## the main job on embedded stand-ins
 # Each process starts servers of its own, so there are four of them at most.
 PYTEST := -m pytest -n logical --maxprocesses 4 --dist worksteal
 
-# With SLOW=1 the slow tests too. With CI=true all of these, a missing engine fails, and coverage is measured.
+# With SLOW=1 the slow tests too, of which some read what `make docs` has built. With CI=true all of these, a missing engine or site fails, and
+# coverage is measured.
 test: .venv/ready  ## the tests, without the slow ones
 	$(BIN)/python $(PYTEST) $(if $(SLOW),--slow) $(if $(CI),--cov --cov-fail-under=100)
 
@@ -17,7 +18,7 @@ MINUTES ?= 10
 
 chaos: .venv/ready  ## breaks workers, servers and connections for so long, and counts what came of it
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
-	ONEWRITE_MODEL=large $(BIN)/python -m pytest tests/properties/test_outbox_model.py tests/properties/test_step_model.py tests/gallery/test_publishing.py
+	ONEWRITE_MODEL=large $(BIN)/python -m pytest --slow tests/properties tests/engines/test_token_soups.py tests/gallery/test_paying.py tests/gallery/test_publishing.py
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check
@@ -35,6 +36,20 @@ floors:  ## the tests without servers of their own, with the lowest versions tha
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
 	.venv-floors/bin/python $(PYTEST) --slow tests/unit tests/contract examples
 
+docs: .venv-docs/ready  ## the documentation as a site in .site/, to be read from there; a link that leads nowhere fails
+	rm -rf .site
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs --quiet build --config-file docs/site/mkdocs.yml
+
+diagrams:  ## draws the pictures of the documentation anew; needs Graphviz
+	$(PYTHON) docs/diagrams/draw.py
+
+# An environment of its own: what the site is built with has no part in what is tested.
+.venv-docs/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet "pip>=25.1"
+	.venv-docs/bin/python -m pip install --quiet --group docs
+	touch $@
+
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -46,4 +61,4 @@ floors:  ## the tests without servers of their own, with the lowest versions tha
 	touch $@
 
 clean:
-	rm -rf .venv .venv-floors .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-docs .venv-floors .site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

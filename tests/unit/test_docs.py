@@ -14,13 +14,8 @@ from typing import Any
 import pytest
 
 import onewrite
+from tests.support.pages import PAGES, ROOT, name, world
 
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    page
-    for pattern in ("README.md", "docs/*.md", "examples/*/README.md", "infra/README.md")
-    for page in sorted(ROOT.glob(pattern))
-]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"# (\S+\.py)\n")  # a block that begins with one is that file
@@ -30,23 +25,31 @@ FOUND = [module.name for module in pkgutil.walk_packages(onewrite.__path__, "one
 MODULES = ["onewrite", *(name for name in FOUND if not name.endswith("__main__"))]  # to import that one is to run it
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_python_block_of_a_page_runs(page: Path) -> None:
     text = page.read_text()
     namespace: dict[str, Any] = {"__name__": page.stem}
-    for block in BLOCK.finditer(text):
-        lines_before = text.count("\n", 0, block.start(1))  # so that a traceback shows the line of the page
-        exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
+    with world(page):
+        for block in BLOCK.finditer(text):
+            lines_before = text.count("\n", 0, block.start(1))  # so that a traceback shows the line of the page
+            exec(compile("\n" * lines_before + block[1], str(page), "exec"), namespace)  # noqa: S102  # our own pages
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_first_script_prints_what_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "index.md"
+    test_every_python_block_of_a_page_runs(page)
+    (shown,) = [block["text"] for block in FENCED.finditer(page.read_text()) if block["language"] == "text"]
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_pytest_prints_what_a_page_shows(page: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "100")
     for block in FENCED.finditer(page.read_text()):
         text = block["text"]
-        if name := FILE_NAME.match(text):
-            pytester.path.joinpath(name[1]).write_text(text)
+        if file := FILE_NAME.match(text):
+            pytester.path.joinpath(file[1]).write_text(text)
         elif command := COMMAND.match(text):
             plugins = ["-p", "onewrite.testing.plugin", "-p", "no:cacheprovider"]
             result = pytester.runpytest_inprocess(*plugins, *command[1].split())
@@ -68,12 +71,12 @@ def without_times(lines: list[str]) -> str:
 READMES = [page for page in PAGES if page.parent in (ROOT, *ROOT.glob("examples/*"))]
 
 
-@pytest.mark.parametrize("page", READMES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", READMES, ids=name)
 def test_a_readme_shows_code(page: Path) -> None:
     assert BLOCK.findall(page.read_text())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
@@ -89,9 +92,9 @@ def test_every_link_of_the_readme_is_absolute_for_pypi_shows_it_too_and_leads_to
     assert [target for target in targets if not target.startswith("https://")] == []
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_example_in_a_docstring_holds(name: str) -> None:
-    module = importlib.import_module(name)
+@pytest.mark.parametrize("module_name", MODULES)
+def test_every_example_in_a_docstring_holds(module_name: str) -> None:
+    module = importlib.import_module(module_name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert doctest.testmod(module, report=True).failed == 0

@@ -1,0 +1,85 @@
+"""docs/wire.md shows in full what is sent and what comes back. Here it is sent, and compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bson import json_util
+from pymongo import MongoClient, monitoring
+
+from onewrite import Applied, Duplicate, Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers.engines import Dynoxide, Mongod
+from tests.engines.stores import create_table
+from tests.support.pages import ROOT
+
+BLOCK = re.compile(r"^```json\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHOWN = [json.loads(block) for block in BLOCK.findall((ROOT / "docs" / "wire.md").read_text())]
+NOON = 1_790_000_000.0
+# What the driver and the server add to every command and every reply, and what is not the same in two runs.
+EVERYWHERE = {
+    "lsid", "txnNumber", "$clusterTime", "$db", "$readPreference", "operationTime", "opTime", "electionId", "ok", "ordered"
+}  # fmt: skip
+
+
+def test_the_page_shows_the_request_its_refusal_and_the_item_of_dynamodb(dynoxide: Dynoxide) -> None:
+    client = dynoxide.client()
+    create_table(client, "orders-of-the-page")
+    said: list[Any] = []
+    hear = client.meta.events.register
+    hear("before-send.dynamodb.UpdateItem", lambda request, **_: said.append(json.loads(request.body)))
+    hear("after-call.dynamodb.UpdateItem", lambda http_response, **_: said.append(json.loads(http_response.content)))
+    orders = GuardedTable(
+        client, SeenIds(), table_name="orders-of-the-page", clock=lambda: NOON, attempts=lambda: f"attempt-{len(said)}"
+    )
+    for answer in (Applied, Duplicate):
+        change: Any = {"UpdateExpression": "ADD paid :cents", "ExpressionAttributeValues": {":cents": 1250}}
+        assert isinstance(orders.update_item(Message("evt-42"), Key={"id": "o-1"}, **change), answer)
+    client.close()
+    request, nothing, again, refusal = said
+    token = "ExpressionAttributeValues"
+    assert {**again, token: {**again[token], ":ow_a": request[token][":ow_a"]}} == request  # but for the token the same
+    assert nothing == {}
+    assert SHOWN[:2] == [{**request, "TableName": "orders"}, refusal]
+
+
+class Heard(monitoring.CommandListener):
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name in ("update", "find"):
+            self.said.append({key: value for key, value in event.command.items() if key not in EVERYWHERE})
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        if event.command_name in ("update", "find"):
+            self.said.append({key: value for key, value in event.reply.items() if key not in EVERYWHERE})
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        raise AssertionError(event.failure)
+
+
+@pytest.fixture
+def heard(mongod: Mongod) -> Iterator[tuple[MongoClient[dict[str, Any]], Heard]]:
+    ear = Heard()
+    with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[ear]) as client:
+        yield client, ear
+
+
+def test_the_page_shows_the_commands_and_the_replies_of_mongodb(heard: tuple[MongoClient[dict[str, Any]], Heard]) -> None:
+    client, ear = heard
+    client.page.stock.insert_one({"_id": "sku-1", "left": 3})
+    stock = GuardedCollection(client.page.stock, SeenIds(), clock=lambda: NOON)
+    for answer in (Applied, Duplicate):
+        taken = stock.update_one(Message("evt-42"), {"_id": "sku-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}})
+        assert isinstance(taken, answer)
+    update, one, again, none, look, found = (
+        json.loads(json_util.dumps(said).replace("page.stock", "shop.stock")) for said in ear.said
+    )
+    assert again == update
+    assert SHOWN[2:] == [update, one, none, look, found]
