@@ -67,7 +67,7 @@ def test_a_counter_that_disagrees_with_the_list_is_a_loss_or_a_double(n: int, lo
     assert (len(damage.lost), len(damage.doubled)) == (lost, doubled)
 
 
-@pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("HighWaterMark", 1), ("InSequence", 1)])
+@pytest.mark.parametrize(("ledger", "late"), [("SeenIds", 0), ("SeenNumbers", 0), ("HighWaterMark", 1), ("InSequence", 1)])
 def test_an_effect_after_a_later_one_is_out_of_order_where_the_ledger_keeps_an_order(ledger: str, late: int) -> None:
     traffic, entity, ids = delivered(ledger)
     assert len(traffic.damage(entity, 3, [ids[0], ids[2], ids[1]]).disordered) == late

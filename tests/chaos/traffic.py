@@ -11,13 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onewrite import HighWaterMark, InSequence, Message, SeenIds
+from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
 
-AnyLedger = SeenIds | HighWaterMark | InSequence
-LEDGERS: dict[str, AnyLedger] = {"SeenIds": SeenIds(), "HighWaterMark": HighWaterMark(), "InSequence": InSequence()}
+AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
+_WINDOW = 12  # small, so that many messages enter a block
+LEDGERS: dict[str, AnyLedger] = {
+    "SeenIds": SeenIds(),
+    "HighWaterMark": HighWaterMark(),
+    "InSequence": InSequence(),
+    "SeenNumbers": SeenNumbers(_WINDOW),
+}
 # How many messages of a source are under way at once, and so how far they can overtake each other. HighWaterMark drops a message
 # that a later one has overtaken, so its sources hand out a message only when the one before is settled.
-_AT_ONCE = {"SeenIds": 8, "HighWaterMark": 1, "InSequence": 4}
+_AT_ONCE = {"SeenIds": 8, "HighWaterMark": 1, "InSequence": 4, "SeenNumbers": 8}
 SOURCES = 2  # of an entity
 
 
@@ -48,7 +54,14 @@ class Source:
 
     @property
     def has_room(self) -> bool:
+        if self.ledger == "SeenNumbers" and self.unsettled and self.issued + 1 - self._oldest >= _WINDOW:
+            return False
         return self.issued < self.largest and len(self.unsettled) < _AT_ONCE[self.ledger]
+
+    @property
+    def _oldest(self) -> int:
+        """The lowest number that is not settled."""
+        return min([int(name.rpartition("-")[2]) for name in self.unsettled])
 
     def issue(self) -> Delivery:
         self.issued += 1
@@ -127,7 +140,7 @@ class Traffic:
 
 def _disordered(source: Source, effects: Sequence[str]) -> list[str]:
     """The messages that took effect after a later one of their source, where the ledger keeps them in order."""
-    if source.ledger == "SeenIds":
+    if source.ledger in ("SeenIds", "SeenNumbers"):
         return []
     highest, late = 0, []
     for effect in dict.fromkeys(effects):  # what is doubled is counted as that

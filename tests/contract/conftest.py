@@ -11,7 +11,7 @@ from tests.support.engines import dynoxide_binary, mongod_binary, require
 
 _places = (Place(f"p{n}") for n in itertools.count())
 # Each promise is shown on both stand-ins and both engines, blocking and asynchronous. These are other ways to the same requests.
-_OTHER_WAYS = {"moto client", "dynoxide client", "dynoxide async table", "mongomock async"}
+_OTHER_WAYS = {"moto client", "dynoxide client", "dynoxide lean client", "dynoxide async table", "mongomock async"}
 _STORES = [pytest.param(name, marks=[pytest.mark.slow] if name in _OTHER_WAYS else []) for name in OPENERS]
 
 

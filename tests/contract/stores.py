@@ -9,6 +9,8 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -83,6 +85,8 @@ class Shop(Protocol):
     def key(self, order: str) -> dict[str, str]: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome: ...
+    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]: ...
+    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
     def seen_in_part(self, message: Message, order: str) -> Outcome: ...
     def explain(self, message: Message, order: str) -> dict[str, Any]: ...
@@ -101,6 +105,26 @@ class Shop(Protocol):
 
 
 Done = Callable[[Any], Any]
+
+
+@dataclass
+class Adding:
+    """The write of a fold: it adds the amount of each message, which is its body, to `n`. `asked` are the ids that it was given.
+
+    `limit`: what `n` may not exceed. `emit` makes the event of each message.
+    """
+
+    creates: bool = True
+    limit: int | None = None
+    emit: Callable[[Message], Event] | None = None
+    asked: list[list[str]] = field(default_factory=list[list[str]])
+
+    def amount(self, fresh: Sequence[Message]) -> int:
+        self.asked.append([message.id for message in fresh])
+        return sum([1 if message.body is None else int(message.body) for message in fresh])
+
+    def events(self, fresh: Sequence[Message]) -> dict[str, Any]:
+        return {} if self.emit is None else {"emit": [self.emit(message) for message in fresh]}
 
 
 class Place:
@@ -187,6 +211,27 @@ class DynamoShop:
 
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
         return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes))
+
+    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
+        made = adding or Adding()
+
+        def write(fresh: list[Message]) -> dict[str, Any]:
+            amount = made.amount(fresh)
+            conditions = ["n <= :room"] * (made.limit is not None) + ["attribute_exists(orderId)"] * (not made.creates)
+            room = {} if made.limit is None else {":room": made.limit - amount}
+            return {
+                "Key": self.key(order),
+                "UpdateExpression": "ADD n :amount",
+                **({"ConditionExpression": " AND ".join(conditions)} if conditions else {}),
+                "ExpressionAttributeValues": {":amount": amount, **room},
+                "ReturnValues": "ALL_NEW",
+                **made.events(fresh),
+            }
+
+        return self.fold_by(messages, write)
+
+    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
+        return self._done(self._guarded.fold(messages, function))
 
     def seen(self, message: Message, order: str) -> Outcome:
         return self._done(self._guarded.seen(message, Key=self.key(order)))
@@ -327,6 +372,20 @@ class MongoShop:
 
     def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
         return self._done(self._guarded.record(message, self.key(order), finishes=finishes))
+
+    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
+        made = adding or Adding()
+
+        def write(fresh: list[Message]) -> dict[str, Any]:
+            amount = made.amount(fresh)
+            room = {} if made.limit is None else {"n": {"$lte": made.limit - amount}}
+            options = {"upsert": made.creates, **made.events(fresh)}
+            return {"filter": {**self.key(order), **room}, "update": {"$inc": {"n": amount}}, **options}
+
+        return self.fold_by(messages, write)
+
+    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
+        return self._done(self._guarded.fold(messages, function))
 
     def seen(self, message: Message, order: str) -> Outcome:
         return self._done(self._guarded.seen(message, self.key(order)))
@@ -481,7 +540,8 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
             ledger: Ledger | None, place: Place, outbox: Outbox | None = None, tombstones: Tombstones | None = None
         ) -> Shop:
             more: dict[str, Any] = {"clock": place.clock, "outbox": outbox, "tombstones": tombstones}
-            guarded = guard(target, ledger, table_name=table_name, **more)
+            lean = {"lean": True} if kind == "lean client" else {}
+            guarded = guard(target, ledger, table_name=table_name, **lean, **more)
             return DynamoShop(guarded, table, done, place, target)
 
         yield make
@@ -489,7 +549,7 @@ def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
 
 def _target(place: TablePlace, kind: str, stack: ExitStack, runner: asyncio.Runner) -> Any:
     """What a guarded table is made of: boto3's client, aiobotocore's, or aioboto3's Table."""
-    if kind == "client":
+    if kind in ("client", "lean client"):
         client = boto3.client("dynamodb", **place.client)
         stack.callback(client.close)
         return client
@@ -559,7 +619,7 @@ def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[Mak
 
 def _awaited(runner: asyncio.Runner) -> Done:
     def done(coroutine: Any) -> Any:
-        return runner.run(coroutine)
+        return runner.run(coroutine, context=copy_context())  # else it would see those variables that the first one saw
 
     return done
 
@@ -572,7 +632,7 @@ def _openers() -> Iterator[tuple[str, Opener]]:
     for plain_client in (False, True):
         yield f"moto {'client' if plain_client else 'table'}", partial(_moto, plain_client=plain_client)
     for name in TABLES:
-        for kind in ("table", "client", "async client", "async table"):
+        for kind in ("table", "client", "lean client", "async client", "async table"):
             yield f"{name} {kind}", partial(_dynamodb, name=name, kind=kind)
     for asynchronous in (False, True):
         yield f"mongomock{' async' * asynchronous}", partial(_mongomock, asynchronous=asynchronous)

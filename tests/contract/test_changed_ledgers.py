@@ -20,11 +20,12 @@ from onewrite import (
     LedgerMismatch,
     Message,
     SeenIds,
+    SeenNumbers,
     Stale,
 )
 from tests.contract.stores import NOW, MakeShop, Shop
 
-AnyLedger = SeenIds | HighWaterMark | InSequence
+AnyLedger = SeenIds | HighWaterMark | InSequence | SeenNumbers
 DAY = 86_400.0
 MONTH, WEEK = timedelta(days=30), timedelta(days=7)
 PLAIN = SeenIds(retention=None, readable=True)
@@ -41,6 +42,9 @@ IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
     "ids after marks": (HighWaterMark(), SeenIds(also=HighWaterMark())),
     "marks after ids": (SeenIds(), HighWaterMark(also=SeenIds())),
     "ids after a sequence": (InSequence(), SeenIds(also=InSequence())),
+    "numbers after marks": (HighWaterMark(), SeenNumbers(also=HighWaterMark())),
+    "ids after numbers": (SeenNumbers(), SeenIds(also=SeenNumbers())),
+    "another window": (SeenNumbers(8), SeenNumbers(also=SeenNumbers(8))),
     "third in a row": (SeenIds(WEEK), SeenIds(MONTH, also=(SeenIds(), SeenIds(WEEK)))),
     "a chain": (SeenIds(WEEK), SeenIds(MONTH, also=SeenIds(also=SeenIds(WEEK)))),
 }

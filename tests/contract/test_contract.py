@@ -21,6 +21,7 @@ from onewrite import (
     Message,
     Rejected,
     SeenIds,
+    SeenNumbers,
     Stale,
 )
 from onewrite.ledger import Ledger
@@ -34,6 +35,7 @@ LEDGERS: dict[str, Ledger] = {
     "seen for ever readable": SeenIds(retention=None, readable=True),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
+    "numbers": SeenNumbers(),
 }
 SETS = {name: ledger for name, ledger in LEDGERS.items() if name.startswith("seen")}
 NOT_COUNTED = [name for name in LEDGERS if name != "sequence"]
@@ -576,6 +578,8 @@ def _unfit(shop: Shop, ledger: Ledger, wrong: Any) -> str | None:
         return "a number is what a mark is"
     if shop.name in ("mongod", "mongomock") and isinstance(wrong, list) and isinstance(ledger, SeenIds):
         return "on MongoDB a list is what a set of ids is"
+    if shop.name in ("mongod", "mongomock") and isinstance(wrong, dict) and isinstance(ledger, SeenNumbers):
+        return "on MongoDB a document is what a source's slots are"
     return None
 
 

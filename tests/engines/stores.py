@@ -18,7 +18,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from pymongo import AsyncMongoClient, MongoClient
 
-from onewrite import HighWaterMark, Message, Outcome, SeenIds
+from onewrite import HighWaterMark, Message, Outcome, SeenIds, SeenNumbers
 from onewrite.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -130,7 +130,7 @@ class Store:
     engine: Engine
     address: str
     place: str
-    ledger: SeenIds | HighWaterMark
+    ledger: SeenIds | HighWaterMark | SeenNumbers
     driver_retries: bool = True
 
     @contextmanager
@@ -176,7 +176,7 @@ class Store:
             client.close()
 
 
-def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterMark) -> Store:
+def store_on(server: Mongod | Dynoxide, place: str, ledger: SeenIds | HighWaterMark | SeenNumbers) -> Store:
     """A place on a server; on DynamoDB the table is created."""
     if isinstance(server, Mongod):
         return Store("mongod", server.uri, place, ledger)

@@ -59,12 +59,17 @@ def clients(module_fault_proxy: FaultProxy, mode: str) -> Iterator[tuple[Any, An
     resource.meta.client.close()
 
 
-@pytest.fixture(params=["client", "Table"])
-def guard(request: pytest.FixtureRequest, clients: tuple[Any, Any], fault_proxy: FaultProxy, table: str) -> Guard:
-    """A guarded table behind the proxy, around a low-level client or a Table."""
+@pytest.fixture(params=["client", "lean", "Table"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def guard(kind: str, clients: tuple[Any, Any], fault_proxy: FaultProxy, table: str) -> Guard:
+    """A guarded table behind the proxy, around a low-level client, with a first try of its own or without, or around a Table."""
     client, resource = clients
-    if request.param == "client":
-        return lambda ledger: GuardedTable(client, ledger, table_name=table)
+    if kind != "Table":
+        return lambda ledger: GuardedTable(client, ledger, table_name=table, lean=kind == "lean")
     return lambda ledger: GuardedTable(resource.Table(table), ledger)
 
 
@@ -191,10 +196,10 @@ def test_the_entity_asked_for_is_there_after_a_lost_answer(guard: Guard, fault_p
 
 @ledgers
 def test_when_retries_run_out_the_drivers_exception_passes_and_the_redelivery_is_a_duplicate(
-    guard: Guard, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
+    guard: Guard, kind: str, ledger: AnyLedger, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
-    fault_proxy.plan(*[Fault.DROP_ANSWER] * 3)
+    fault_proxy.plan(*[Fault.DROP_ANSWER] * (4 if kind == "lean" else 3))
     with pytest.raises(ConnectionClosedError):
         add(table)
     assert isinstance(add(table), Duplicate)
@@ -263,13 +268,14 @@ def test_a_throttled_write_is_applied_and_not_called_retried(
 FAULTS = {Fault.DROP_REQUEST: 0.1, Fault.DROP_ANSWER: 0.15, Fault.RESET: 0.1, Fault.ERROR_500_AFTER: 0.15}
 
 
+@pytest.mark.parametrize("lean", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["client", "lean"])
 @ledgers_slowly
 def test_random_faults_under_threads_double_nothing_and_lose_nothing(
-    fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State]
+    fault_proxy: FaultProxy, table: str, ledger: AnyLedger, state: Callable[[], State], *, lean: bool
 ) -> None:
     """Each thread has a source of its own; a call that raises is a delivery to come again, as is every third one."""
     client = dynamo_client(fault_proxy.endpoint, retries={"total_max_attempts": 2}, max_pool_connections=8)
-    guarded = GuardedTable(client, ledger, table_name=table)
+    guarded = GuardedTable(client, ledger, table_name=table, lean=lean)
     fault_proxy.chance(random.Random(17), FAULTS | {Fault.THROTTLE: 0.05, Fault.CONFLICT: 0.05})
     with ThreadPoolExecutor(8) as pool:
         outcomes = [seen for done in pool.map(lambda n: _in_order(guarded, n, 20), range(8)) for seen in done]

@@ -338,7 +338,7 @@ def test_a_message_costs_the_oplog_the_same_after_two_thousand_others(
     entries = mongo.local["oplog.rs"].find({"ns": f"test.{collection.name}"}, sort=[("$natural", 1)])
     sizes = [len(bson.encode(entry)) for entry in entries]
     assert len(sizes) == 2000
-    assert abs(sizes[1999] - sizes[9]) <= 8
+    assert abs(sizes[1999] - sizes[9]) <= 12  # the place in an array has more digits
 
 
 # ---------------------------------------------------------------- native options

@@ -26,6 +26,8 @@ from tests.engines.stores import create_table_with_outbox, streams_client
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+pytestmark = pytest.mark.measured
+
 OUTBOX = Outbox("shop/orders", index="pending", shards=4)
 _tables = (f"outbox-table-{n}" for n in itertools.count())
 

@@ -24,6 +24,8 @@ from onewrite.testing.servers.engines import DynamoDBServer, Dynoxide, Mongod
 from onewrite.testing.servers.process import free_port, listening
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 
+pytestmark = pytest.mark.measured
+
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a death signal is Linux's")
 KEY = {"orderId": {"S": "o-1"}}
 

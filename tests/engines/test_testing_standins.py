@@ -18,6 +18,8 @@ from onewrite.dynamodb.writing.values import plain
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
 
+pytestmark = pytest.mark.measured
+
 REFUSED = "ValidationException"
 NOT_MET = "ConditionalCheckFailedException"
 S = {"S": "x"}

@@ -24,6 +24,7 @@ from onewrite.testing import ProgramMissing
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from onewrite.testing.servers.process import free_port
 from tests.support import engines
+from tests.support.distance import Distance
 from tests.support.engines import dynoxide_binary, mongod_binary, require
 from tests.support.mongo_proxy import MongoProxy, _command_name
 from tests.support.packages import ROOT
@@ -454,6 +455,22 @@ def test_the_command_name_is_found_behind_a_document_sequence() -> None:
     sequence = b"\x01" + b"\x0c\x00\x00\x00updates\x00"
     assert _command_name(bytes(20) + sequence + body) == "update"
     assert _command_name(bytes(20) + body) == "update"
+
+
+def test_a_relay_carries_both_ways_and_is_as_far_away_as_it_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, Distance(listener.getsockname()[1], 0.05) as distance:
+        client = socket.create_connection(("127.0.0.1", distance.port))
+        server, _ = listener.accept()
+        with client, server:
+            start = time.monotonic()
+            client.sendall(b"there")
+            assert server.recv(100) == b"there"
+            assert time.monotonic() - start >= 0.05
+            server.sendall(b"and back")
+            assert client.recv(100) == b"and back"
+            assert time.monotonic() - start >= 0.1
+            client.shutdown(socket.SHUT_WR)
+            assert server.recv(100) == b""
 
 
 @pytest.mark.parametrize("module", ["tests.benchmarks", "tests.chaos"])

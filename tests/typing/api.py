@@ -26,6 +26,7 @@ from onewrite import (
     Outcome,
     Rejected,
     SeenIds,
+    SeenNumbers,
     Stale,
     Superseded,
     Tombstones,
@@ -34,11 +35,12 @@ from onewrite import (
     mongodb,
     sortable,
 )
-from onewrite.aws_lambda import Report, sqs_handler
+from onewrite.aws_lambda import GroupHandler, Report, kinesis_handler, sns_handler, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.ledger import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.sqs import Worker
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 
@@ -99,11 +101,12 @@ def a_message_is_what_it_is_made_of(message: Message) -> None:
     message.id = "m2"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def the_three_ledgers_are_ledgers() -> tuple[Ledger, ...]:
+def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds(retention=14)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     SeenIds(digest=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     SeenIds(also=[SeenIds()])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     HighWaterMark(also="events")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    SeenNumbers("100")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
@@ -112,6 +115,7 @@ def the_three_ledgers_are_ledgers() -> tuple[Ledger, ...]:
         SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
         HighWaterMark(attribute="marks", also=HighWaterMark()),
         InSequence(first=0, attribute="marks", also=(SeenIds(), HighWaterMark())),
+        SeenNumbers(200, "numbers", also=(SeenNumbers(attribute="numbers"), HighWaterMark())),
     )
 
 
@@ -178,6 +182,39 @@ def several_items_are_one_write(orders: GuardedTable, message: Message, table: A
     orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+def several_messages_are_one_write(orders: GuardedTable, messages: list[Message]) -> None:
+    def added(fresh: list[Message]) -> dict[str, Any]:
+        return {"Key": {"id": 1}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": len(fresh)}}
+
+    async def slowly(fresh: list[Message]) -> dict[str, Any]:
+        return added(fresh)
+
+    assert_type(orders.fold(messages, added), list[Outcome])
+    orders.fold(iter(messages), lambda fresh: {"Key": {"id": fresh[0].source}})
+    orders.fold(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.fold(["m1"], added)  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    orders.fold(messages, lambda fresh: [fresh])  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
+
+
+async def several_messages_are_one_write_of_a_collection(
+    stock: GuardedCollection, later: AsyncGuardedCollection, messages: list[Message]
+) -> None:
+    async def slowly(fresh: list[Message]) -> dict[str, Any]:
+        return {"filter": {"_id": len(fresh)}}
+
+    assert_type(stock.fold(messages, lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}}), list[Outcome])
+    assert_type(await later.fold(messages, slowly), list[Outcome])
+    stock.fold(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def several_messages_are_one_write_of_an_async_store(orders: AsyncGuardedTable, messages: list[Message]) -> None:
+    async def slowly(fresh: list[Message]) -> dict[str, Any]:
+        return {"Key": {"id": len(fresh)}}
+
+    assert_type(await orders.fold(messages, slowly), list[Outcome])
+    assert_type(await orders.fold(messages, lambda _: {"Key": {"id": 1}}), list[Outcome])
+
+
 async def several_documents_are_one_write(orders: AsyncGuardedCollection, message: Message, collection: Any) -> None:
     paid = orders.updating({"_id": 1}, {"$unset": {"a": ""}}, comment="c")
     assert_type(paid, mongodb.Prepared)
@@ -195,8 +232,11 @@ async def several_documents_are_one_write(orders: AsyncGuardedCollection, messag
 def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
     GuardedTable(resource.Table("orders"), SeenIds())
     GuardedTable(client, SeenIds(), table_name="orders")
+    GuardedTable(client, SeenIds(), table_name="orders", lean=True)
+    GuardedTable(resource.Table("orders"), SeenIds(), lean=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     AsyncGuardedTable(aio, SeenIds(), table_name="orders")
+    AsyncGuardedTable(aio, SeenIds(), table_name="orders", lean=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     AsyncGuardedTable(aio, SeenIds())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
@@ -264,11 +304,42 @@ def a_handler(stock: GuardedCollection) -> None:
 
     assert_type(any_answer.run({}), Report)
 
-    sqs_handler(json_body(id="id"), max_worker=4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    sqs_handler(json_body(id="id"), max_worker=4)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
     @sqs_handler(json_body(id="id"))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     def _stray(message: Message) -> dict[str, Any]:
         return {"id": message.id}
+
+
+def _key(message: Message) -> str:
+    return message.source
+
+
+def handlers_of_groups() -> None:
+    @sqs_handler(json_body(id="id"), group_by=lambda message: message.source, max_workers=4)
+    def settle(messages: list[Message]) -> list[Outcome]:
+        return [Applied(message) for message in messages]
+
+    assert_type(settle.each([Message("m1")]), list[Outcome])
+    assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
+    assert_type(settle.handler, GroupHandler[Any])
+    Worker("https://queue", settle, gather=timedelta(seconds=1))
+
+    @kinesis_handler(json_body(id="id"), group_by=lambda message: message.body["orderId"])
+    async def later(messages: list[Message]) -> tuple[Answer, ...] | None:
+        return tuple(Applied(message) for message in messages) or None
+
+    assert_type(later.run({}), Report)
+
+    @sqs_handler(json_body(id="id"), group_by=lambda message: message.source)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    def _of_one(message: Message) -> list[Outcome]:
+        return [Applied(message)]
+
+    @sqs_handler(json_body(id="id"), group_by=lambda message: message.source)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    def _stray(messages: list[Message]) -> Outcome:
+        return Applied(messages[0])
+
+    sns_handler(json_body(id="id"), group_by=_key)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def an_exploration(

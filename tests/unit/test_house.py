@@ -33,16 +33,17 @@ FLOORS = [
     {"label", "ring"},
     {"entry"},
     {"event", "inbox", "ledger"},
-    {"step", "tombstone"},
+    {"seen_numbers", "step", "tombstone"},
     {""},
-    {"backoff", "clock", "extras", "flow", "pending", "sqs_message", "watch"},
-    {"step_flows"},
-    {"identity"},
+    {"backoff", "clock", "extras", "flow", "kept", "pending", "sqs_message", "watch"},
+    {"folding", "joint", "migration", "step_flows"},
+    {"identity", "repair"},
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},
     {"aws_lambda", "sqs"},
     {"outbox"},
+    {"costs", "doctor"},
     {"testing"},
     {"cli"},
     {"__main__"},
@@ -96,7 +97,19 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{program}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert found[0] == ""
-    modules = ("entry", "errors", "event", "inbox", "label", "ledger", "message", "outcome", "ring", "tombstone")
+    modules = (
+        "entry",
+        "errors",
+        "event",
+        "inbox",
+        "label",
+        "ledger",
+        "message",
+        "outcome",
+        "ring",
+        "seen_numbers",
+        "tombstone",
+    )
     assert found[1].split() == [f"onewrite.{module}" for module in modules]
 
 
@@ -133,6 +146,7 @@ def test_the_exported_names_are_these() -> None:
         "Outcome",
         "Rejected",
         "SeenIds",
+        "SeenNumbers",
         "Stale",
         "Superseded",
         "Tombstones",
@@ -164,6 +178,8 @@ def test_the_exported_names_are_these() -> None:
     assert onewrite.aws_lambda.__all__ == [
         "EveryRecordFailed",
         "Failure",
+        "GroupHandler",
+        "GroupHandlerFunction",
         "Handler",
         "HandlerFunction",
         "NotSettled",

@@ -325,6 +325,7 @@ def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
         "update_item": lambda: orders.update_item(message, Key=key, **change),
         "put_item": lambda: orders.put_item(message, Item={"orderId": "other"}),
         "record": lambda: orders.record(Message("m-2"), Key=key),
+        "fold": lambda: orders.fold([Message("m-9"), Message("m-10")], lambda _: {"Key": key, **change}),
         "seen": lambda: orders.seen(message, Key=key),
         "get_item": lambda: orders.get_item(Key=key),
         "without_ledger": lambda: orders.without_ledger(key),

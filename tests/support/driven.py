@@ -1,0 +1,84 @@
+"""Flows that a test drives by hand: stores as flows see them when they are made, answers one by one, and DynamoDB's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+from pymongo import WriteConcern
+
+from onewrite.dynamodb.writing.values import typed
+from onewrite.flow import Call, Do, Flow
+
+
+class Table:
+    name = "orders"
+
+    def update_item(self) -> None:
+        """Never called: the flows are driven by hand."""
+
+
+class Collection:
+    name = "orders"
+    write_concern = WriteConcern()
+
+    def with_options(self, **_: Any) -> Collection:
+        return self
+
+    def update_one(self) -> None:
+        """Never called either."""
+
+
+class Reply:
+    """What pymongo returns of an update."""
+
+    def __init__(self, matched_count: int = 0, upserted_id: Any = None) -> None:
+        self.matched_count, self.upserted_id = matched_count, upserted_id
+        self.raw_result: Mapping[str, Any] = {}
+
+
+def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:
+    """Drive a flow to its end, giving one answer a step; an exception is thrown in."""
+    steps: list[Any] = [next(flow)]
+    for n, answer in enumerate(answers):
+        try:
+            steps.append(flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer))
+        except StopIteration as done:
+            assert n == len(answers) - 1, "the flow ended with answers left"
+            return done.value, steps
+    raise AssertionError(f"the flow wants more answers: {steps[-1]}")
+
+
+def play_requests(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Call]]:
+    """As `play`, but with one answer a request. The caller's functions are called, and waits are over at once."""
+    calls: list[Call] = []
+    left = [*answers]
+    step = next(flow)
+    try:
+        while True:
+            if isinstance(step, Call):
+                assert left, f"the flow wants more answers: {step}"
+                calls.append(step)
+                answer = left.pop(0)
+            else:
+                answer = step.function(*step.args) if isinstance(step, Do) else None
+            step = flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer)
+    except StopIteration as done:
+        assert left == [], "the flow ended with answers left"
+        return done.value, calls
+
+
+def failure(code: str, text: str = "", operation: str = "UpdateItem", **more: Any) -> ClientError:
+    response: Any = {"Error": {"Code": code, "Message": text}, **more}
+    return ClientError(response, operation)
+
+
+def refusal(item: Mapping[str, Any] | None) -> ClientError:
+    """The condition failed, and this is the item."""
+    shown: dict[str, Any] = {} if item is None else {"Item": typed(item)}
+    return failure("ConditionalCheckFailedException", "The conditional request failed", **shown)
+
+
+def too_large() -> ClientError:
+    return failure("ValidationException", "Item size to update has exceeded the maximum allowed size")
