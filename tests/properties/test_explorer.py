@@ -197,6 +197,7 @@ def cases(draw: st.DrawFn, acts: st.SearchStrategy[tuple[str, str]] = acts) -> t
     }, scope.bounds
 
 
+@pytest.mark.measured  # nothing else goes on searching after a finding
 @settings(max_examples=examples(40))
 @given(cases())
 def test_pruning_loses_no_finding(case: tuple[Program, Bounds]) -> None:
