@@ -27,9 +27,9 @@ from urllib3.util import wait_for_read
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.lean.client import LeanClient
-from onewrite.dynamodb.lean.routes import Routes
-from onewrite.dynamodb.lean.wire import Connection
+from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.lean.routes import Routes
+from onewrite.lean.wire import Connection
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
@@ -101,11 +101,11 @@ def _fell_back(**_: Any) -> NoReturn:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanClient]:
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanTableClient]:
     """A lean client whose boto3 client may not be asked."""
 
-    def made(client: Any) -> LeanClient:
-        target = LeanClient(client)
+    def made(client: Any) -> LeanTableClient:
+        target = LeanTableClient(client)
         for name in ("update_item", "put_item", "get_item"):
             monkeypatch.setattr(client, name, _fell_back)
         monkeypatch.setattr(target._look, "by_client", lambda: False)
@@ -118,7 +118,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanClient]:
 
 
 @pytest.fixture
-def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanClient]) -> Iterator[Any]:
+def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanTableClient]) -> Iterator[Any]:
     """The same call by boto3 and by a lean client, to one table each."""
     other = f"{table}_too"
     create_table(dynamo, other)
@@ -224,7 +224,7 @@ def test_any_value_comes_back_as_boto3_gives_it(twins: Any, value: dict[str, Any
 
 
 def test_a_failed_condition_is_the_clients_own_exception(
-    client: Any, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.put_item(TableName=table, Item={**KEY, "b": {"B": b"\x00"}})
@@ -328,7 +328,7 @@ def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, g
 
 
 def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
@@ -341,7 +341,7 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
 
 
 def test_a_connection_that_the_server_says_it_ends_is_not_kept(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     garbling.garble = _with_header(b"connection: close")
@@ -357,11 +357,11 @@ def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allow
         outcomes = list(pool.map(lambda message: add(lean, message), messages))
     assert outcomes == [Applied(message) for message in messages]
     assert state().n == len(messages)
-    assert len(LeanClient(client)._pool._idle) <= 4
+    assert len(LeanTableClient(client)._pool._idle) <= 4
 
 
 def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: str) -> None:
-    target = LeanClient(client)
+    target = LeanTableClient(client)
     pool, used = target._pool, []
     for _ in range(6):
         target.get_item(TableName=table, Key=KEY)
@@ -375,7 +375,7 @@ def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: s
 def test_an_interrupted_request_leaves_no_connection_behind(
     client: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = LeanClient(client)
+    target = LeanTableClient(client)
     target.get_item(TableName=table, Key=KEY)
     (connection,) = target._pool._idle
 
@@ -390,7 +390,7 @@ def test_an_interrupted_request_leaves_no_connection_behind(
 
 
 def test_a_child_process_does_not_use_its_parents_connections(
-    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanClient]
+    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
@@ -532,7 +532,7 @@ def _client(account: str | None = None, **config: Any) -> Any:
 )
 def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
     client = _client(account, **config)
-    route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+    route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
     assert (route.address.host, route.host, route.address.port, route.address.encrypted) == (host, host, 443, True)
     client.close()
 
@@ -567,7 +567,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
     authority: Authority,
     table: str,
     verify: str,
-    alone: Callable[[Any], LeanClient],
+    alone: Callable[[Any], LeanTableClient],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if verify == "environment":
@@ -597,7 +597,7 @@ def test_a_server_that_is_not_the_right_one_gets_no_request(
 
 @pytest.mark.parametrize("form", ["two files", "one file"])
 def test_a_client_certificate_is_shown(
-    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanClient], tmp_path: Path
+    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanTableClient], tmp_path: Path
 ) -> None:
     ours = authority.issue("client")
     shown: Any = tuple(ours)

@@ -21,9 +21,9 @@ from botocore.httpsession import URLLib3Session
 
 from onewrite import ConfigurationError, HighWaterMark, SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.dynamodb.lean import insides
-from onewrite.dynamodb.lean.client import LeanClient
-from onewrite.dynamodb.lean.routes import Routes, UnknownRoute
+from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.lean import insides
+from onewrite.lean.routes import Routes, UnknownRoute
 from onewrite.testing.servers.engines import REGION
 
 wrapt: Any = import_module("wrapt")  # it has no types
@@ -227,12 +227,12 @@ def test_an_async_table_has_no_such_argument() -> None:
 
 
 def goes_lean(client: Any) -> bool:
-    return not LeanClient(client)._look.by_client()
+    return not LeanTableClient(client)._look.by_client()
 
 
 def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         assert not target._look.by_client()
         for _ in range(2):
             client.meta.events.register("before-send", _foreign)
@@ -246,7 +246,7 @@ def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: 
 @pytest.mark.parametrize("where", ["BaseClient", "its class", "the client"])
 def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         owner = {"BaseClient": botocore.client.BaseClient, "its class": type(client), "the client": client}[where]
         wrapped = wrapt.FunctionWrapper(getattr(owner, "_make_api_call"), _instrumented)  # noqa: B009  # the owner's, by its name
         with monkeypatch.context() as patch:
@@ -257,14 +257,14 @@ def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytes
 
 def test_all_tables_of_a_client_share_its_connections() -> None:
     with made() as client, made() as other:
-        assert LeanClient(client)._pool is LeanClient(client)._pool
-        assert LeanClient(client)._pool is not LeanClient(other)._pool
+        assert LeanTableClient(client)._pool is LeanTableClient(client)._pool
+        assert LeanTableClient(client)._pool is not LeanTableClient(other)._pool
 
 
 def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         monkeypatch.setattr(target, "_tried", _never)
         sent: list[dict[str, Any]] = []
         monkeypatch.setattr(client, "update_item", lambda **request: sent.append(request))
@@ -300,7 +300,7 @@ def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, mon
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,12 +311,12 @@ def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", resolved)
         with pytest.raises(UnknownRoute):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint_asks_for() -> None:
     with made(url=None) as client:
-        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
         credential = route.signer.signed("POST", {}, b"", 0)["authorization"]
         assert f"/19700101/{REGION}/dynamodb/aws4_request" in credential
 
@@ -326,7 +326,7 @@ def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint
 
     with made() as client, pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_resolve_endpoint_ruleset", resolved)
-        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
         assert "/us-gov-west-1/other/aws4_request" in route.signer.signed("POST", {}, b"", 0)["authorization"]
 
 
@@ -334,12 +334,12 @@ def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch:
     with made() as client:
         monkeypatch.setattr(insides.credentials_of(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_a_way_is_asked_for_once_for_the_same_credentials_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        routes = Routes(client)
+        routes = Routes(DYNAMODB, client)
         first = routes.present("UpdateItem", {"TableName": "orders"})
         assert routes.present("GetItem", {"TableName": "orders"}) is first
         assert routes.present("GetItem", {"TableName": "others"}) is not first

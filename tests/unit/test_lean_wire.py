@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.dynamodb.lean.answers import Parser, body_of
-from onewrite.dynamodb.lean.wire import Answer, Unanswered, read_answer
+from onewrite.dynamodb.lean import DYNAMODB, body_of
+from onewrite.lean.answers import Parser
+from onewrite.lean.wire import Answer, Unanswered, read_answer
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"
@@ -88,7 +89,7 @@ def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> N
 def parser() -> Parser:
     client = boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
-    return Parser(client.meta.service_model)
+    return Parser(DYNAMODB, client.meta.service_model)
 
 
 def answer(body: bytes, status: int = 200, **headers: str) -> Answer:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection, as far as DynamoDB's answers need it: what is not plainly an answer is `Unanswered`."""
+"""One HTTP/1.1 connection, as far as the answers of AWS's JSON services need it: what is not plainly an answer is `Unanswered`."""
 
 from __future__ import annotations
 
