@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -34,7 +32,7 @@ from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import State, addition, create_table, dynamo_state
-from tests.support.proxy import Fault, FaultProxy
+from tests.support.garbling import GARBLES, Garbling, Listening, heads, with_header
 from tests.support.tls import Authority, TLSProxy
 
 if TYPE_CHECKING:
@@ -44,29 +42,6 @@ pytestmark = pytest.mark.measured
 
 M1 = Message("m-1", source="s", sequence=1)
 ONE_TRY = {"total_max_attempts": 1}
-
-
-class Garbling(FaultProxy):
-    """Makes something else of the answers to planned writes, after the server has done them; None ends the connection."""
-
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(host, port)
-        self.garble: Callable[[bytes], bytes | None] | None = None
-
-    def end_connections(self) -> None:
-        """As a server does with connections that nobody uses for long."""
-        with self._lock:
-            for sock in self._open - {self._listener}:
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _hand_back(self, client: Any, fault: Fault, answer: bytes) -> bool:
-        if fault is not Fault.PASS or self.garble is None:
-            return super()._hand_back(client, fault, answer)
-        garble, self.garble = self.garble, None
-        made = garble(answer)
-        if made is not None:
-            client.sendall(made)
-        return False
 
 
 @pytest.fixture
@@ -254,32 +229,6 @@ def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: G
 # --- answers that are none -------------------------------------------------------------------------------------------------
 
 
-def _with_header(line: bytes) -> Callable[[bytes], bytes]:
-    return lambda answer: answer.replace(b"\r\n", b"\r\n" + line + b"\r\n", 1)
-
-
-def _error(kind: str, status: bytes = b"400 Bad Request") -> Callable[[bytes], bytes]:
-    body = json.dumps({"__type": f"com.amazon.coral.service#{kind}", "message": "so"}).encode()
-    return lambda _: b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
-
-
-GARBLES: dict[str, Callable[[bytes], bytes | None]] = {
-    "nothing": lambda _: None,
-    "half the headers": lambda answer: answer[: answer.index(b"\r\n\r\n") - 3],
-    "half the body": lambda answer: answer[:-1],
-    "another body": lambda answer: answer[:-1] + b"!",
-    "a wrong checksum": _with_header(b"x-amz-crc32: 1"),
-    "compressed": _with_header(b"content-encoding: gzip"),
-    "an old version": lambda answer: answer.replace(b"HTTP/1.1", b"HTTP/1.0", 1),
-    "a redirect": lambda _: b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n",
-    "a proxy's error": _error("Whatever", b"502 Bad Gateway"),
-    "an expired token": _error("ExpiredTokenException"),
-    "a skewed clock": _error("RequestTimeTooSkewed"),
-    "throttled": _error("ThrottlingException"),
-    "no HTTP": lambda _: b"SSH-2.0-x\r\n\r\n",
-}
-
-
 @pytest.mark.parametrize("garble", GARBLES)
 def test_an_answer_that_is_none_makes_one_more_request_and_no_second_effect(
     lean: GuardedTable, garbling: Garbling, state: Callable[[], State], garble: str
@@ -344,7 +293,7 @@ def test_a_connection_that_the_server_says_it_ends_is_not_kept(
     client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
-    garbling.garble = _with_header(b"connection: close")
+    garbling.garble = with_header(b"connection: close")
     target.get_item(TableName=table, Key=KEY)
     assert target._pool._idle == []
 
@@ -434,43 +383,15 @@ def test_forked_processes_and_their_parent_write_side_by_side(
 # --- credentials, endpoints and TLS ----------------------------------------------------------------------------------------
 
 
-class Listening(FaultProxy):
-    """Keeps the heads of the requests."""
-
-    def _serve(self, client: Any) -> None:
-        kept: Any = _Kept(client, self)
-        super()._serve(kept)
-
-
-class _Kept:
-    """A socket whose received bytes the proxy keeps."""
-
-    def __init__(self, sock: Any, proxy: Any) -> None:
-        self._sock, self._proxy = sock, proxy
-
-    def recv(self, most: int) -> bytes:
-        data: bytes = self._sock.recv(most)
-        self._proxy.heard.append(data)
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
 @pytest.fixture
-def listening(dynoxide: Dynoxide) -> Iterator[Any]:
+def listening(dynoxide: Dynoxide) -> Iterator[Listening]:
     with Listening("127.0.0.1", dynoxide.port) as proxy:
-        listening: Any = proxy
-        listening.heard = []
-        yield listening
+        yield proxy
 
 
-def heads(heard: list[bytes]) -> list[dict[str, str]]:
-    requests = [part.partition(b"\r\n\r\n")[0].decode() for part in b"".join(heard).split(b"POST / HTTP/1.1\r\n")[1:]]
-    return [{k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n"))} for head in requests]
-
-
-def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(listening: Any, table: str) -> None:
+def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(
+    listening: Listening, table: str
+) -> None:
     made = iter(range(100))
 
     def refresh() -> dict[str, str]:
@@ -498,7 +419,7 @@ def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_si
 
 
 def test_a_request_names_the_invocation_of_a_lambda_function(
-    listening: Any, table: str, monkeypatch: pytest.MonkeyPatch
+    listening: Listening, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
     monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-2;Sampled=1")
