@@ -19,11 +19,15 @@ from botocore.endpoint import Endpoint
 from botocore.handlers import disable_signing
 from botocore.httpsession import URLLib3Session
 
-from onewrite import ConfigurationError, HighWaterMark, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
+from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.identity import sqs_message_id
 from onewrite.lean import insides
 from onewrite.lean.routes import Routes, UnknownRoute
+from onewrite.sqs import Worker
+from onewrite.sqs.lean import SQS, LeanQueueClient
 from onewrite.testing.servers.engines import REGION
 
 wrapt: Any = import_module("wrapt")  # it has no types
@@ -75,6 +79,86 @@ def test_a_proxy_from_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", "example.com")
     with made(url="https://dynamodb.example.com") as client:
         lean(client)
+
+
+def drained(client: Any) -> None:
+    """It is refused before it asks for anything: nobody listens at that address."""
+    Worker(f"{ENDPOINT}/1/orders", _ship, client=client, lean=True).run()
+
+
+@sqs_handler(sqs_message_id())
+def _ship(_: Message) -> None:
+    raise AssertionError("there is no message")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"signature_version": UNSIGNED}, "signed by version 4"),
+        ({"retries": {"mode": "adaptive"}}, "'adaptive'"),
+        ({"proxies": {"http": "http://proxy:3128"}}, "a proxy for http://127.0.0.1:9"),
+        ({"url": "http://127.0.0.1:9/path"}, "more than a host and a port"),
+        ({"service": "dynamodb"}, "not boto3's low-level client of SQS"),
+    ],
+)
+def test_a_worker_refuses_the_same_settings_and_says_how_to_go_on(config: dict[str, Any], why: str) -> None:
+    with made(**{"service": "sqs", **config}) as client, pytest.raises(ConfigurationError, match=f"{why}.*leave out lean"):
+        drained(client)
+
+
+@pytest.mark.parametrize(
+    "event", ["before-call.sqs.ReceiveMessage", "after-call.sqs.*", "needs-retry.*.DeleteMessageBatch", "before-send"]
+)
+def test_a_worker_refuses_a_foreign_event_handler_of_its_requests_by_name(event: str) -> None:
+    with made(service="sqs") as client:
+        client.meta.events.register(event, _foreign)
+        with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.(Re|De|Ch)"):
+            drained(client)
+
+
+def test_a_worker_refuses_instrumentation_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = vars(botocore.client.BaseClient)["_make_api_call"]
+    with made(service="sqs") as client:
+        monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", wrapt.FunctionWrapper(original, _instrumented))
+        with pytest.raises(ConfigurationError, match=r"_instrumented in the place of _make_api_call"):
+            drained(client)
+
+
+def test_a_worker_refuses_a_client_that_speaks_the_query_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made(service="sqs") as client:
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocol", "query")
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocols", ["query"])
+        with pytest.raises(ConfigurationError, match=r"the protocol query.*leave out lean"):
+            drained(client)
+
+
+def test_the_handlers_of_other_requests_to_sqs_are_none_of_its_business() -> None:
+    with made(service="sqs") as client:
+        client.meta.events.register("before-call.sqs.SendMessage", _foreign)
+        client.meta.events.register("before-call.sqs.ReceiveMessage.more", _foreign)
+        assert not LeanQueueClient(client)._look.by_client()
+
+
+def test_what_comes_later_sends_a_workers_requests_by_the_client_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with made(service="sqs") as client:
+        target = LeanQueueClient(client)
+        client.meta.events.register("before-send", _foreign)
+        assert target._look.by_client()
+    (record,) = caplog.records
+    assert record.name == "onewrite"
+    assert "a lean worker sends its requests by the boto3 client" in record.getMessage()
+
+
+def test_a_way_is_asked_for_once_for_the_same_queue() -> None:
+    with made(service="sqs", url=None) as client:
+        routes = Routes(SQS, client)
+        first = routes.present("ReceiveMessage", {"QueueUrl": "https://a"})
+        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://a"}) is first
+        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://b"}) is not first
+        assert first.address.host == f"sqs.{REGION}.amazonaws.com"
+        assert f"/{REGION}/sqs/aws4_request" in first.signer.signed("POST", {}, b"", 0)["authorization"]
 
 
 def _foreign(**_: Any) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onewrite.dynamodb.lean import DYNAMODB, body_of
 from onewrite.lean.answers import Parser
 from onewrite.lean.wire import Answer, Unanswered, read_answer
+from onewrite.sqs.lean import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"
@@ -123,6 +124,15 @@ def test_a_yes_that_is_no_object_is_none(parser: Parser, body: bytes) -> None:
 def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
     with pytest.raises(Unanswered, match=kind):
         parser.parsed("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
+
+
+def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
+    client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+    client.close()
+    parser = Parser(SQS, client.meta.service_model)
+    with pytest.raises(Unanswered, match="400 QueueDoesNotExist"):
+        parser.parsed("ReceiveMessage", answer(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
+    assert parser.parsed("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 307, 403, 500, 503])
