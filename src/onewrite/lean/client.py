@@ -133,7 +133,8 @@ def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
         "content-type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
         "x-amz-target": f"{model.metadata['targetPrefix']}.{operation}",
     }
-    if "awsQueryCompatible" in model.metadata:  # of a service that spoke another protocol before, such as SQS
+    # SQS spoke another protocol before. A botocore that does not know this attribute does not say so either.
+    if getattr(model, "is_query_compatible", False):
         signed["x-amzn-query-mode"] = "true"
     return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed
 
