@@ -272,6 +272,36 @@ def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_
     assert sum(found["Gone"]) >= 40  # ten were received by nobody first; where the machine is slow, others come again too
 
 
+@pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
+def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_client_from_then_on(
+    garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    lean, url = LeanQueueClient(clients(garbling.endpoint)), f"{garbling.endpoint}/1/{name}"
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        for _ in range(5):
+            garbling.garble = GARBLES[form]
+            lean.receive_message(QueueUrl=url)
+            garbling.garble = None
+    said = [record.getMessage() for record in caplog.records if record.name == "onewrite"]
+    assert len(said) == 1
+    assert "from now on its requests go by the boto3 client" in said[0]
+    before = len(garbling.seen)
+    lean.receive_message(QueueUrl=url)
+    assert len(garbling.seen) == before + 1
+
+
+def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
+    garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), f"{garbling.endpoint}/1/{name}"
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        for n in range(9):
+            garbling.garble = GARBLES["an old version"] if n % 3 else None
+            lean.receive_message(QueueUrl=url)
+    assert len(garbling.seen) == 9 + 6
+    assert not caplog.records
+
+
 # --- a worker --------------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onewrite.dynamodb.lean import DYNAMODB, body_of
 from onewrite.lean.answers import Parser
-from onewrite.lean.wire import Answer, Unanswered, read_answer
+from onewrite.lean.wire import Answer, Unanswered, Unreadable, read_answer
 from onewrite.sqs.lean import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
@@ -45,8 +45,9 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
 def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     for part in (PLAIN[:plain], CHUNKED[:chunked]):
-        with pytest.raises(Unanswered, match="ended before"):
+        with pytest.raises(Unanswered, match="ended before") as caught:
             read_answer(receiver(part))
+        assert not isinstance(caught.value, Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     ],
 )
 def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
-    with pytest.raises(Unanswered, match=why):
+    with pytest.raises(Unreadable, match=why):
         read_answer(receiver(data))
 
 

@@ -20,9 +20,12 @@ from onewrite.lean.pool import Pool
 from onewrite.lean.refusals import is_explored, refusal, stand_ins, unknown
 from onewrite.lean.routes import Route, Routes, trace
 from onewrite.lean.service import Service
-from onewrite.lean.wire import Answer, Wiring
+from onewrite.lean.wire import Answer, Unreadable, Wiring
 
 _log = logging.getLogger("onewrite")
+_UNREADABLE = (
+    3  # answers in a row that cannot be read: one may be an error page of a proxy, three are how the answers are here
+)
 _pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each boto3 client, however many lean ones it has
 
 
@@ -47,6 +50,7 @@ class LeanClient:
             self._parser = Parser(self.service, model)
             self._arguments = {name: frozenset(model.operation_model(name).input_shape.members) for name in methods}
             self._head = {name: _head(client, name) for name in methods}
+            self._unreadable = 0  # answers in a row
         except AttributeError as error:
             raise ConfigurationError(
                 f"lean=True does not know this version of botocore ({error}): leave out lean."
@@ -65,13 +69,29 @@ class LeanClient:
 
     def _tried(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """What boto3 would return or raise, or None, where nobody knows what became of the request."""
-        if self._look.by_client() or not request.keys() <= self._arguments[operation]:
+        if self._unreadable >= _UNREADABLE or self._look.by_client():
+            return None
+        if not request.keys() <= self._arguments[operation]:
             return None  # an argument that is none is for botocore to refuse: the service would not look at it
         try:
-            return self._parser.parsed(operation, self._exchanged(operation, request))
+            answer = self._exchanged(operation, request)
+            self._unreadable = 0
+            return self._parser.parsed(operation, answer)
+        except Unreadable as error:
+            self._count_unreadable(operation, error)
+            return None
         except Exception as error:  # the client will meet it too, and retries it or raises it in its own words
             _log.debug("The lean try of %s is left to boto3: %r", operation, error)
             return None
+
+    def _count_unreadable(self, operation: str, error: Unreadable) -> None:
+        """Each request would be sent twice from now on: writes would be paid for twice, and the messages of each first answer hidden."""
+        self._unreadable += 1
+        if self._unreadable < _UNREADABLE:
+            _log.debug("The lean try of %s is left to boto3: %r", operation, error)
+        else:
+            sender = self.service.sender
+            _log.warning("No answer can be read by %s (%s): from now on its requests go by the boto3 client.", sender, error)
 
     def _exchanged(self, operation: str, request: dict[str, Any]) -> Answer:
         route, body = self._routes.present(operation, request), self.service.body(request)
