@@ -16,7 +16,7 @@ from aws_lambda_powertools.shared import user_agent
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.endpoint import Endpoint
-from botocore.handlers import disable_signing
+from botocore.handlers import BUILTIN_HANDLERS, disable_signing
 from botocore.httpsession import URLLib3Session
 
 from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
@@ -24,7 +24,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.identity import sqs_message_id
-from onewrite.lean import insides
+from onewrite.lean import insides, refusals
 from onewrite.lean.routes import Routes, UnknownRoute
 from onewrite.sqs import Worker
 from onewrite.sqs.lean import SQS, LeanQueueClient
@@ -216,6 +216,17 @@ def test_a_handler_of_botocores_own_where_it_does_not_belong_sends_all_by_the_cl
         client.meta.events.register("choose-signer.dynamodb", disable_signing)
         assert not goes_lean(client)
     assert "disable_signing" in caplog.text
+
+
+def test_a_handler_that_belongs_to_a_longer_event_does_not_belong_to_the_shorter_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        refusals, "BUILTIN_HANDLERS", [*BUILTIN_HANDLERS, ("choose-signer.dynamodb.GetItem.x", disable_signing)]
+    )
+    with made() as client:
+        client.meta.events.register("choose-signer.dynamodb.GetItem", disable_signing)
+        assert not goes_lean(client)
 
 
 def _instrumented(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
