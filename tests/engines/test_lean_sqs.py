@@ -371,6 +371,18 @@ def test_a_lean_worker_of_several_queues_has_a_way_to_each(
     assert lean_requests(listening)[DELETE] >= 8
 
 
+def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(
+    sqs: HttpSqs, listening: Listening, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"ENDPOINT_URL_SQS": listening.endpoint, "DEFAULT_REGION": REGION}
+    for key, value in {**settings, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
+        monkeypatch.setenv(f"AWS_{key}", value)
+    sqs.fill(name, ["x"] * 20)
+    assert Worker(f"{listening.endpoint}/1/{name}", _nothing, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert sqs.counts(name)["Gone"] == [1] * 20
+    assert lean_requests(listening).keys() == {RECEIVE, DELETE}
+
+
 @sqs_handler(lambda record: Message(record["messageId"]))
 def _nothing(_: Message) -> None:
     """Nothing."""

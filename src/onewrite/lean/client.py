@@ -23,9 +23,8 @@ from onewrite.lean.service import Service
 from onewrite.lean.wire import Answer, Unreadable, Wiring
 
 _log = logging.getLogger("onewrite")
-_UNREADABLE = (
-    3  # answers in a row that cannot be read: one may be an error page of a proxy, three are how the answers are here
-)
+# Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
+_UNREADABLE = 3
 _pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each boto3 client, however many lean ones it has
 
 
