@@ -39,18 +39,24 @@ def rows(plan: Plan) -> Iterator[Row]:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "dummy")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "dummy")
     with HttpSqs() as near:
-        ours = _worker(lambda: None, 10)
-        yield _against(near, "the worker, a handler that does nothing", "a plain loop around boto3", ours, _naive, NAIVE)
-        if (consumer := _consumer()) is None:
-            sys.stderr.write("worker: no row for aws-sqs-consumer, which is not installed: pip install aws-sqs-consumer\n")
-        else:
-            yield _against(near, "the worker, a handler that does nothing", "aws-sqs-consumer", ours, consumer, CONSUMER)
+        yield from _idle(near, "the worker", lean=False, naive=None, other=None)
+        yield from _idle(near, "the lean worker", lean=True, naive=NAIVE, other=CONSUMER)
     with HttpSqs(_DISTANCE) as far:
         ours = _worker(lambda: time.sleep(_WORK), _IN_FLIGHT)
         yield _against(far, "the worker, 20 ms of work, 100 in flight", "ten receivers with one pool", ours, _ten, TEN)
 
 
-def _against(server: HttpSqs, what: str, other: str, ours: Drain, theirs: Drain, target: float) -> Row:
+def _idle(server: HttpSqs, who: str, *, lean: bool, naive: float | None, other: float | None) -> Iterator[Row]:
+    """A handler that does nothing shows what a worker itself takes. There boto3 alone takes as long as the loop, so that only a lean worker has targets."""
+    what, ours = f"{who}, a handler that does nothing", _worker(lambda: None, 10, lean=lean)
+    yield _against(server, what, "a plain loop around boto3", ours, _naive, naive)
+    if (consumer := _consumer()) is None:
+        sys.stderr.write("worker: no row for aws-sqs-consumer, which is not installed: pip install aws-sqs-consumer\n")
+    else:
+        yield _against(server, what, "aws-sqs-consumer", ours, consumer, other)
+
+
+def _against(server: HttpSqs, what: str, other: str, ours: Drain, theirs: Drain, target: float | None) -> Row:
     """The middle one of the ratios of the turns: each turn of ours follows one of theirs."""
     client = default_client(server.endpoint, region="eu-west-1", endpoint_url=server.endpoint)
     names = (f"{other.replace(' ', '-')}-{number}" for number in itertools.count())
@@ -65,7 +71,7 @@ def _turn(server: HttpSqs, client: Any, name: str, drain: Drain) -> float:
     return drain(client, server.url(name), _MESSAGES) - began
 
 
-def _worker(work: Callable[[], object], in_flight: int) -> Drain:
+def _worker(work: Callable[[], object], in_flight: int, *, lean: bool = False) -> Drain:
     def drain(client: Any, url: str, count: int) -> float:
         ends: list[float] = []
         numbers = itertools.count(1)
@@ -77,7 +83,7 @@ def _worker(work: Callable[[], object], in_flight: int) -> Drain:
                 ends.append(time.perf_counter())
                 worker.stop()
 
-        worker = Worker(url, handler, client=client, in_flight=in_flight)
+        worker = Worker(url, handler, client=client, lean=lean, in_flight=in_flight)
         worker.run()
         return ends[0]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -27,14 +25,14 @@ from urllib3.util import wait_for_read
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.lean.client import LeanClient
-from onewrite.dynamodb.lean.routes import Routes
-from onewrite.dynamodb.lean.wire import Connection
+from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.lean.routes import Routes
+from onewrite.lean.wire import Connection
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import State, addition, create_table, dynamo_state
-from tests.support.proxy import Fault, FaultProxy
+from tests.support.garbling import GARBLES, Garbling, Listening, heads, with_header
 from tests.support.tls import Authority, TLSProxy
 
 if TYPE_CHECKING:
@@ -44,29 +42,6 @@ pytestmark = pytest.mark.measured
 
 M1 = Message("m-1", source="s", sequence=1)
 ONE_TRY = {"total_max_attempts": 1}
-
-
-class Garbling(FaultProxy):
-    """Makes something else of the answers to planned writes, after the server has done them; None ends the connection."""
-
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(host, port)
-        self.garble: Callable[[bytes], bytes | None] | None = None
-
-    def end_connections(self) -> None:
-        """As a server does with connections that nobody uses for long."""
-        with self._lock:
-            for sock in self._open - {self._listener}:
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _hand_back(self, client: Any, fault: Fault, answer: bytes) -> bool:
-        if fault is not Fault.PASS or self.garble is None:
-            return super()._hand_back(client, fault, answer)
-        garble, self.garble = self.garble, None
-        made = garble(answer)
-        if made is not None:
-            client.sendall(made)
-        return False
 
 
 @pytest.fixture
@@ -101,11 +76,11 @@ def _fell_back(**_: Any) -> NoReturn:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanClient]:
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanTableClient]:
     """A lean client whose boto3 client may not be asked."""
 
-    def made(client: Any) -> LeanClient:
-        target = LeanClient(client)
+    def made(client: Any) -> LeanTableClient:
+        target = LeanTableClient(client)
         for name in ("update_item", "put_item", "get_item"):
             monkeypatch.setattr(client, name, _fell_back)
         monkeypatch.setattr(target._look, "by_client", lambda: False)
@@ -118,7 +93,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanClient]:
 
 
 @pytest.fixture
-def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanClient]) -> Iterator[Any]:
+def twins(dynamo: DynamoDBClient, dynoxide: Dynoxide, table: str, alone: Callable[[Any], LeanTableClient]) -> Iterator[Any]:
     """The same call by boto3 and by a lean client, to one table each."""
     other = f"{table}_too"
     create_table(dynamo, other)
@@ -224,7 +199,7 @@ def test_any_value_comes_back_as_boto3_gives_it(twins: Any, value: dict[str, Any
 
 
 def test_a_failed_condition_is_the_clients_own_exception(
-    client: Any, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.put_item(TableName=table, Item={**KEY, "b": {"B": b"\x00"}})
@@ -252,32 +227,6 @@ def test_an_invalid_request_has_boto3s_own_error(lean: GuardedTable, garbling: G
 
 
 # --- answers that are none -------------------------------------------------------------------------------------------------
-
-
-def _with_header(line: bytes) -> Callable[[bytes], bytes]:
-    return lambda answer: answer.replace(b"\r\n", b"\r\n" + line + b"\r\n", 1)
-
-
-def _error(kind: str, status: bytes = b"400 Bad Request") -> Callable[[bytes], bytes]:
-    body = json.dumps({"__type": f"com.amazon.coral.service#{kind}", "message": "so"}).encode()
-    return lambda _: b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
-
-
-GARBLES: dict[str, Callable[[bytes], bytes | None]] = {
-    "nothing": lambda _: None,
-    "half the headers": lambda answer: answer[: answer.index(b"\r\n\r\n") - 3],
-    "half the body": lambda answer: answer[:-1],
-    "another body": lambda answer: answer[:-1] + b"!",
-    "a wrong checksum": _with_header(b"x-amz-crc32: 1"),
-    "compressed": _with_header(b"content-encoding: gzip"),
-    "an old version": lambda answer: answer.replace(b"HTTP/1.1", b"HTTP/1.0", 1),
-    "a redirect": lambda _: b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n",
-    "a proxy's error": _error("Whatever", b"502 Bad Gateway"),
-    "an expired token": _error("ExpiredTokenException"),
-    "a skewed clock": _error("RequestTimeTooSkewed"),
-    "throttled": _error("ThrottlingException"),
-    "no HTTP": lambda _: b"SSH-2.0-x\r\n\r\n",
-}
 
 
 @pytest.mark.parametrize("garble", GARBLES)
@@ -328,7 +277,7 @@ def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, g
 
 
 def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
@@ -341,10 +290,10 @@ def test_a_connection_that_the_server_has_ended_meanwhile_costs_nothing(
 
 
 def test_a_connection_that_the_server_says_it_ends_is_not_kept(
-    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanClient]
+    client: Any, garbling: Garbling, table: str, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
-    garbling.garble = _with_header(b"connection: close")
+    garbling.garble = with_header(b"connection: close")
     target.get_item(TableName=table, Key=KEY)
     assert target._pool._idle == []
 
@@ -357,11 +306,11 @@ def test_eight_threads_share_a_client_and_keep_no_more_connections_than_it_allow
         outcomes = list(pool.map(lambda message: add(lean, message), messages))
     assert outcomes == [Applied(message) for message in messages]
     assert state().n == len(messages)
-    assert len(LeanClient(client)._pool._idle) <= 4
+    assert len(LeanTableClient(client)._pool._idle) <= 4
 
 
 def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: str) -> None:
-    target = LeanClient(client)
+    target = LeanTableClient(client)
     pool, used = target._pool, []
     for _ in range(6):
         target.get_item(TableName=table, Key=KEY)
@@ -375,7 +324,7 @@ def test_connections_beyond_those_that_are_kept_are_closed(client: Any, table: s
 def test_an_interrupted_request_leaves_no_connection_behind(
     client: Any, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = LeanClient(client)
+    target = LeanTableClient(client)
     target.get_item(TableName=table, Key=KEY)
     (connection,) = target._pool._idle
 
@@ -390,7 +339,7 @@ def test_an_interrupted_request_leaves_no_connection_behind(
 
 
 def test_a_child_process_does_not_use_its_parents_connections(
-    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanClient]
+    client: Any, table: str, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Any], LeanTableClient]
 ) -> None:
     target = alone(client)
     target.get_item(TableName=table, Key=KEY)
@@ -434,43 +383,15 @@ def test_forked_processes_and_their_parent_write_side_by_side(
 # --- credentials, endpoints and TLS ----------------------------------------------------------------------------------------
 
 
-class Listening(FaultProxy):
-    """Keeps the heads of the requests."""
-
-    def _serve(self, client: Any) -> None:
-        kept: Any = _Kept(client, self)
-        super()._serve(kept)
-
-
-class _Kept:
-    """A socket whose received bytes the proxy keeps."""
-
-    def __init__(self, sock: Any, proxy: Any) -> None:
-        self._sock, self._proxy = sock, proxy
-
-    def recv(self, most: int) -> bytes:
-        data: bytes = self._sock.recv(most)
-        self._proxy.heard.append(data)
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
 @pytest.fixture
-def listening(dynoxide: Dynoxide) -> Iterator[Any]:
+def listening(dynoxide: Dynoxide) -> Iterator[Listening]:
     with Listening("127.0.0.1", dynoxide.port) as proxy:
-        listening: Any = proxy
-        listening.heard = []
-        yield listening
+        yield proxy
 
 
-def heads(heard: list[bytes]) -> list[dict[str, str]]:
-    requests = [part.partition(b"\r\n\r\n")[0].decode() for part in b"".join(heard).split(b"POST / HTTP/1.1\r\n")[1:]]
-    return [{k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n"))} for head in requests]
-
-
-def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(listening: Any, table: str) -> None:
+def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_signed(
+    listening: Listening, table: str
+) -> None:
     made = iter(range(100))
 
     def refresh() -> dict[str, str]:
@@ -498,7 +419,7 @@ def test_credentials_that_refresh_themselves_are_refreshed_and_their_token_is_si
 
 
 def test_a_request_names_the_invocation_of_a_lambda_function(
-    listening: Any, table: str, monkeypatch: pytest.MonkeyPatch
+    listening: Listening, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
     monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-2;Sampled=1")
@@ -532,7 +453,7 @@ def _client(account: str | None = None, **config: Any) -> Any:
 )
 def test_a_request_goes_where_botocores_would(account: str | None, config: dict[str, Any], host: str) -> None:
     client = _client(account, **config)
-    route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+    route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
     assert (route.address.host, route.host, route.address.port, route.address.encrypted) == (host, host, 443, True)
     client.close()
 
@@ -567,7 +488,7 @@ def test_tls_is_verified_as_the_client_verifies_it(
     authority: Authority,
     table: str,
     verify: str,
-    alone: Callable[[Any], LeanClient],
+    alone: Callable[[Any], LeanTableClient],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if verify == "environment":
@@ -597,7 +518,7 @@ def test_a_server_that_is_not_the_right_one_gets_no_request(
 
 @pytest.mark.parametrize("form", ["two files", "one file"])
 def test_a_client_certificate_is_shown(
-    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanClient], tmp_path: Path
+    dynoxide: Dynoxide, authority: Authority, table: str, form: str, alone: Callable[[Any], LeanTableClient], tmp_path: Path
 ) -> None:
     ours = authority.issue("client")
     shown: Any = tuple(ours)

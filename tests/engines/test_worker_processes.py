@@ -75,8 +75,9 @@ class Command:
         return self.process.wait(_PATIENCE)
 
 
+@pytest.mark.parametrize("way", [[], ["--lean"]], ids=["client", "lean"])
 def test_what_dies_of_several_processes_is_started_anew_and_a_signal_ends_them_all_in_order(
-    sqs: HttpSqs, tmp_path: Path
+    sqs: HttpSqs, tmp_path: Path, way: list[str]
 ) -> None:
     def both_have_worked() -> bool:
         sqs.fill("orders", ["first"] * 20)
@@ -85,7 +86,7 @@ def test_what_dies_of_several_processes_is_started_anew_and_a_signal_ends_them_a
     def all_is_done() -> bool:
         return sqs.counts("orders")["Left"] == 0
 
-    command = Command(tmp_path, sqs.url("orders"), "note", "--processes", "2", "--visibility-timeout", "2")
+    command = Command(tmp_path, sqs.url("orders"), "note", "--processes", "2", "--visibility-timeout", "2", *way)
     try:
         command.until(both_have_worked)
         first, *_ = {pid for pid, _ in command.done()}

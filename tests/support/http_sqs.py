@@ -1,7 +1,8 @@
-"""A quick stand-in for SQS over HTTP, in a process of its own: standard queues, hidden messages, long polls, and a distance.
+"""A quick stand-in for SQS over HTTP, in a process of its own: queues, hidden messages, long polls, and a distance.
 
 It answers a request within some 50 microseconds of its own, so that what is measured against it is the client. It checks no
-signature, and has no FIFO queues: those are tested in memory.
+signature. A queue whose name ends with `.fifo` keeps the order of its groups, and gives the same messages to a second request with
+the same ReceiveRequestAttemptId; it does not know the five minutes of deduplication.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _COUNT = "Count"  # another one: how often each message was received that is gon
 class _Stored:
     id: str
     body: str
+    group: str | None
+    attributes: dict[str, Any]  # those of the sender, as the wire has them
     receives: int = 0
     handle: str = ""
 
@@ -45,22 +48,21 @@ class Queue:
     gone: list[int] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def send(self, body: str) -> str:
-        identity = f"m-{next(self.numbers)}"
-        self.visible.append(_Stored(identity, body))
-        return identity
+    def send(self, body: str, group: str | None, attributes: dict[str, Any]) -> None:
+        self.visible.append(_Stored(f"m-{next(self.numbers)}", body, group, attributes))
 
-    def receive(self, most: int, visibility: float, attributes: bool) -> list[dict[str, Any]]:
+    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_Stored]:
+        """`attempt` counts for FIFO queues only."""
+        del attempt
         self.let_expire()
-        found: list[dict[str, Any]] = []
-        while self.visible and len(found) < most:
-            message = self.visible.popleft()
-            message.receives += 1
-            message.handle = f"{message.id}-{next(self.numbers)}"
-            self.hidden[message.handle] = message
-            self.hide(message.handle, visibility)
-            found.append(_as_received(message, attributes=attributes))
-        return found
+        return [self._given(self.visible.popleft(), visibility) for _ in range(min(most, len(self.visible)))]
+
+    def _given(self, message: _Stored, visibility: float) -> _Stored:
+        message.receives += 1
+        message.handle = f"{message.id}-{next(self.numbers)}"
+        self.hidden[message.handle] = message
+        self.hide(message.handle, visibility)
+        return message
 
     def delete(self, handle: str) -> bool:
         message = self.hidden.pop(handle, None)
@@ -84,6 +86,28 @@ class Queue:
                 self.visible.append(self.hidden.pop(handle))
 
 
+@dataclass(slots=True)
+class FifoQueue(Queue):
+    """Nothing of a group is given while some of it is hidden."""
+
+    attempts: dict[str, list[_Stored]] = field(default_factory=dict)
+
+    def receive(self, most: int, visibility: float, attempt: str | None) -> list[_Stored]:
+        self.let_expire()
+        given = [message for message in self.attempts.get(attempt or "", ()) if message.handle in self.hidden]
+        if given:
+            return given
+        held = {message.group for message in self.hidden.values()}
+        self.visible = deque(sorted(self.visible, key=lambda message: int(message.id[2:])))  # as they were sent
+        found = [message for message in self.visible if message.group not in held][:most]
+        for message in found:
+            self.visible.remove(message)
+            self._given(message, visibility)
+        if attempt is not None:
+            self.attempts[attempt] = found
+        return found
+
+
 class Server:
     """All queues; they are made when they are first named."""
 
@@ -93,7 +117,8 @@ class Server:
 
     async def answer(self, target: str, request: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        queue = self.queues.setdefault(request["QueueUrl"].rsplit("/", 1)[-1], Queue(loop.time))
+        name = request["QueueUrl"].rsplit("/", 1)[-1]
+        queue = self.queues.setdefault(name, (FifoQueue if name.endswith(".fifo") else Queue)(loop.time))
         if self.latency:
             await asyncio.sleep(self.latency)
         match target:
@@ -107,25 +132,25 @@ class Server:
                 queue.delete(request["ReceiptHandle"])
                 return {}
             case "GetQueueAttributes":
-                name = request["QueueUrl"].rsplit("/", 1)[-1]
                 return {"Attributes": {"QueueArn": f"arn:aws:sqs:{_REGION_AND_ACCOUNT}:{name}", "VisibilityTimeout": "30"}}
             case _:
                 return _our_own(target, queue, request)
 
     async def _receive(self, queue: Queue, request: dict[str, Any]) -> dict[str, Any]:
         end = queue.now() + request.get("WaitTimeSeconds", 0)
-        attributes = bool(request.get("MessageSystemAttributeNames") or request.get("AttributeNames"))
+        attempt = request.get("ReceiveRequestAttemptId")
         while True:
-            found = queue.receive(request.get("MaxNumberOfMessages", 1), request.get("VisibilityTimeout", 30), attributes)
+            found = queue.receive(request.get("MaxNumberOfMessages", 1), request.get("VisibilityTimeout", 30), attempt)
             if found or queue.now() >= end:
-                return {"Messages": found} if found else {}
+                return {"Messages": [_as_received(message, request) for message in found]} if found else {}
             await asyncio.sleep(0.01)  # between two looks
 
 
 def _our_own(target: str, queue: Queue, request: dict[str, Any]) -> dict[str, Any]:
     if target == _FILL:
-        for body in request["Bodies"]:
-            queue.send(body)
+        for number, body in enumerate(request["Bodies"]):
+            groups = request["Groups"]
+            queue.send(body, f"g-{number % groups}" if groups else None, request["Attributes"])
         return {}
     if target == _COUNT:
         queue.let_expire()
@@ -143,16 +168,25 @@ def _each(request: dict[str, Any], act: Callable[[dict[str, Any]], bool]) -> dic
     return {"Successful": done, "Failed": failed}
 
 
-def _as_received(message: _Stored, *, attributes: bool) -> dict[str, Any]:
+def _as_received(message: _Stored, request: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
         "Body": message.body,
         "MD5OfBody": hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest(),
     }
-    if attributes:
+    if request.get("MessageSystemAttributeNames") or request.get("AttributeNames"):
         moments = dict.fromkeys(("SentTimestamp", "ApproximateFirstReceiveTimestamp"), "1767225600000")
         found["Attributes"] = {**moments, "SenderId": "AIDA", "ApproximateReceiveCount": str(message.receives)}
+        if message.group is not None:
+            number = message.id[2:].rjust(20, "0")
+            found["Attributes"] |= {
+                "MessageGroupId": message.group,
+                "SequenceNumber": number,
+                "MessageDeduplicationId": number,
+            }
+    if message.attributes and request.get("MessageAttributeNames"):
+        found |= {"MessageAttributes": message.attributes, "MD5OfMessageAttributes": "0" * 32}
     return found
 
 
@@ -197,8 +231,9 @@ class HttpSqs(Child):
     def url(self, name: str) -> str:
         return f"{self.endpoint}/123456789012/{name}"
 
-    def fill(self, name: str, bodies: list[str]) -> None:
-        self._ask(_FILL, name, Bodies=bodies)
+    def fill(self, name: str, bodies: list[str], groups: int = 0, attributes: dict[str, Any] | None = None) -> None:
+        """`groups`: of a FIFO queue; the messages belong to them in turns. `attributes`: of each message, as the wire has them."""
+        self._ask(_FILL, name, Bodies=bodies, Groups=groups, Attributes=attributes or {})
 
     def counts(self, name: str) -> dict[str, Any]:
         return self._ask(_COUNT, name)

@@ -324,6 +324,7 @@ def handlers_of_groups() -> None:
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
     assert_type(settle.handler, GroupHandler[Any])
     Worker("https://queue", settle, gather=timedelta(seconds=1))
+    Worker("https://queue", settle, lean=True)
 
     @kinesis_handler(json_body(id="id"), group_by=lambda message: message.body["orderId"])
     async def later(messages: list[Message]) -> tuple[Answer, ...] | None:

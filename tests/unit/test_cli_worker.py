@@ -143,7 +143,7 @@ def test_its_options_are_those_of_the_worker(
     monkeypatch.setattr("onewrite.sqs.Worker", Spied)
     run()
     options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
-    options += ["--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
+    options += ["--lean", "--timeout", "7.5", "--liveness-file", "alive", "--health-port", "81", "--health-host", "::1"]
     run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty", "--queue-url", f"{URL}-2")
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
         (None, None),
@@ -151,6 +151,7 @@ def test_its_options_are_those_of_the_worker(
     ]
     common = {"client": sqs, "on_outcome": None}
     defaults: dict[str, Any] = {
+        "lean": False,
         "in_flight": 10,
         "timeout": 300,
         "wait": None,
@@ -164,7 +165,14 @@ def test_its_options_are_those_of_the_worker(
         "health_port": None,
         "health_host": "127.0.0.1",
     }
-    chosen: dict[str, Any] = {"in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60, "drain_seconds": 2.5}
+    chosen: dict[str, Any] = {
+        "lean": True,
+        "in_flight": 5,
+        "timeout": 7.5,
+        "wait": 0,
+        "visibility_timeout": 60,
+        "drain_seconds": 2.5,
+    }
     chosen |= {
         "gather": timedelta(),
         "stop_when_empty": True,
@@ -183,6 +191,15 @@ def test_the_environment_gives_what_the_command_line_does_not(sqs: FakeSqs, monk
     assert main(["worker"]) == 0
     assert shipped() == ["a"]
     assert {request["QueueUrl"] for request in sqs.asked("receive_message")} == {URL, f"{URL}-2"}
+
+
+def test_a_client_that_is_not_fit_for_lean_requests_is_refused_in_one_line(
+    sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "true")
+    assert run() == 2
+    refused = "lean=True would pass by FakeSqs, which is not boto3's low-level client of SQS"
+    assert capsys.readouterr().err == f"onewrite: {refused}: leave out lean, or give a client without it.\n"
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["worker", "--version"]])

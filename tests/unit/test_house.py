@@ -36,7 +36,7 @@ FLOORS = [
     {"seen_numbers", "step", "tombstone"},
     {""},
     {"backoff", "clock", "extras", "flow", "kept", "pending", "sqs_message", "watch"},
-    {"folding", "joint", "migration", "step_flows"},
+    {"folding", "joint", "lean", "migration", "step_flows"},
     {"identity", "repair"},
     {"dynamodb", "mongodb"},
     {"metrics"},

@@ -12,52 +12,63 @@ import pytest
 from botocore.config import Config
 from botocore.httpsession import URLLib3Session
 
-from onewrite.dynamodb.lean import insides
-from onewrite.dynamodb.lean.refusals import refusal, unknown
+from onewrite.dynamodb.lean import DYNAMODB
+from onewrite.lean import insides
+from onewrite.lean.refusals import refusal, unknown
+from onewrite.lean.service import Service
+from onewrite.sqs.lean import SQS
 
 LEAN = Path(insides.__file__).parent
+PARTICULAR = [LEAN.parent / room / "lean.py" for room in ("dynamodb", "sqs")]
+
+
+@pytest.fixture(params=[DYNAMODB, SQS], ids=lambda service: service.name)
+def service(request: pytest.FixtureRequest) -> Service:
+    asked: Service = request.param
+    return asked
 
 
 @pytest.fixture(params=["legacy", "standard"])
-def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = _client(retries={"mode": request.param})
+def client(request: pytest.FixtureRequest, service: Service) -> Iterator[Any]:
+    made = _client(service, retries={"mode": request.param})
     yield made
     made.close()
 
 
-def _client(**config: Any) -> Any:
-    return boto3.client(
-        "dynamodb", region_name="eu-west-1", aws_access_key_id="key", aws_secret_access_key="secret", config=Config(**config)
-    )
+def _client(service: Service, **config: Any) -> Any:
+    sdk: Any = boto3  # the type of a client depends on the service's name
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    return sdk.client(service.name, region_name="eu-west-1", **keys, config=Config(**config))
 
 
-def test_each_private_attribute_is_there(client: Any) -> None:
+def test_each_private_attribute_is_there(client: Any, service: Service) -> None:
     frozen = insides.credentials_of(client).get_frozen_credentials()
     assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key", "secret", None)
     session = insides.session_of(client)
     assert type(session) is URLLib3Session
     assert isinstance(insides.verify_of(session), bool | str)
     assert insides.socket_options_of(session)
-    assert insides.proxy_for(session, "https://dynamodb.eu-west-1.amazonaws.com") is None
-    url, headers, _ = insides.endpoint_for(client, "UpdateItem", {"TableName": "orders"}, {})
-    assert (url, headers) == (client.meta.endpoint_url, {})
-    assert insides.handlers_of(client, "request-created.dynamodb.UpdateItem")
-    assert len(insides.functions_of(client)) == 12
+    assert insides.proxy_for(session, client.meta.endpoint_url) is None
+    for operation in service.methods:
+        url, headers, _ = insides.endpoint_for(client, operation, {service.place: "orders"}, {})
+        assert (url, headers) == (client.meta.endpoint_url, {})
+        assert insides.handlers_of(client, f"request-created.{service.name}.{operation}")
+    assert len(insides.functions_of(client, service.methods.values())) == 12
 
 
-def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any) -> None:
-    assert refusal(client) is None
-    assert unknown(client) == []
+def test_a_client_as_boto3_makes_it_has_nothing_that_would_be_passed_by(client: Any, service: Service) -> None:
+    assert refusal(service, client) is None
+    assert unknown(service, client) == []
 
 
-def test_each_change_of_the_event_handlers_shows(client: Any) -> None:
+def test_each_change_of_the_event_handlers_shows(client: Any, service: Service) -> None:
     seen = [insides.registrations_of(client)]
-    client.meta.events.register("before-send.dynamodb", _handler)
+    client.meta.events.register(f"before-send.{service.name}", _handler)
     seen.append(insides.registrations_of(client))
-    client.meta.events.unregister("before-send.dynamodb", _handler)
+    client.meta.events.unregister(f"before-send.{service.name}", _handler)
     seen.append(insides.registrations_of(client))
     assert len({id(each) for each in seen}) == 3
-    client.meta.events.emit("an-event-of-nobody.dynamodb.UpdateItem")
+    client.meta.events.emit(f"an-event-of-nobody.{service.name}.UpdateItem")
     assert insides.registrations_of(client) is seen[-1]
 
 
@@ -66,8 +77,8 @@ def _handler(**_: Any) -> None:
 
 
 def test_no_other_module_names_a_private_attribute() -> None:
-    named = {path.name: sorted(_private(path)) for path in LEAN.glob("*.py")}
-    assert named.pop("insides.py")
+    named = {str(path.relative_to(LEAN.parent)): sorted(_private(path)) for path in (*LEAN.glob("*.py"), *PARTICULAR)}
+    assert named.pop("lean/insides.py")
     assert {name: found for name, found in named.items() if found} == {}
 
 
@@ -86,8 +97,10 @@ def _private(path: Path) -> set[str]:
         ({"user_agent": "mine"}, None),
     ],
 )
-def test_the_public_user_agent_has_what_the_caller_asked_for(config: dict[str, str], ends: str | None) -> None:
-    made = _client(**config)
+def test_the_public_user_agent_has_what_the_caller_asked_for(
+    config: dict[str, str], ends: str | None, service: Service
+) -> None:
+    made = _client(service, **config)
     (asked,) = config.values()
     assert asked in made.meta.config.user_agent
     assert ends is None or made.meta.config.user_agent.endswith(ends)

@@ -16,14 +16,18 @@ from aws_lambda_powertools.shared import user_agent
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.endpoint import Endpoint
-from botocore.handlers import disable_signing
+from botocore.handlers import BUILTIN_HANDLERS, disable_signing
 from botocore.httpsession import URLLib3Session
 
-from onewrite import ConfigurationError, HighWaterMark, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
+from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.dynamodb.lean import insides
-from onewrite.dynamodb.lean.client import LeanClient
-from onewrite.dynamodb.lean.routes import Routes, UnknownRoute
+from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.identity import sqs_message_id
+from onewrite.lean import insides, refusals
+from onewrite.lean.routes import Routes, UnknownRoute
+from onewrite.sqs import Worker
+from onewrite.sqs.lean import SQS, LeanQueueClient
 from onewrite.testing.servers.engines import REGION
 
 wrapt: Any = import_module("wrapt")  # it has no types
@@ -75,6 +79,86 @@ def test_a_proxy_from_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", "example.com")
     with made(url="https://dynamodb.example.com") as client:
         lean(client)
+
+
+def drained(client: Any) -> None:
+    """It is refused before it asks for anything: nobody listens at that address."""
+    Worker(f"{ENDPOINT}/1/orders", _ship, client=client, lean=True).run()
+
+
+@sqs_handler(sqs_message_id())
+def _ship(_: Message) -> None:
+    raise AssertionError("there is no message")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"signature_version": UNSIGNED}, "signed by version 4"),
+        ({"retries": {"mode": "adaptive"}}, "'adaptive'"),
+        ({"proxies": {"http": "http://proxy:3128"}}, "a proxy for http://127.0.0.1:9"),
+        ({"url": "http://127.0.0.1:9/path"}, "more than a host and a port"),
+        ({"service": "dynamodb"}, "not boto3's low-level client of SQS"),
+    ],
+)
+def test_a_worker_refuses_the_same_settings_and_says_how_to_go_on(config: dict[str, Any], why: str) -> None:
+    with made(**{"service": "sqs", **config}) as client, pytest.raises(ConfigurationError, match=f"{why}.*leave out lean"):
+        drained(client)
+
+
+@pytest.mark.parametrize(
+    "event", ["before-call.sqs.ReceiveMessage", "after-call.sqs.*", "needs-retry.*.DeleteMessageBatch", "before-send"]
+)
+def test_a_worker_refuses_a_foreign_event_handler_of_its_requests_by_name(event: str) -> None:
+    with made(service="sqs") as client:
+        client.meta.events.register(event, _foreign)
+        with pytest.raises(ConfigurationError, match=r"the event handler \S+_foreign, registered for \S+\.sqs\.(Re|De|Ch)"):
+            drained(client)
+
+
+def test_a_worker_refuses_instrumentation_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = vars(botocore.client.BaseClient)["_make_api_call"]
+    with made(service="sqs") as client:
+        monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", wrapt.FunctionWrapper(original, _instrumented))
+        with pytest.raises(ConfigurationError, match=r"_instrumented in the place of _make_api_call"):
+            drained(client)
+
+
+def test_a_worker_refuses_a_client_that_speaks_the_query_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made(service="sqs") as client:
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocol", "query")
+        monkeypatch.setitem(client.meta.service_model.metadata, "protocols", ["query"])
+        with pytest.raises(ConfigurationError, match=r"the protocol query.*leave out lean"):
+            drained(client)
+
+
+def test_the_handlers_of_other_requests_to_sqs_are_none_of_its_business() -> None:
+    with made(service="sqs") as client:
+        client.meta.events.register("before-call.sqs.SendMessage", _foreign)
+        client.meta.events.register("before-call.sqs.ReceiveMessage.more", _foreign)
+        assert not LeanQueueClient(client)._look.by_client()
+
+
+def test_what_comes_later_sends_a_workers_requests_by_the_client_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with made(service="sqs") as client:
+        target = LeanQueueClient(client)
+        client.meta.events.register("before-send", _foreign)
+        assert target._look.by_client()
+    (record,) = caplog.records
+    assert record.name == "onewrite"
+    assert "a lean worker sends its requests by the boto3 client" in record.getMessage()
+
+
+def test_a_way_is_asked_for_once_for_the_same_queue() -> None:
+    with made(service="sqs", url=None) as client:
+        routes = Routes(SQS, client)
+        first = routes.present("ReceiveMessage", {"QueueUrl": "https://a"})
+        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://a"}) is first
+        assert routes.present("DeleteMessageBatch", {"QueueUrl": "https://b"}) is not first
+        assert first.address.host == f"sqs.{REGION}.amazonaws.com"
+        assert f"/{REGION}/sqs/aws4_request" in first.signer.signed("POST", {}, b"", 0)["authorization"]
 
 
 def _foreign(**_: Any) -> None:
@@ -132,6 +216,17 @@ def test_a_handler_of_botocores_own_where_it_does_not_belong_sends_all_by_the_cl
         client.meta.events.register("choose-signer.dynamodb", disable_signing)
         assert not goes_lean(client)
     assert "disable_signing" in caplog.text
+
+
+def test_a_handler_that_belongs_to_a_longer_event_does_not_belong_to_the_shorter_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        refusals, "BUILTIN_HANDLERS", [*BUILTIN_HANDLERS, ("choose-signer.dynamodb.GetItem.x", disable_signing)]
+    )
+    with made() as client:
+        client.meta.events.register("choose-signer.dynamodb.GetItem", disable_signing)
+        assert not goes_lean(client)
 
 
 def _instrumented(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
@@ -227,12 +322,12 @@ def test_an_async_table_has_no_such_argument() -> None:
 
 
 def goes_lean(client: Any) -> bool:
-    return not LeanClient(client)._look.by_client()
+    return not LeanTableClient(client)._look.by_client()
 
 
 def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         assert not target._look.by_client()
         for _ in range(2):
             client.meta.events.register("before-send", _foreign)
@@ -246,7 +341,7 @@ def test_what_comes_later_sends_requests_by_the_client_until_it_is_gone(caplog: 
 @pytest.mark.parametrize("where", ["BaseClient", "its class", "the client"])
 def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         owner = {"BaseClient": botocore.client.BaseClient, "its class": type(client), "the client": client}[where]
         wrapped = wrapt.FunctionWrapper(getattr(owner, "_make_api_call"), _instrumented)  # noqa: B009  # the owner's, by its name
         with monkeypatch.context() as patch:
@@ -257,14 +352,14 @@ def test_instrumentation_that_comes_later_is_seen(where: str, monkeypatch: pytes
 
 def test_all_tables_of_a_client_share_its_connections() -> None:
     with made() as client, made() as other:
-        assert LeanClient(client)._pool is LeanClient(client)._pool
-        assert LeanClient(client)._pool is not LeanClient(other)._pool
+        assert LeanTableClient(client)._pool is LeanTableClient(client)._pool
+        assert LeanTableClient(client)._pool is not LeanTableClient(other)._pool
 
 
 def test_what_has_no_token_is_the_clients_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A takeover, a release, the second request of a delete, a transaction."""
     with made() as client:
-        target = LeanClient(client)
+        target = LeanTableClient(client)
         monkeypatch.setattr(target, "_tried", _never)
         sent: list[dict[str, Any]] = []
         monkeypatch.setattr(client, "update_item", lambda **request: sent.append(request))
@@ -300,7 +395,7 @@ def test_a_way_that_a_lean_request_does_not_know_is_not_taken(endpoint: Any, mon
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="in a way of their own"):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,12 +406,12 @@ def test_a_signature_of_another_kind_is_not_made(monkeypatch: pytest.MonkeyPatch
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", resolved)
         with pytest.raises(UnknownRoute):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint_asks_for() -> None:
     with made(url=None) as client:
-        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
         credential = route.signer.signed("POST", {}, b"", 0)["authorization"]
         assert f"/19700101/{REGION}/dynamodb/aws4_request" in credential
 
@@ -326,7 +421,7 @@ def test_the_region_and_the_service_of_the_signature_are_those_that_the_endpoint
 
     with made() as client, pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_resolve_endpoint_ruleset", resolved)
-        route = Routes(client).present("UpdateItem", {"TableName": "orders"})
+        route = Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
         assert "/us-gov-west-1/other/aws4_request" in route.signer.signed("POST", {}, b"", 0)["authorization"]
 
 
@@ -334,12 +429,12 @@ def test_credentials_that_no_header_can_hold_are_left_to_the_client(monkeypatch:
     with made() as client:
         monkeypatch.setattr(insides.credentials_of(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
-            Routes(client).present("UpdateItem", {"TableName": "orders"})
+            Routes(DYNAMODB, client).present("UpdateItem", {"TableName": "orders"})
 
 
 def test_a_way_is_asked_for_once_for_the_same_credentials_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        routes = Routes(client)
+        routes = Routes(DYNAMODB, client)
         first = routes.present("UpdateItem", {"TableName": "orders"})
         assert routes.present("GetItem", {"TableName": "orders"}) is first
         assert routes.present("GetItem", {"TableName": "others"}) is not first

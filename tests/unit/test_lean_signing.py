@@ -13,9 +13,9 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.dynamodb.lean.routes import address_of, host_of
-from onewrite.dynamodb.lean.signing import Identity, Signer, canonical_request
-from onewrite.dynamodb.lean.wire import Address
+from onewrite.lean.routes import address_of, host_of
+from onewrite.lean.signing import Identity, Signer, canonical_request
+from onewrite.lean.wire import Address
 
 # The names, the key and the moment of AWS's test suite for Signature Version 4.
 SUITE = Identity("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
@@ -120,7 +120,7 @@ class _Datetime:
 
 def test_the_key_of_a_day_is_made_once_and_a_new_day_has_another() -> None:
     signer = Signer(SUITE, "us-east-1", "service")
-    with patch("onewrite.dynamodb.lean.signing.hmac.digest", wraps=__import__("hmac").digest) as digest:
+    with patch("onewrite.lean.signing.hmac.digest", wraps=__import__("hmac").digest) as digest:
         first = [signer.signed("GET", HOST, b"", MOMENT + second)["authorization"] for second in range(3)]
         assert digest.call_count == 4 + 3
         tomorrow = signer.signed("GET", HOST, b"", MOMENT + 86400)["authorization"]

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.dynamodb.lean.answers import Parser, body_of
-from onewrite.dynamodb.lean.wire import Answer, Unanswered, read_answer
+from onewrite.dynamodb.lean import DYNAMODB, body_of
+from onewrite.lean.answers import Parser
+from onewrite.lean.wire import Answer, Unanswered, Unreadable, read_answer
+from onewrite.sqs.lean import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"
@@ -43,8 +45,9 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(sizes: list[int]) -> 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, len(CHUNKED) - 1))
 def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     for part in (PLAIN[:plain], CHUNKED[:chunked]):
-        with pytest.raises(Unanswered, match="ended before"):
+        with pytest.raises(Unanswered, match="ended before") as caught:
             read_answer(receiver(part))
+        assert not isinstance(caught.value, Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_a_part_of_an_answer_is_none(plain: int, chunked: int) -> None:
     ],
 )
 def test_what_is_not_plainly_an_answer_is_none(data: bytes, why: str) -> None:
-    with pytest.raises(Unanswered, match=why):
+    with pytest.raises(Unreadable, match=why):
         read_answer(receiver(data))
 
 
@@ -88,7 +91,7 @@ def test_a_connection_that_ends_or_says_more_is_not_used_again(data: bytes) -> N
 def parser() -> Parser:
     client = boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
-    return Parser(client.meta.service_model)
+    return Parser(DYNAMODB, client.meta.service_model)
 
 
 def answer(body: bytes, status: int = 200, **headers: str) -> Answer:
@@ -122,6 +125,15 @@ def test_a_yes_that_is_no_object_is_none(parser: Parser, body: bytes) -> None:
 def test_a_no_of_another_kind_is_none(parser: Parser, kind: str) -> None:
     with pytest.raises(Unanswered, match=kind):
         parser.parsed("UpdateItem", answer(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
+
+
+def test_an_error_of_a_service_that_has_none_to_answer_with_is_none() -> None:
+    client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+    client.close()
+    parser = Parser(SQS, client.meta.service_model)
+    with pytest.raises(Unanswered, match="400 QueueDoesNotExist"):
+        parser.parsed("ReceiveMessage", answer(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
+    assert parser.parsed("ReceiveMessage", answer(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 307, 403, 500, 503])

@@ -38,6 +38,7 @@ QueueUrl: TypeAlias = Annotated[
 ]
 Region: TypeAlias = Annotated[str | None, _option("region", "The queues' region, if not the configured one.")]
 EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "Where SQS is, if not at AWS.")]
+Lean: TypeAlias = Annotated[bool, _option("lean", "Send the frequent requests without botocore: see docs/lean.md.")]
 InFlight: TypeAlias = Annotated[int, _option("in-flight", "How many messages are processed at a time.", min=1, max=10_000)]
 Timeout: TypeAlias = Annotated[
     float, _option("timeout", "Seconds after which a message that has not ended is given back.", min=0.001, max=43_200)
@@ -91,6 +92,7 @@ def worker(
     queue_url: QueueUrl,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
+    lean: Lean = False,
     in_flight: InFlight = 10,
     timeout: Timeout = 300,
     gather: Gather = 0,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
-from onewrite.dynamodb.lean.client import lean_target
+from onewrite.dynamodb.lean import lean_target
 from onewrite.dynamodb.native import (
     BeginArguments,
     Client,

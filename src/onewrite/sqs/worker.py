@@ -27,6 +27,7 @@ from onewrite.sqs.crew import Crew, Habits, Surroundings
 from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff
 from onewrite.sqs.health import Pages, Pulse
 from onewrite.sqs.journal import Journal
+from onewrite.sqs.lean import LeanQueueClient
 from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
 from onewrite.sqs.threads import Conditions
@@ -56,6 +57,7 @@ class Worker:
 
     - `queue_url`: the URL, or a sequence of URLs of one region. All of them have the one handler, and take turns.
     - `client`: a boto3 SQS client; by default `boto3.client("sqs")`.
+    - `lean`: the first try of a request for messages, of a deletion and of an extension does without botocore: see docs/lean.md.
     - `in_flight`: how many messages are processed at a time: by threads, or by tasks if the function is `async`, where it may be
       hundreds. With `group_by` it is how many groups. The handler's own `max_workers` and `margin` are for Lambda. Give 1 to a function that must not run twice at a
       time. The messages of a FIFO group are processed one after the other in any case.
@@ -87,6 +89,7 @@ class Worker:
     handler: HandlerFunction[Any] | GroupHandlerFunction[Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
+    lean: bool = False
     in_flight: int = IN_FLIGHT
     timeout: float = TIMEOUT
     wait: int | None = None
@@ -205,7 +208,7 @@ class Worker:
     def _open_queues(self) -> list[Queue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
         options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": self.attempts, "sleep": self.sleep}
-        return [Queue(url, client, **options) for url in self._urls]
+        return [Queue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 
 def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:

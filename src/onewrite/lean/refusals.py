@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, MethodType
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -12,18 +12,18 @@ from botocore.client import BaseClient
 from botocore.handlers import BUILTIN_HANDLERS
 from botocore.httpsession import URLLib3Session
 
-from onewrite.dynamodb.lean.insides import METHODS, functions_of, handlers_of, proxy_for, session_of
+from onewrite.lean.insides import functions_of, handlers_of, proxy_for, session_of
+from onewrite.lean.service import Service
 
 _EVENTS = (
     *("provide-client-params", "before-parameter-build", "before-endpoint-resolution", "before-call", "request-created"),
     *("choose-signer", "before-sign", "before-send", "response-received", "before-parse", "needs-retry", "after-call"),
     "after-call-error",
 )
-# What botocore registers for a client of its own beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes an item
+# What botocore registers for a client of any service beside BUILTIN_HANDLERS, in all versions from 1.35 on. None of it changes a
 # request, but for signing, retries and the user agent, which a lean client sees to.
 _REGISTERED = frozenset(
     {
-        ("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations"),
         ("request-created", "botocore.signers.RequestSigner.handler"),
         ("request-created", "botocore.useragent.UserAgentString.rebuild_and_replace_user_agent_handler"),
         ("request-created", "botocore.retries.standard.MaxAttemptsSeeder.seed_max_attempts"),
@@ -42,25 +42,25 @@ _EXPLORER = "onewrite.testing"
 _STAND_IN = "moto"
 
 
-def refusal(client: Any) -> str | None:
+def refusal(service: Service, client: Any) -> str | None:
     """What of this client a lean request would pass by, or None."""
-    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != "dynamodb":
-        return f"{type(client).__name__}, which is not boto3's low-level client of DynamoDB"
-    return next(_found(client), None)
+    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
+        return f"{type(client).__name__}, which is not boto3's low-level client of {service.title}"
+    return next(_found(service, client), None)
 
 
-def _found(client: Any) -> Iterator[str]:
-    yield from _settings(client)
-    for name, function in functions_of(client).items():
+def _found(service: Service, client: Any) -> Iterator[str]:
+    yield from _settings(service, client)
+    for name, function in functions_of(client, service.methods.values()).items():
         if not _is_own(function) and not is_explorers(function):
             # What wrapt wraps a function in says by itself only that it is wrapt's.
             yield f"{name_of(getattr(function, '_self_wrapper', function))} in the place of {name}"
-    for event, handler in handlers(client):
+    for event, handler in handlers(service, client):
         if not _is_own(handler) and not _is_stand_in(handler):
             yield f"the event handler {name_of(handler)}, registered for {event}"
 
 
-def _settings(client: Any) -> Iterator[str]:
+def _settings(service: Service, client: Any) -> Iterator[str]:
     model, config, session, url = client.meta.service_model, client.meta.config, session_of(client), client.meta.endpoint_url
     retries: dict[str, Any] = config.retries or {}
     if "json" not in (model.metadata["protocol"], *model.metadata.get("protocols", ())):
@@ -75,7 +75,7 @@ def _settings(client: Any) -> Iterator[str]:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
     if not is_plain(url):
         yield f"the endpoint {url!r}, which is more than a host and a port"
-    for operation in METHODS:
+    for operation in service.methods:
         if model.operation_model(operation).request_compression:
             yield f"the compression of requests, which the model asks for in {operation}"
 
@@ -85,39 +85,47 @@ def is_plain(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
 
 
-def handlers(client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The event handlers that a request of a lean kind calls, beside those that any client of botocore has."""
-    for operation in METHODS:
+    for operation in service.methods:
         for event in _EVENTS:
-            name = f"{event}.dynamodb.{operation}"
+            name = f"{event}.{service.name}.{operation}"
             for handler in handlers_of(client, name):
-                if not _is_registered(event, handler) and not _is_built_in(name, handler):
+                if not _is_registered(service, event, handler) and not _is_built_in(name, handler):
                     yield name, handler
 
 
-def _is_registered(event: str, handler: Callable[..., Any]) -> bool:
-    return (event, name_of(handler)) in _REGISTERED
+def _is_registered(service: Service, event: str, handler: Callable[..., Any]) -> bool:
+    named = event, name_of(handler)
+    return named in _REGISTERED or named in service.registered
 
 
 def _is_built_in(name: str, handler: Callable[..., Any]) -> bool:
     """Moto puts its own handler into this list, so that a function of botocore's is asked for."""
     ours = [entry[0] for entry in BUILTIN_HANDLERS if entry[1] is handler and _is_own(handler)]
-    return any(name == event or name.startswith(f"{event}.") for event in ours)
+    return any(_covers(event.split("."), name.split(".")) for event in ours)
 
 
-def stand_ins(client: Any) -> list[Any]:
+def _covers(registered: Sequence[str], emitted: Sequence[str]) -> bool:
+    """Whether a handler of this event is called for that one. A part may be `*`, and all further parts are left open."""
+    return len(registered) <= len(emitted) and all(
+        part in ("*", said) for part, said in zip(registered, emitted, strict=False)
+    )
+
+
+def stand_ins(service: Service, client: Any) -> list[Any]:
     """Moto's handlers: while its mock is on, it answers every request of every client."""
-    return [handler for _, handler in handlers(client) if _is_stand_in(handler)]
+    return [handler for _, handler in handlers(service, client) if _is_stand_in(handler)]
 
 
-def unknown(client: Any) -> list[str]:
+def unknown(service: Service, client: Any) -> list[str]:
     """Handlers of botocore's own that this module does not know: of a later version, or put where they do not belong."""
-    return [name_of(handler) for _, handler in handlers(client) if _is_own(handler)]
+    return [name_of(handler) for _, handler in handlers(service, client) if _is_own(handler)]
 
 
-def is_explored(client: Any) -> bool:
+def is_explored(service: Service, client: Any) -> bool:
     """Does an exploration listen? It has to see each request, and decides what becomes of it."""
-    return any(map(is_explorers, functions_of(client).values()))
+    return any(map(is_explorers, functions_of(client, service.methods.values()).values()))
 
 
 def is_explorers(function: Callable[..., Any]) -> bool:

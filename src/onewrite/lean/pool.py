@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from ssl import SSLContext
 
-from onewrite.dynamodb.lean.wire import Address, Answer, Connection, Wiring, connect
+from onewrite.lean.wire import Address, Answer, Connection, Wiring, connect
 
 
 class Pool:
@@ -19,7 +19,7 @@ class Pool:
     def __init__(self, wiring: Wiring, bound: int) -> None:
         self._wiring, self._bound = wiring, bound
         self._idle: list[Connection] = []
-        # Nobody closes a guarded table. So what is idle is closed when nobody can use it any more.
+        # Nobody closes a lean client. So what is idle is closed when nobody can use it any more.
         weakref.finalize(self, _close_all, self._idle)
 
     @cached_property

@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 from botocore.handlers import add_recursion_detection_header
 
-from onewrite.dynamodb.lean.insides import credentials_of, endpoint_for
-from onewrite.dynamodb.lean.refusals import is_plain
-from onewrite.dynamodb.lean.signing import Identity, Signer
-from onewrite.dynamodb.lean.wire import Address
+from onewrite.lean.insides import credentials_of, endpoint_for
+from onewrite.lean.refusals import is_plain
+from onewrite.lean.service import Service
+from onewrite.lean.signing import Identity, Signer
+from onewrite.lean.wire import Address
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -22,10 +23,10 @@ class UnknownRoute(Exception):
 
 
 class Route(NamedTuple):
-    """The way of all requests with these credentials to this table."""
+    """The way of all requests with these credentials to one table, or to one queue."""
 
     identity: Identity
-    table: str
+    place: str  # the name of the table, or the URL of the queue
     address: Address
     host: str  # as a header says it
     signer: Signer
@@ -34,8 +35,8 @@ class Route(NamedTuple):
 class Routes:
     """The present way of a client's requests."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, service: Service, client: Any) -> None:
+        self._client, self._place = client, service.place
         self._known: Route | None = None
 
     def present(self, operation: str, arguments: Mapping[str, Any]) -> Route:
@@ -45,8 +46,8 @@ class Routes:
             raise UnknownRoute("the client has no credentials")
         frozen = credentials.get_frozen_credentials()
         identity = Identity(frozen.access_key, frozen.secret_key, frozen.token)
-        known, table = self._known, arguments.get("TableName", "")
-        if known is None or known.identity != identity or known.table != table:
+        known, place = self._known, arguments.get(self._place, "")
+        if known is None or known.identity != identity or known.place != place:
             known = self._known = self._route(identity, operation, arguments)
         return known
 
@@ -65,7 +66,7 @@ class Routes:
             if not part.isprintable():
                 raise UnknownRoute("the credentials have characters that no header has")
         signer = Signer(identity, region, service)
-        return Route(identity, arguments.get("TableName", ""), address_of(url), host_of(url), signer)
+        return Route(identity, arguments.get(self._place, ""), address_of(url), host_of(url), signer)
 
 
 def address_of(url: str) -> Address:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection, as far as DynamoDB's answers need it: what is not plainly an answer is `Unanswered`."""
+"""One HTTP/1.1 connection, as far as the answers of AWS's JSON services need it: what is not plainly an answer is `Unanswered`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ _MOST = 1 << 16  # bytes of one receive, and of the headers of an answer
 
 class Unanswered(Exception):
     """What came is no answer, or none that can be trusted: nobody knows what became of the request."""
+
+
+class Unreadable(Unanswered):
+    """An answer came in a form that is not read here. If a server or what stands before it uses that form, so will the next answer be."""
 
 
 class Address(NamedTuple):
@@ -108,7 +112,7 @@ def read_answer(receive: Callable[[int], bytes]) -> Answer:
     held = b""
     while (end := held.find(b"\r\n\r\n")) < 0:
         if len(held) > _MOST:
-            raise Unanswered("the headers of the answer do not end")
+            raise Unreadable("the headers of the answer do not end")
         held += _received(receive)
     status, headers = read_head(held[:end].decode("latin-1"))
     held = held[end + 4 :]
@@ -126,23 +130,23 @@ def read_head(text: str) -> tuple[int, dict[str, str]]:
     first, *lines = text.split("\r\n")
     version, _, reason = first.partition(" ")
     if version != "HTTP/1.1":
-        raise Unanswered(f"{first[:40]!r} begins no answer of HTTP/1.1")
+        raise Unreadable(f"{first[:40]!r} begins no answer of HTTP/1.1")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Unanswered(f"{line[:40]!r} is no header")
+            raise Unreadable(f"{line[:40]!r} is no header")
         name, value = name.lower(), value.strip()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     if headers.get("content-encoding", "identity") != "identity":
-        raise Unanswered("the answer is compressed, and nobody has asked for that")
+        raise Unreadable("the answer is compressed, and nobody has asked for that")
     return _number(reason[:3]), headers
 
 
 def _read_chunks(held: bytes, encoding: str, receive: Callable[[int], bytes]) -> tuple[bytes, bytes]:
     """The body of an answer that tells its length piece by piece, as some emulators and proxies do, and what is behind it."""
     if encoding.lower() != "chunked":
-        raise Unanswered(f"the answer is encoded as {encoding[:40]!r}")
+        raise Unreadable(f"the answer is encoded as {encoding[:40]!r}")
     body = b""
     while True:
         while (end := held.find(b"\r\n")) < 0:
@@ -150,7 +154,7 @@ def _read_chunks(held: bytes, encoding: str, receive: Callable[[int], bytes]) ->
         size = _number(held[:end].decode("latin-1"), 16)
         held = _filled(held[end + 2 :], size + 2, receive)
         if held[size : size + 2] != b"\r\n":
-            raise Unanswered("a piece of the answer does not end where it says")
+            raise Unreadable("a piece of the answer does not end where it says")
         body, held = body + held[:size], held[size + 2 :]
         if not size:
             return body, held
@@ -173,8 +177,8 @@ def _received(receive: Callable[[int], bytes]) -> bytes:
 
 def _number(text: str, base: int = 10) -> int:
     if not text.isascii() or not text.isalnum():  # int() takes signs, spaces and underscores too
-        raise Unanswered(f"{text[:40]!r} is no number")
+        raise Unreadable(f"{text[:40]!r} is no number")
     try:
         return int(text, base)
     except ValueError:
-        raise Unanswered(f"{text[:40]!r} is no number") from None
+        raise Unreadable(f"{text[:40]!r} is no number") from None

@@ -5,7 +5,7 @@ tests/unit/test_lean_insides.py holds that they are there, in the botocore that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from botocore.client import BaseClient
@@ -14,7 +14,6 @@ from botocore.httpsession import URLLib3Session
 from botocore.signers import RequestSigner
 
 _CALL = "_make_api_call"
-METHODS = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}
 
 
 def credentials_of(client: Any) -> Any:
@@ -60,11 +59,11 @@ def registrations_of(client: Any) -> object:
     return client.meta.events._emitter._lookup_cache  # noqa: SLF001
 
 
-def functions_of(client: Any) -> dict[str, Callable[..., Any]]:
-    """The functions that botocore's own request goes through, by name. Instrumentation puts others in their place."""
+def functions_of(client: Any, methods: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    """The functions that a request by these methods of botocore's own goes through, by name. Instrumentation puts others in their place."""
     session, signer = session_of(client), client._request_signer  # noqa: SLF001
     owners: list[tuple[str, Any, tuple[str, ...]]] = [
-        ("the client", client, (*METHODS.values(), _CALL, "_make_request")),
+        ("the client", client, (*methods, _CALL, "_make_request")),
         ("its Endpoint", client._endpoint, ("make_request", "_send_request", "_get_response", "_send")),  # noqa: SLF001
         ("its HTTP session", session, ("send",)),
         ("its RequestSigner", signer, ("handler", "sign")),

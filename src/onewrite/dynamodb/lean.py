@@ -1,0 +1,89 @@
+"""A target for flows that sends the first try of a request itself, and leaves the rest to a boto3 client.
+
+The second try that may follow is safe only where the first one is known again. So only two kinds of requests go this way: reads, and writes
+that put the token of their attempt into the entity, by which the flow tells its own write from another's:
+
+- `update_item` with `:ow_a`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
+- `update_item` with `:ow_x`, the begin of a step, whose fence is the name of the attempt;
+- `put_item`, which a guarded table sends only to create an item, with the token in it.
+
+A takeover and a release of a step, the second request of a delete, a relay's requests and transactions have no token, and go by the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from onewrite.errors import ConfigurationError
+from onewrite.lean.answers import as_json
+from onewrite.lean.client import LeanClient
+from onewrite.lean.service import Service
+
+_TOKENS = (":ow_a", ":ow_x")
+
+
+def lean_target(client: Any, table_name: str | None) -> LeanTableClient:
+    """What a guarded table sends its requests to, where it was made with `lean=True`."""
+    if table_name is None:
+        raise ConfigurationError(
+            "lean=True takes the low-level client: give boto3.client('dynamodb') and table_name=, in the place of a Table."
+        )
+    return LeanTableClient(client)
+
+
+def body_of(arguments: Mapping[str, Any]) -> bytes:
+    """The arguments as DynamoDB's JSON: as they are, but for binary values."""
+    for name in ("Key", "Item", "ExpressionAttributeValues"):
+        _check_map(arguments.get(name) or {})
+    _check_names(arguments.get("ExpressionAttributeNames") or {})
+    return as_json(arguments)
+
+
+def _check_names(names: Iterable[object]) -> None:
+    """JSON makes a text of any name. botocore refuses one that is none, and says so when the client is asked."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is a name, and no text")
+
+
+def _check_map(values: Mapping[Any, Mapping[str, Any]]) -> None:
+    _check_names(values)
+    _check_members(values.values())
+
+
+def _check_members(values: Iterable[Mapping[str, Any]]) -> None:
+    for value in values:
+        if "M" in value:
+            _check_map(value["M"])
+        elif "L" in value:
+            _check_members(value["L"])
+
+
+DYNAMODB = Service(
+    name="dynamodb",
+    title="DynamoDB",
+    sender="a lean table",
+    methods={"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"},
+    place="TableName",
+    body=body_of,
+    refused="ConditionalCheckFailedException",
+    checksum="x-amz-crc32",
+    registered=frozenset({("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}),
+)
+
+
+class LeanTableClient(LeanClient):
+    service = DYNAMODB
+
+    def update_item(self, **request: Any) -> Any:
+        values: Mapping[str, Any] = request.get("ExpressionAttributeValues", {})
+        if any(token in values for token in _TOKENS):
+            return self._sent("UpdateItem", request)
+        return self._client.update_item(**request)
+
+    def put_item(self, **request: Any) -> Any:
+        return self._sent("PutItem", request)
+
+    def get_item(self, **request: Any) -> Any:
+        return self._sent("GetItem", request)

@@ -1,0 +1,173 @@
+"""A client that sends the first try of a request itself, and leaves the rest to a boto3 client.
+
+Only requests that may be sent twice go this way: nobody knows what became of a first try that failed. Which ones these are, and why a second one
+is safe, stands with each service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from operator import is_
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
+
+from onewrite.clock import wall_clock
+from onewrite.errors import ConfigurationError
+from onewrite.lean.answers import Parser
+from onewrite.lean.insides import fingerprint_of, registrations_of, session_of, socket_options_of, verify_of
+from onewrite.lean.pool import Pool
+from onewrite.lean.refusals import is_explored, refusal, stand_ins, unknown
+from onewrite.lean.routes import Route, Routes, trace
+from onewrite.lean.service import Service
+from onewrite.lean.wire import Answer, Unreadable, Wiring
+
+_log = logging.getLogger("onewrite")
+# Answers in a row that cannot be read. One may be an error page of a proxy, and three show what all answers are like here.
+_UNREADABLE = 3
+_pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each boto3 client, however many lean ones it has
+
+
+class LeanClient:
+    """Takes the place of a low-level client. What it has no method for is the boto3 client's own.
+
+    A subclass names its service, and has the methods of those requests that go lean.
+    """
+
+    service: ClassVar[Service]
+
+    def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
+        try:
+            found = refusal(self.service, client)
+            if found is not None:
+                raise ConfigurationError(f"lean=True would pass by {found}: leave out lean, or give a client without it.")
+            self._client, self._clock = client, clock
+            self._look = _Look(self.service, client)
+            self._routes = Routes(self.service, client)
+            self._pool = _pool_of(client)
+            model, methods = client.meta.service_model, self.service.methods
+            self._parser = Parser(self.service, model)
+            self._arguments = {name: frozenset(model.operation_model(name).input_shape.members) for name in methods}
+            self._head = {name: _head(client, name) for name in methods}
+            self._unreadable = 0  # answers in a row
+        except AttributeError as error:
+            raise ConfigurationError(
+                f"lean=True does not know this version of botocore ({error}): leave out lean."
+            ) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def _sent(self, operation: str, request: dict[str, Any]) -> Any:
+        answer = self._tried(operation, request)
+        if answer is None:
+            return getattr(self._client, self.service.methods[operation])(**request)
+        if "Error" in answer:
+            raise self._client.exceptions.from_code(answer["Error"]["Code"])(answer, operation)
+        return answer
+
+    def _tried(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """What boto3 would return or raise, or None, where nobody knows what became of the request."""
+        if self._unreadable >= _UNREADABLE or self._look.by_client():
+            return None
+        if not request.keys() <= self._arguments[operation]:
+            return None  # an argument that is none is for botocore to refuse: the service would not look at it
+        try:
+            answer = self._exchanged(operation, request)
+            self._unreadable = 0
+            return self._parser.parsed(operation, answer)
+        except Unreadable as error:
+            self._count_unreadable(operation, error)
+            return None
+        except Exception as error:  # the client will meet it too, and retries it or raises it in its own words
+            _log.debug("The lean try of %s is left to boto3: %r", operation, error)
+            return None
+
+    def _count_unreadable(self, operation: str, error: Unreadable) -> None:
+        """Each request would be sent twice from now on: writes would be paid for twice, and the messages of each first answer hidden."""
+        self._unreadable += 1
+        if self._unreadable < _UNREADABLE:
+            _log.debug("The lean try of %s is left to boto3: %r", operation, error)
+        else:
+            sender = self.service.sender
+            _log.warning("No answer can be read by %s (%s): from now on its requests go by the boto3 client.", sender, error)
+
+    def _exchanged(self, operation: str, request: dict[str, Any]) -> Answer:
+        route, body = self._routes.present(operation, request), self.service.body(request)
+        return self._pool.exchange(route.address, self._bytes(route, operation, body))
+
+    def _bytes(self, route: Route, operation: str, body: bytes) -> bytes:
+        unsigned, fixed = self._head[operation]
+        headers = {**route.signer.signed("POST", {**fixed, "host": route.host}, body, self._clock()), **trace()}
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"POST / HTTP/1.1\r\n{unsigned}{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+class _Seen(NamedTuple):
+    """How things stood at the last look."""
+
+    registrations: object
+    fingerprint: tuple[object, ...]
+    stand_ins: list[Any]
+    by_client: bool
+
+
+class _Look:
+    """Does every request go by the client for now? It looks again where an event handler or a wrapped function has come or gone."""
+
+    def __init__(self, service: Service, client: Any) -> None:
+        self._service, self._client = service, client
+        self._said: set[str] = set()
+        self._seen = self._looked()
+
+    def by_client(self) -> bool:
+        seen = self._seen
+        if seen.registrations is not registrations_of(self._client) or not all(
+            map(is_, seen.fingerprint, fingerprint_of(self._client))
+        ):
+            seen = self._seen = self._looked()
+        return seen.by_client or any(stub.enabled for stub in seen.stand_ins)
+
+    def _looked(self) -> _Seen:
+        service, client = self._service, self._client
+        registrations, fingerprint = registrations_of(client), fingerprint_of(client)
+        reasons = [found for found in (refusal(service, client), *unknown(service, client)) if found is not None]
+        for reason in reasons:
+            self._say(reason)
+        by_client = bool(reasons) or is_explored(service, client)
+        return _Seen(registrations, fingerprint, stand_ins(service, client), by_client)
+
+    def _say(self, reason: str) -> None:
+        if reason not in self._said:
+            self._said.add(reason)
+            sender = self._service.sender
+            _log.warning("While there is %s, %s sends its requests by the boto3 client. Each says so once.", reason, sender)
+
+
+def _head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
+    """The lines that are not signed, and the headers that are signed and the same in every request."""
+    model = client.meta.service_model
+    agent = " ".join(client.meta.config.user_agent.split())
+    signed = {
+        "content-type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
+        "x-amz-target": f"{model.metadata['targetPrefix']}.{operation}",
+    }
+    # SQS spoke another protocol before. A botocore that does not know this attribute does not say so either.
+    if getattr(model, "is_query_compatible", False):
+        signed["x-amzn-query-mode"] = "true"
+    return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed
+
+
+def _pool_of(client: Any) -> Pool:
+    pool = _pools.get(client)
+    if pool is None:
+        config, session = client.meta.config, session_of(client)
+        wiring = Wiring(
+            connect_timeout=config.connect_timeout,
+            read_timeout=config.read_timeout,
+            socket_options=socket_options_of(session),
+            verify=verify_of(session),
+            client_certificate=config.client_cert,
+        )
+        pool = _pools[client] = Pool(wiring, config.max_pool_connections)
+    return pool

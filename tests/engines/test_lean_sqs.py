@@ -1,0 +1,453 @@
+"""A lean worker before a stand-in over HTTP: what boto3 would say, what becomes of a try that fails, and that no message is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NoReturn
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, ReadTimeoutError
+from moto import mock_aws
+
+from onewrite import Duplicate, Message, Outcome, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.identity import json_body
+from onewrite.sqs import Worker
+from onewrite.sqs.lean import LeanQueueClient
+from onewrite.testing import explore, moto_table
+from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
+from tests.engines.stores import addition, dynamo_state
+from tests.support.garbling import GARBLES, Garbling, Listening, bodies, heads
+from tests.support.http_sqs import HttpSqs
+from tests.support.proxy import Fault
+
+pytestmark = pytest.mark.measured
+
+RECEIVE, DELETE, HIDE = "ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"
+OPERATIONS = LeanQueueClient.service.methods
+ASKING = {"MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+ATTRIBUTES = {
+    "text": {"DataType": "String", "StringValue": "é\n\U0001f600"},
+    "bytes": {"DataType": "Binary.png", "BinaryValue": "AP/+"},
+    "number": {"DataType": "Number", "StringValue": "1e3"},
+}
+ONE_TRY = {"total_max_attempts": 1}
+_names = (f"queue{n}" for n in itertools.count())
+
+Clients = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[HttpSqs]:
+    with HttpSqs() as server:
+        yield server
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    with ExitStack() as stack:
+
+        def made(endpoint: str, **config: Any) -> Any:
+            keys: dict[str, Any] = {"aws_access_key_id": "dummy", "aws_secret_access_key": "dummy", "region_name": REGION}
+            client: Any = boto3.client("sqs", endpoint_url=endpoint, config=Config(**config), **keys)
+            stack.callback(client.close)
+            return client
+
+        yield made
+
+
+@pytest.fixture
+def garbling(sqs: HttpSqs) -> Iterator[Garbling]:
+    with Garbling("127.0.0.1", sqs.port, writes=OPERATIONS) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def listening(sqs: HttpSqs) -> Iterator[Listening]:
+    with Listening("127.0.0.1", sqs.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def name() -> str:
+    return next(_names)
+
+
+def _fell_back(**_: Any) -> NoReturn:
+    raise AssertionError("the request was left to boto3")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], LeanQueueClient]:
+    """A lean client whose boto3 client may not be asked."""
+
+    def made(client: Any) -> LeanQueueClient:
+        target = LeanQueueClient(client)
+        for method in OPERATIONS.values():
+            monkeypatch.setattr(client, method, _fell_back)
+        monkeypatch.setattr(target._look, "by_client", lambda: False)
+        return target
+
+    return made
+
+
+def entries(messages: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"], **more} for n, each in enumerate(messages)]
+
+
+# --- what boto3 says -----------------------------------------------------------------------------------------------------
+
+
+def _plain(answer: Any) -> Any:
+    """Without what is another at each call."""
+    answer["ResponseMetadata"]["HTTPHeaders"].pop("date", None)
+    return answer
+
+
+@pytest.mark.parametrize("attributes", [None, ATTRIBUTES], ids=["bare", "with attributes"])
+def test_each_request_has_boto3s_answer(
+    sqs: HttpSqs, clients: Clients, alone: Callable[[Any], LeanQueueClient], name: str, attributes: Any
+) -> None:
+    said: list[list[Any]] = []
+    for kind, client in (("plain", clients(sqs.endpoint)), ("lean", alone(clients(sqs.endpoint)))):
+        url, answers = sqs.url(f"{name}-{kind}"), list[Any]()
+        sqs.fill(f"{name}-{kind}", ["a", "", "{}", "\u20ac\U0001f600"], attributes=attributes)
+        answers.append(client.receive_message(QueueUrl=url, **ASKING))
+        messages = [*answers[0]["Messages"], {"ReceiptHandle": "of nobody"}]
+        answers.append(client.change_message_visibility_batch(QueueUrl=url, Entries=entries(messages, VisibilityTimeout=9)))
+        answers.append(client.delete_message_batch(QueueUrl=url, Entries=entries(messages)))
+        answers.append(client.receive_message(QueueUrl=url, MaxNumberOfMessages=1))
+        said.append([_plain(answer) for answer in answers])
+    assert said[0] == said[1]
+    received, hidden, deleted, nothing = said[1]
+    assert [message["Body"] for message in received["Messages"]] == ["a", "", "{}", "\u20ac\U0001f600"]
+    if attributes:
+        assert received["Messages"][0]["MessageAttributes"]["bytes"]["BinaryValue"] == b"\x00\xff\xfe"
+    assert [failure["Id"] for failure in hidden["Failed"]] == ["4"]
+    assert len(deleted["Successful"]) == 5
+    assert "Messages" not in nothing
+
+
+def test_a_request_says_what_botocores_says(listening: Listening, clients: Clients, name: str) -> None:
+    client = clients(listening.endpoint)
+    lean, url = LeanQueueClient(client), f"{listening.endpoint}/1/{name}"
+    requests: dict[str, dict[str, Any]] = {
+        "receive_message": {"QueueUrl": url, **ASKING, "WaitTimeSeconds": 0},
+        "delete_message_batch": {"QueueUrl": url, "Entries": entries([{"ReceiptHandle": "é"}])},
+        "change_message_visibility_batch": {
+            "QueueUrl": url,
+            "Entries": entries([{"ReceiptHandle": "h"}], VisibilityTimeout=3),
+        },
+    }
+    for method, request in requests.items():
+        for one in (lean, client):
+            getattr(one, method)(**request)
+        ours, theirs = heads(listening.heard)
+        assert [json.loads(body) for body in bodies(listening.heard)] == [request] * 2
+        listening.heard.clear()
+        assert "amz-sdk-invocation-id" not in ours
+        for header in ("host", "content-type", "x-amz-target", "x-amzn-query-mode", "accept-encoding"):
+            assert (header, ours.get(header)) == (header, theirs.get(header))
+        for part in ("SignedHeaders", "Credential"):
+            assert _part(ours["authorization"], part) == _part(theirs["authorization"], part)
+        assert ours["user-agent"] == client.meta.config.user_agent
+
+
+def _part(authorization: str, name: str) -> str:
+    (found,) = (part for part in authorization.replace(",", "").split() if part.startswith(name))
+    return found
+
+
+def test_a_long_poll_is_one_request(sqs: HttpSqs, clients: Clients, alone: Callable[[Any], LeanQueueClient]) -> None:
+    client = clients(sqs.endpoint)
+    assert "Messages" not in alone(client).receive_message(QueueUrl=sqs.url(next(_names)), WaitTimeSeconds=1)
+
+
+def test_a_poll_that_is_longer_than_the_clients_timeout_is_the_clients_own_error(
+    garbling: Garbling, clients: Clients, name: str
+) -> None:
+    client = clients(garbling.endpoint, read_timeout=0.2, retries=ONE_TRY)
+    with pytest.raises(ReadTimeoutError):
+        LeanQueueClient(client).receive_message(QueueUrl=f"{garbling.endpoint}/1/{name}", WaitTimeSeconds=20)
+    assert garbling.seen == [RECEIVE] * 2
+
+
+def test_an_argument_that_is_none_is_botocores_to_refuse(garbling: Garbling, clients: Clients) -> None:
+    with pytest.raises(Exception, match="Foo"):
+        LeanQueueClient(clients(garbling.endpoint)).receive_message(QueueUrl="u", Foo=1)
+    assert garbling.seen == []
+
+
+def test_what_goes_by_the_client_is_its_own(clients: Clients) -> None:
+    client = clients("http://127.0.0.1:9")
+    lean = LeanQueueClient(client)
+    assert lean.get_queue_attributes == client.get_queue_attributes
+    assert lean.meta is client.meta
+
+
+# --- answers that are none -------------------------------------------------------------------------------------------------
+
+FAULTS: dict[str, Any] = {
+    **{name: garble for name, garble in GARBLES.items() if name != "a wrong checksum"},  # SQS sends none
+    "a reset": Fault.RESET,
+    "an internal error": Fault.ERROR_500_AFTER,
+    "a lost request": Fault.DROP_REQUEST,
+    "overload": Fault.THROTTLE,
+}
+
+
+def hurt(proxy: Garbling, fault: Any) -> None:
+    """What becomes of the next request."""
+    if isinstance(fault, Fault):
+        proxy.plan(fault)
+    else:
+        proxy.garble = fault
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failed_try_of_each_request_is_made_once_more_by_the_client(
+    sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str, fault: str
+) -> None:
+    lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), sqs.url(f"{name}.fifo")
+    sqs.fill(f"{name}.fifo", ["a", "b", "c"], groups=1)
+    hurt(garbling, FAULTS[fault])
+    messages = lean.receive_message(QueueUrl=url, **ASKING, ReceiveRequestAttemptId="first")["Messages"]
+    assert [message["Body"] for message in messages] == ["a", "b", "c"]
+    hurt(garbling, FAULTS[fault])
+    hidden = lean.change_message_visibility_batch(QueueUrl=url, Entries=entries(messages, VisibilityTimeout=60))
+    assert len(hidden["Successful"]) == 3
+    hurt(garbling, FAULTS[fault])
+    assert len(lean.delete_message_batch(QueueUrl=url, Entries=entries(messages))["Successful"]) == 3
+    assert garbling.seen == [operation for operation in (RECEIVE, HIDE, DELETE) for _ in range(2)]
+    assert sqs.counts(f"{name}.fifo") == {"Gone": [1, 1, 1], "Left": 0, "Hidden": 0}
+
+
+def test_an_error_of_the_request_itself_has_the_clients_exception(
+    garbling: Garbling, clients: Clients, sqs: HttpSqs, name: str
+) -> None:
+    body = b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"no such queue"}'
+    head = b"HTTP/1.1 400 Bad Request\r\nx-amzn-query-error: AWS.SimpleQueueService.NonExistentQueue;Sender\r\n"
+    refusal = head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    client = clients(garbling.endpoint, retries=ONE_TRY)
+    refuse: list[Any] = [lambda _: refusal]
+
+    def again(_: bytes) -> bytes:
+        garbling.garble = refuse[0]
+        return refusal
+
+    garbling.garble = again
+    with pytest.raises(client.exceptions.QueueDoesNotExist) as caught:
+        LeanQueueClient(client).receive_message(QueueUrl=sqs.url(name))
+    assert isinstance(caught.value, ClientError)
+    assert caught.value.response["Error"]["Code"] == "AWS.SimpleQueueService.NonExistentQueue"
+    assert garbling.seen == [RECEIVE] * 2
+
+
+def test_the_messages_of_a_lost_answer_come_again_when_their_visibility_timeout_ends(
+    sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str
+) -> None:
+    sqs.fill(name, [json.dumps({"id": str(n)}) for n in range(30)])
+    seen = Counter[str]()
+
+    @sqs_handler(json_body(id="id"))
+    def handler(message: Message) -> None:
+        seen[message.id] += 1
+
+    garbling.plan(Fault.DROP_ANSWER)
+    client = clients(garbling.endpoint, retries=ONE_TRY)
+    options: dict[str, Any] = {"visibility_timeout": 1, "wait": 2, "stop_when_empty": True}
+    assert Worker(f"{garbling.endpoint}/1/{name}", handler, client=client, lean=True, **options).run() is True
+    assert seen.keys() == {str(n) for n in range(30)}
+    found = sqs.counts(name)
+    assert (found["Left"], len(found["Gone"])) == (0, 30)
+    assert sum(found["Gone"]) >= 40  # ten were received by nobody first; where the machine is slow, others come again too
+
+
+@pytest.mark.parametrize("form", ["an old version", "compressed", "no HTTP"])
+def test_where_three_answers_in_a_row_cannot_be_read_all_requests_go_by_the_client_from_then_on(
+    garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    lean, url = LeanQueueClient(clients(garbling.endpoint)), f"{garbling.endpoint}/1/{name}"
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        for _ in range(5):
+            garbling.garble = GARBLES[form]
+            lean.receive_message(QueueUrl=url)
+            garbling.garble = None
+    said = [record.getMessage() for record in caplog.records if record.name == "onewrite"]
+    assert len(said) == 1
+    assert "from now on its requests go by the boto3 client" in said[0]
+    before = len(garbling.seen)
+    lean.receive_message(QueueUrl=url)
+    assert len(garbling.seen) == before + 1
+
+
+def test_an_answer_that_cannot_be_read_now_and_then_changes_nothing(
+    garbling: Garbling, clients: Clients, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lean, url = LeanQueueClient(clients(garbling.endpoint, retries=ONE_TRY)), f"{garbling.endpoint}/1/{name}"
+    with caplog.at_level(logging.WARNING, "onewrite"):
+        for n in range(9):
+            garbling.garble = GARBLES["an old version"] if n % 3 else None
+            lean.receive_message(QueueUrl=url)
+    assert len(garbling.seen) == 9 + 6
+    assert not caplog.records
+
+
+# --- a worker --------------------------------------------------------------------------------------------------------------
+
+
+def lean_requests(proxy: Listening) -> Counter[str]:
+    """How often each kind of request came without botocore."""
+    return Counter(
+        head["x-amz-target"].partition(".")[2] for head in heads(proxy.heard) if "amz-sdk-invocation-id" not in head
+    )
+
+
+def test_a_lean_worker_drains_a_queue_and_settles_what_is_in_it_twice(
+    sqs: HttpSqs, listening: Listening, clients: Clients, dynoxide: Dynoxide, table: str, name: str
+) -> None:
+    sqs.fill(name, [json.dumps({"id": f"m-{n % 100}"}) for n in range(300)])
+    dynamo = dynamo_client(dynoxide.endpoint)
+    orders = GuardedTable(dynamo, SeenIds(), table_name=table, lean=True)
+    outcomes: list[Outcome] = []
+
+    @sqs_handler(json_body(id="id"))
+    def handler(message: Message) -> Outcome:
+        outcome = orders.update_item(message, **addition(message, f"e{int(message.id[2:]) % 7}"))
+        outcomes.append(outcome)
+        return outcome
+
+    client = clients(listening.endpoint)
+    url = f"{listening.endpoint}/1/{name}"
+    assert Worker(url, handler, client=client, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert sqs.counts(name) == {"Gone": [1] * 300, "Left": 0, "Hidden": 0}
+    assert sum(isinstance(outcome, Duplicate) for outcome in outcomes) == 200
+    items = dynamo.scan(TableName=table, ConsistentRead=True)["Items"]
+    assert sum(int(item["n"]["N"]) for item in items) == 100
+    found = lean_requests(listening)
+    assert found.keys() >= {RECEIVE, DELETE}
+    assert found[RECEIVE] >= 30
+    dynamo.close()
+
+
+def test_a_lean_worker_keeps_the_order_of_each_group_of_a_fifo_queue_also_where_answers_are_lost(
+    sqs: HttpSqs, garbling: Garbling, clients: Clients, name: str
+) -> None:
+    sqs.fill(f"{name}.fifo", [json.dumps({"id": f"m-{n}", "n": n}) for n in range(200)], groups=7)
+    done: dict[int, list[int]] = {}
+
+    @sqs_handler(json_body(id="id"))
+    def handler(message: Message) -> None:
+        number = message.body["n"]
+        done.setdefault(number % 7, []).append(number)
+        if number % 20 == 0:
+            garbling.garble = GARBLES["half the body"]
+
+    url = f"{garbling.endpoint}/1/{name}.fifo"
+    client = clients(garbling.endpoint, retries=ONE_TRY)
+    assert Worker(url, handler, client=client, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert done == {group: [*range(group, 200, 7)] for group in range(7)}
+    assert sqs.counts(f"{name}.fifo") == {"Gone": [1] * 200, "Left": 0, "Hidden": 0}
+
+
+def test_a_lean_worker_of_several_queues_has_a_way_to_each(
+    sqs: HttpSqs, listening: Listening, clients: Clients, name: str
+) -> None:
+    urls = [f"{listening.endpoint}/1/{name}-{n}" for n in range(2)]
+    for n in range(2):
+        sqs.fill(f"{name}-{n}", ["x"] * 40)
+    worker = Worker(urls, _nothing, client=clients(listening.endpoint), lean=True, wait=1, stop_when_empty=True)
+    assert worker.run() is True
+    assert [len(sqs.counts(f"{name}-{n}")["Gone"]) for n in range(2)] == [40, 40]
+    assert lean_requests(listening)[DELETE] >= 8
+
+
+def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(
+    sqs: HttpSqs, listening: Listening, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"ENDPOINT_URL_SQS": listening.endpoint, "DEFAULT_REGION": REGION}
+    for key, value in {**settings, "ACCESS_KEY_ID": "dummy", "SECRET_ACCESS_KEY": "dummy"}.items():
+        monkeypatch.setenv(f"AWS_{key}", value)
+    sqs.fill(name, ["x"] * 20)
+    assert Worker(f"{listening.endpoint}/1/{name}", _nothing, lean=True, wait=1, stop_when_empty=True).run() is True
+    assert sqs.counts(name)["Gone"] == [1] * 20
+    assert lean_requests(listening).keys() >= {RECEIVE, DELETE}
+
+
+@sqs_handler(lambda record: Message(record["messageId"]))
+def _nothing(_: Message) -> None:
+    """Nothing."""
+
+
+def test_a_long_poll_does_not_keep_a_lean_worker_from_stopping(garbling: Garbling, clients: Clients, name: str) -> None:
+    """It waits for what is on its way for a second, as any worker does, and not for the twenty of the poll."""
+    worker = Worker(f"{garbling.endpoint}/1/{name}", _nothing, client=clients(garbling.endpoint), lean=True)
+    forwarded = threading.Event()
+    record = garbling._record
+
+    def noted(operation: str) -> Fault:
+        if operation == RECEIVE:
+            forwarded.set()
+        return record(operation)
+
+    garbling._record = noted  # type: ignore[method-assign]  # the proxy tells of a request in no other way
+
+    def stop() -> None:
+        assert forwarded.wait(30)
+        worker.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert worker.run() is True
+    stopping.join()
+    assert garbling.seen == ["GetQueueAttributes", RECEIVE]
+
+
+# --- stand-ins and the explorer --------------------------------------------------------------------------------------------
+
+
+def test_on_moto_all_requests_go_by_the_client(clients: Clients, caplog: pytest.LogCaptureFixture) -> None:
+    with mock_aws(), caplog.at_level(logging.DEBUG, "onewrite"):
+        client: Any = boto3.client("sqs", region_name=REGION)
+        url = client.create_queue(QueueName="orders")["QueueUrl"]
+        client.send_message_batch(QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": "x"} for n in range(5)])
+        assert Worker(url, _nothing, client=client, lean=True, wait=0, stop_when_empty=True).run() is True
+        found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        client.close()
+    assert [found[f"ApproximateNumberOfMessages{kind}"] for kind in ("", "NotVisible")] == ["0", "0"]
+    assert "left to boto3" not in caplog.text
+
+
+def test_while_the_explorer_looks_all_requests_go_by_the_client(clients: Clients) -> None:
+    lean = LeanQueueClient(clients("http://127.0.0.1:9"))
+    looks: list[bool] = []
+
+    def build(store: Any) -> Callable[[Message], object]:
+        orders = GuardedTable(store, SeenIds(), table_name="orders")
+
+        def handler(message: Message) -> Outcome:
+            looks.append(lean._look.by_client())
+            return orders.update_item(message, **addition(message, "e"))
+
+        return handler
+
+    with moto_table("orders", "id"):
+        dynamo = boto3.client("dynamodb")
+
+        def world() -> Any:
+            dynamo.delete_item(TableName="orders", Key={"id": {"S": "e"}})
+            return dynamo
+
+        explore(build, messages=[Message("m-1")], world=world, observe=lambda _: dynamo_state(dynamo, "orders"))
+        dynamo.close()
+    assert set(looks) == {True}
+    assert not lean._look.by_client()
