@@ -6,6 +6,7 @@ Each write of a contender goes to an entity of its own, so that one event is pen
 from __future__ import annotations
 
 import copy
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -126,28 +127,45 @@ def _item(name: str, turn: int) -> dict[str, Any]:
 def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]:
     collection = mongo.shop.orders
     store = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
-    orders, outbox = (mongo.shop.get_collection(name, write_concern=DURABLE) for name in ("classic", OWN_OUTBOX))
+    ready, orders, outbox = (
+        mongo.shop.get_collection(each, write_concern=DURABLE) for each in ("orders", "classic", OWN_OUTBOX)
+    )
     messages = _messages(plan)
-    collection.insert_many([{"_id": f"{name} {turn:06d}"} for name in ("ours", "theirs") for turn in range(len(messages))])
+    names = ("ours", "theirs", "emitted by hand", "by hand")
+    collection.insert_many([{"_id": f"{name} {turn:06d}"} for name in names for turn in range(len(messages))])
     orders.insert_one({"_id": "first"})
     outbox.insert_one({"_id": "first"})
 
     def updated(name: str, **emit: Any) -> Contender:
         return lambda turn: store.update_one(messages[turn], {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit)
 
+    def by_hand(name: str, **emit: Any) -> Contender:
+        """The same request, composed before the clock runs."""
+        numbered = enumerate(messages)
+        requests = [store.explain(each, {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit) for turn, each in numbered]
+        return lambda turn: ready.update_one(requests[turn]["filter"], requests[turn]["update"])
+
     def inserted(turn: int) -> object:
         return store.insert_one(messages[turn], {"_id": f"new {turn:06d}", "status": "PAID"}, emit=[PAID])
 
+    def inserted_by_hand(turn: int) -> object:
+        return ready.insert_one({**there, "_id": f"by hand, new {turn:06d}"})
+
     def in_a_transaction(turn: int) -> object:
-        event = {"_id": messages[turn].child("event"), "type": PAID.type, "body": '{"cents":1250,"currency":"EUR"}'}
+        number = f"{next(numbers):06d}"
+        event = {"_id": messages[turn].child(number), "type": PAID.type, "body": '{"cents":1250,"currency":"EUR"}'}
         with mongo.start_session() as session, session.start_transaction(write_concern=DURABLE):
-            orders.insert_one({"_id": f"new {turn:06d}", "status": "PAID"}, session=session)
+            orders.insert_one({"_id": f"new {number}", "status": "PAID"}, session=session)
             return outbox.insert_one(event, session=session)
 
     other = "the same guarded write without"
     yield _fought(plan, "emit, mongod", updated("ours", emit=[PAID]), other, updated("theirs"), AGAINST_NONE)
-    other = "a transaction of two inserts"
+    emitted = by_hand("emitted by hand", emit=[PAID])
+    yield _fought(plan, "emit by hand, mongod", emitted, "the same by hand without", by_hand("by hand"), None)
+    other, numbers = "a transaction of two inserts", itertools.count()
     yield _fought(plan, "insert and emit, mongod", inserted, other, in_a_transaction, AGAINST_INSERTS)
+    there = collection.find_one({"_id": "new 000000"}) or {}
+    yield _fought(plan, "insert of the same by hand, mongod", inserted_by_hand, other, in_a_transaction, None)
 
 
 def _fought(plan: Plan, what: str, ours: Contender, other: str, theirs: Contender, target: float | None) -> Row:
