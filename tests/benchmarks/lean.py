@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from time import perf_counter, process_time
 from typing import Any
+from urllib.parse import urlsplit
 
 from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.lean import body_of
 from onewrite.identity import json_body
-from onewrite.testing.servers.engines import Dynoxide
-from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, numbered, ratio, take_turns
+from onewrite.lean.wire import Address, Answer, Wiring, connect
+from onewrite.testing.servers.engines import REGION, Dynoxide
+from tests.benchmarks.measure import (
+    Contender,
+    Duel,
+    Entrant,
+    Plan,
+    Row,
+    WrongOutcomeError,
+    fought,
+    numbered,
+    ratio,
+    take_turns,
+)
 from tests.benchmarks.speed_dynamodb import BUSINESS, TABLE, orders, same_by_hand
 from tests.support.batches import sqs_record
 
 _BATCH = 10
+_YES = 200
 
 
 def rows(plan: Plan) -> Iterator[Row]:
@@ -27,6 +44,7 @@ def rows(plan: Plan) -> Iterator[Row]:
         table = resource.Table(TABLE)
         yield from fought(plan, list(_duels(plan, client, table, "time", 0.40, 0.42)))
         yield from fought(plan, list(_duels(plan, client, table, "processor", 0.30, None)), process_time)
+        yield from _least(plan, client, table)
         yield from _handlers(plan, client)
         resource.meta.client.close()
 
@@ -47,6 +65,51 @@ def _duels(plan: Plan, client: Any, table: Any, what: str, by_hand: float, ungua
     _, same = same_by_hand(HighWaterMark(), client, table, values)
     for against, theirs, target in (("the same request by hand", same, by_hand), ("unguarded", plain, unguarded)):
         yield Duel(f"HighWaterMark, lean, {what}", f"{against}, Table", _apart(what, ours), _apart(what, theirs), target)
+
+
+def _least(plan: Plan, client: Any, table: Any) -> Iterator[Row]:
+    """What is left if nothing is done but to send ready bytes and to read the answer: the engine's time, and the way there and back."""
+    messages, store = numbered(plan), GuardedTable(client, HighWaterMark(), table_name=TABLE)
+    place = urlsplit(client.meta.endpoint_url)
+    wiring = Wiring(60, 60, [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], verify=False, client_certificate=None)
+    address = Address(place.hostname or "", place.port or 0, encrypted=False)
+    with closing(connect(address, wiring, wiring.context)) as connection:
+
+        def ready(key: Callable[[int], str]) -> Contender:
+            numbers = range(plan.warmup + plan.rounds)
+            requests = [store.explain(messages[turn], Key={"id": key(turn)}, **BUSINESS) for turn in numbers]
+            sent = [_bytes(place.netloc, body_of(each)) for each in requests]
+            return lambda turn: _taken(connection.exchange(sent[turn]))
+
+        def plain(key: Callable[[int], str]) -> Contender:
+            return lambda turn: table.update_item(Key={"id": key(turn)}, **BUSINESS)
+
+        yield from fought(
+            plan, [Duel("ready bytes on a socket, time", "unguarded, Table", _apart("ready", ready), _apart("ready", plain))]
+        )
+
+
+def _bytes(host: str, body: bytes) -> bytes:
+    """A request as long as a signed one. Dynoxide does not look at the signature."""
+    signed = f"AWS4-HMAC-SHA256 Credential=dummy/20240229/{REGION}/dynamodb/aws4_request, SignedHeaders=host, Signature={'0' * 64}"
+    headers = {
+        "host": host,
+        "user-agent": "benchmark",
+        "content-type": "application/x-amz-json-1.0",
+        "x-amz-target": "DynamoDB_20120810.UpdateItem",
+        "x-amz-date": "20240229T000000Z",
+        "authorization": signed,
+        "content-length": str(len(body)),
+    }
+    return (
+        "".join(["POST / HTTP/1.1\r\n", *[f"{name}: {value}\r\n" for name, value in headers.items()], "\r\n"]).encode()
+        + body
+    )
+
+
+def _taken(answer: Answer) -> None:
+    if answer.status != _YES:
+        raise WrongOutcomeError(f"{answer.body!r} where a write is measured.")
 
 
 def _apart(what: str, entrant: Entrant) -> Entrant:
