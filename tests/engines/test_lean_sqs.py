@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
-from onewrite import Duplicate, Message, Outcome, SeenIds
+from onewrite import Applied, Duplicate, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
@@ -369,6 +370,34 @@ def test_a_lean_worker_of_several_queues_has_a_way_to_each(
     assert worker.run() is True
     assert [len(sqs.counts(f"{name}-{n}")["Gone"]) for n in range(2)] == [40, 40]
     assert lean_requests(listening)[DELETE] >= 8
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "in groups"])
+def test_a_lean_worker_runs_asynchronous_functions_and_gathers_groups(
+    sqs: HttpSqs, listening: Listening, clients: Clients, name: str, *, grouped: bool
+) -> None:
+    sqs.fill(name, [json.dumps({"id": f"m-{n}", "of": n % 3}) for n in range(60)])
+    done: list[str] = []
+
+    async def one(message: Message) -> None:
+        await asyncio.sleep(0)
+        done.append(message.id)
+
+    async def several(messages: Sequence[Message]) -> list[Outcome]:
+        await asyncio.sleep(0)
+        assert len({message.body["of"] for message in messages}) == 1
+        done.extend([message.id for message in messages])
+        return [Applied(message) for message in messages]
+
+    by_id = json_body(id="id")
+    handler = (
+        sqs_handler(by_id, group_by=lambda message: message.body["of"])(several) if grouped else sqs_handler(by_id)(one)
+    )
+    url = f"{listening.endpoint}/1/{name}"
+    assert Worker(url, handler, client=clients(listening.endpoint), lean=True, wait=1, stop_when_empty=True).run() is True
+    assert sorted(done) == sorted([f"m-{n}" for n in range(60)])
+    assert sqs.counts(name) == {"Gone": [1] * 60, "Left": 0, "Hidden": 0}
+    assert lean_requests(listening).keys() >= {RECEIVE, DELETE}
 
 
 def test_a_lean_worker_makes_its_own_client_if_it_is_given_none(
