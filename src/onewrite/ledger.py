@@ -30,7 +30,7 @@ _HASH_BYTES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 _LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
 DEFAULTS = ("messageIDs", "events")
-FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
+_FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
 
 class Ledger(Protocol):
@@ -122,8 +122,24 @@ class SeenIds:
         return _bounded(self.attribute, self.retention, self.readable, ring_at(self._window, now, SLOTS))
 
 
+class OfSources:
+    """What the ledgers of numbered messages have in common."""
+
+    __slots__ = ()
+
+    @property
+    def skew(self) -> timedelta | None:
+        """None: time does not matter."""
+        return None
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return _FEWER_SOURCES
+
+
 @dataclass(frozen=True, slots=True)
-class HighWaterMark:
+class HighWaterMark(OfSources):
     """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
     Each source costs its name and its mark in every write of the entity, for ever. `also` is as for `SeenIds`.
@@ -135,14 +151,6 @@ class HighWaterMark:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terms", terms_of(self))
-
-    @property
-    def skew(self) -> timedelta | None:
-        return None
-
-    @property
-    def remedy(self) -> str:
-        return FEWER_SOURCES
 
     @property
     def layout(self) -> str:
@@ -164,7 +172,7 @@ class HighWaterMark:
 
 
 @dataclass(frozen=True, slots=True)
-class InSequence:
+class InSequence(OfSources):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: else all that follow it would
@@ -181,14 +189,6 @@ class InSequence:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
         self._check_before(_before(self.also))
         object.__setattr__(self, "terms", terms_of(self))
-
-    @property
-    def skew(self) -> timedelta | None:
-        return None
-
-    @property
-    def remedy(self) -> str:
-        return FEWER_SOURCES
 
     def _check_before(self, before: Sequence[Ledger]) -> None:
         """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""

@@ -22,7 +22,6 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, cast
@@ -30,7 +29,7 @@ from typing import NamedTuple, cast
 from onewrite.entry import Entry, Form, Number, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import Slot
-from onewrite.ledger import DEFAULTS, FEWER_SOURCES, Ledger, check_call, looks_of, mark_slot, terms_of
+from onewrite.ledger import DEFAULTS, Ledger, OfSources, check_call, looks_of, mark_slot, terms_of
 from onewrite.message import Message
 
 _NARROWEST = 4  # a block is a number then
@@ -53,7 +52,7 @@ def blocks_of(window: int) -> Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNumbers:
+class SeenNumbers(OfSources):
     """For a source numbered by ints from 0 on, in any order: exact for each message overtaken by less than `window` numbers.
 
     It recognises a copy after years and does not grow. What comes later than the window allows, and is not known any more, is
@@ -76,16 +75,6 @@ class SeenNumbers:
             )
         object.__setattr__(self, "terms", terms_of(self))
         object.__setattr__(self, "_blocks", blocks_of(self.window))
-
-    @property
-    def skew(self) -> timedelta | None:
-        """None: time does not matter."""
-        return None
-
-    @property
-    def remedy(self) -> str:
-        """How the user can make an entity smaller that is too large."""
-        return FEWER_SOURCES
 
     @property
     def layout(self) -> str:
