@@ -1,4 +1,4 @@
-"""What a verb is told beside its own options."""
+"""What verbs are told beside their own options."""
 
 from __future__ import annotations
 
@@ -29,3 +29,4 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # Typer calls it
 VersionOption: TypeAlias = Annotated[
     bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
 ]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

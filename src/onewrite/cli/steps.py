@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.exits import end
 from onewrite.cli.operator_acts import age
 from onewrite.cli.options import option
@@ -37,7 +37,6 @@ Store: TypeAlias = Annotated[str, typer.Argument(metavar="STORE", envvar="ONEWRI
 OlderThan: TypeAlias = Annotated[
     float, _option("older-than", "Leave out what was begun less than so many seconds ago.", min=0)
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 class OpenStep(NamedTuple):

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.doctor.report import Report, is_heading
 from onewrite.cli.exits import end
 from onewrite.cli.names import find, find_module
@@ -42,7 +42,6 @@ QueueUrl: TypeAlias = Annotated[str | None, _option("queue", "The URL of the SQS
 FunctionName: TypeAlias = Annotated[str | None, _option("function", "The name or the ARN of the Lambda function.")]
 SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities to read at the most.", min=1, max=10_000)]
 Strict: TypeAlias = Annotated[bool, typer.Option("--strict", help="Exit with 1 as well if a permission is missing.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 def doctor(

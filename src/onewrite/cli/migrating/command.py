@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.exits import end
 from onewrite.cli.migrating.bookmark import Bookmark
 from onewrite.cli.migrating.running import migrate_all
@@ -79,7 +79,6 @@ Switched: TypeAlias = Annotated[
 ExpiresAfter: TypeAlias = Annotated[
     float | None, typer.Option(min=0, help="Of --powertools: the longest expires_after_seconds of its functions.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 def migrate(

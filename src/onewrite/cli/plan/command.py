@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from rich.console import Console
 
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.exits import end
 from onewrite.cli.options import option
 from onewrite.cli.plan.asked import EngineName, asked, engine_of
@@ -53,7 +53,6 @@ PriceList: TypeAlias = Annotated[
     str | None, _option("prices", "Dollars for a million write units, and for a gigabyte a month: 0.625,0.25.")
 ]
 SampleSize: TypeAlias = Annotated[int, _option("sample", "How many entities of a live store to read.", min=1, max=10_000)]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Html: TypeAlias = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots as well.")]
 
 

@@ -12,11 +12,10 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.cli import operator_acts
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.exits import told
 from onewrite.cli.logs import log_to_stderr
 from onewrite.cli.repairs.options import (
-    AsJson,
     Attribute,
     Key,
     Operator,

@@ -9,9 +9,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.repairs.options import (
-    AsJson,
     At,
     Attribute,
     Key,

@@ -38,7 +38,6 @@ At: TypeAlias = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="Instead of now, as 2026-11-22T08:00:00Z. Without a zone it is UTC."),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Operator: TypeAlias = Annotated[
     str | None, typer.Option("--operator", help="Who asks for it, for the log; by default the user of this process.")
 ]

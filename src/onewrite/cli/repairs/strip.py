@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from onewrite.cli import operator_acts
-from onewrite.cli.command_line import VersionOption
+from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.logs import log_to_stderr
-from onewrite.cli.repairs.options import AsJson, Attribute, Operator, Repairs, Yes, end, repairs_of
+from onewrite.cli.repairs.options import Attribute, Operator, Repairs, Yes, end, repairs_of
 from onewrite.cli.repairs.text import shown
 from onewrite.cli.stores import CollectionUrl, TableName
 from onewrite.cli.terminal import is_plain
