@@ -12,7 +12,7 @@ from onewrite.message import Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Mark: TypeAlias = str | bytes
-Rule: TypeAlias = Literal["below", "absent", "next"]
+Rule: TypeAlias = Literal["below", "first", "next"]
 # What a write asks of the slot of its number's block, and what it does there: see `Number`.
 Form: TypeAlias = Literal["joins", "enters", "asks", "overtaken"]
 Refusal: TypeAlias = Duplicate | Gone | Stale | Deferred
@@ -101,7 +101,11 @@ class Remember(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Move the mark in `slot` to `mark`, provided that it is now below it, absent, or the one before (`rule`).
+    """Move the mark in `slot` to `mark`, if `rule` allows it.
+
+    - below: it is now below `mark`, or absent.
+    - first: `mark` is the first sequence of its source. It is now absent; or the one before, where another ledger had the source.
+    - next: it is now the one before.
 
     `last`: of a write of several messages, the mark of the last. It moves there at once, on the same condition.
     """
@@ -109,7 +113,7 @@ class Advance(NamedTuple):
     slot: Slot
     mark: int | str
     rule: Rule
-    first: int = 0  # the first sequence of a source, for the rules "absent" and "next"
+    first: int = 0  # the first sequence of a source, for the rules "first" and "next"
     last: int | str | None = None
 
     @property
@@ -230,7 +234,7 @@ class Number(NamedTuple):
         tag = held(self.tag)
         if tag is ABSENT:
             return _FREE
-        if type(tag) is not int:
+        if type(tag) is not int or tag < 0:
             raise LedgerMismatch(_NOT_OURS.format(what="number of a block", kind=type(tag).__name__))
         return tag
 

@@ -210,7 +210,7 @@ class InSequence(OfSources):
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
         look = self.look(message, now)
-        rule: Rule = "absent" if message.sequence == self.first else "next"
+        rule: Rule = "first" if message.sequence == self.first else "next"
         return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), looks_of(self.terms, message, now))
 
     def look(self, message: Message, now: float) -> Advance:

@@ -187,6 +187,21 @@ def test_a_sequence_that_follows_a_high_water_mark_goes_on_where_that_stood(make
     assert [type(shop.add(message(n), "o-1")) for n in (6, 7, 6)] == [Applied, Applied, Stale]
 
 
+@pytest.mark.parametrize("before", [HighWaterMark(), InSequence(0)], ids=["marks", "sequence"])
+def test_the_first_number_of_a_sequence_follows_the_mark_that_another_ledger_left(
+    make_shop: MakeShop, before: AnyLedger
+) -> None:
+    make_shop(before).add(message(0), "o-1")
+    shop = make_shop(InSequence(first=1))
+    assert [type(shop.add(message(n), "o-1")) for n in (0, 2, 1, 1, 2)] == [Duplicate, Deferred, Applied, Duplicate, Applied]
+
+
+def test_several_messages_at_once_follow_the_mark_that_another_ledger_left(make_shop: MakeShop) -> None:
+    make_shop(HighWaterMark()).add(message(0), "o-1")
+    outcomes = make_shop(InSequence(first=1)).fold([message(n) for n in (1, 2, 3)], "o-1")
+    assert [type(outcome) for outcome in outcomes] == [Applied] * 3
+
+
 def test_an_id_of_the_ledger_before_is_known_as_long_as_that_promised_and_then_forgotten(make_shop: MakeShop) -> None:
     earlier, shop = make_shop(SeenIds()), make_shop(SeenIds(MONTH, also=SeenIds()))
     earlier.add(message(1), "o-1")

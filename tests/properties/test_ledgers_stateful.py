@@ -64,11 +64,9 @@ class Store:
         if isinstance(change, Number):
             return self._has_room(change)
         held = self.held.get(change.slot)
-        if change.rule == "absent":
-            return held is None
-        if change.rule == "next":
-            return held is not None and held == int(change.mark) - 1
-        return held is None or held < change.mark
+        if held is None:
+            return change.rule != "next"
+        return bool(held < change.mark if change.rule == "below" else held == int(change.mark) - 1)
 
     def _has_room(self, change: Number) -> bool:
         tag, numbers = self.held.get(change.tag), self.held.get(change.numbers, frozenset())
@@ -308,6 +306,29 @@ class NoGaps(_Numbered):
             assert refusal == Stale(message, following - 1)
 
 
+class Followed(_Numbered):
+    """HighWaterMark and InSequence take turns with the marks of one attribute, and `first` is changed now and then."""
+
+    ledger = HighWaterMark()
+
+    @rule(
+        ledger=st.sampled_from([HighWaterMark(), *map(InSequence, range(-1, 4))]),
+        source=st.sampled_from(SOURCES),
+        n=st.integers(-2, 8),
+    )
+    def deliver(self, ledger: HighWaterMark | InSequence, source: str, n: int) -> None:
+        self.store.ledger = ledger
+        last = self.last.get(source)
+        if isinstance(ledger, HighWaterMark):
+            is_due = last is None or n > last
+        else:
+            is_due = n == (ledger.first if last is None else last + 1)
+        if is_due:
+            self.apply(source, n)
+        else:
+            assert self.store.deliver(self.message(source, n), NOW) is not None
+
+
 class Numbers(_Numbered):
     """SeenNumbers: numbers overtaken by less than the window, copies after any time, and now and then a leap."""
 
@@ -361,7 +382,7 @@ class Numbers(_Numbered):
         assert all(number <= 2 for number in kept)
 
 
-MACHINES = (Numbers, AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps)
+MACHINES = (Numbers, AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps, Followed)
 for _machine in MACHINES:
     _machine.TestCase.settings = settings(
         settings.get_profile("repeatable"), max_examples=examples(40), stateful_step_count=40
@@ -377,3 +398,4 @@ TestChanged = Changed.TestCase
 TestInOrder = InOrder.TestCase
 TestInOrderOfText = InOrderOfText.TestCase
 TestNoGaps = NoGaps.TestCase
+TestFollowed = Followed.TestCase

@@ -111,9 +111,9 @@ def _lets_past(entity: Entity, change: Change) -> bool:
         return not any(mark in marks for marks in sets if marks is not ABSENT for mark in (change.mark, *change.aliases))
     assert isinstance(change, Advance), "a fold takes no other ledgers"
     held: Any = entity.look(change.slot)
-    if change.rule == "absent" or held is ABSENT:
-        return held is ABSENT and change.rule != "next"
-    return bool(held == int(change.mark) - 1 if change.rule == "next" else held < change.mark)
+    if held is ABSENT:
+        return change.rule != "next"
+    return bool(held < change.mark if change.rule == "below" else held == int(change.mark) - 1)
 
 
 # --- the order of several ---------------------------------------------------------------------------------------------

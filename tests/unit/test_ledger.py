@@ -254,9 +254,9 @@ def test_a_gapless_sequence_needs_an_int(sequence: Any) -> None:
 
 @pytest.mark.parametrize(
     ("first", "sequence", "rule"),
-    [(1, 1, "absent"), (1, 2, "next"), (1, 0, "next"), (0, 0, "absent"), (0, 1, "next"), (-3, -3, "absent")],
+    [(1, 1, "first"), (1, 2, "next"), (1, 0, "next"), (0, 0, "first"), (0, 1, "next"), (-3, -3, "first")],
 )
-def test_a_gapless_sequence_begins_where_there_is_no_mark(first: int, sequence: int, rule: Rule) -> None:
+def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: int, rule: Rule) -> None:
     entry = InSequence(first).entry(at(sequence), NOW)
     assert entry.own == Advance(Slot("events@", "s"), sequence, rule, first)
     assert entry.follows_gap is (rule == "next")

@@ -61,7 +61,7 @@ def test_a_pipeline_enters_a_block_too_and_overwrites_nothing_of_another_kind() 
     assert first[1][1]["$set"][SET] == {"$concatArrays": [{"$ifNull": [f"${SET}", []]}, {"$literal": [10]}]}
     assert second[1][1]["$set"][SET] == {"$literal": [10]}
     kinds = [
-        {"$or": [{path: {"$exists": False}}, {path: {"$type": "object"}, f"{path}.0": {"$exists": False}}]}
+        {"$or": [{path: {"$exists": False}}, {path: {"$type": "object", "$not": {"$type": "array"}}}]}
         for path in ("events@", "events@.%w8=s")
     ]
     assert second[0]["$and"][1:] == kinds

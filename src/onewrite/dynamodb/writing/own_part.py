@@ -134,10 +134,9 @@ def _spellings(change: RememberShape, n: int) -> list[str]:
 
 def _is_past(change: AdvanceShape, n: int) -> str:
     mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
-    if change.rule == "absent":
-        return absent
-    if change.rule == "next":
-        return f"{mark}={_before(n)}"
+    if change.rule != "below":
+        before = f"{mark}={_before(n)}"
+        return before if change.rule == "next" else f"({absent} OR {before})"
     below = f"{mark}<{_first(change, n)}"
     if change.has_digits:
         below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
@@ -257,7 +256,7 @@ def _mark_values(change: Advance, n: int) -> dict[str, str | int]:
         return {f":ow_n{n}": len(mark), ":ow_z": "0"} if change.has_digits else {}
     if abs(mark) >= _BEYOND:
         raise _too_many_digits(mark)
-    return {_before(n): mark - 1} if change.rule == "next" else {}
+    return {} if change.rule == "below" else {_before(n): mark - 1}
 
 
 def _jump_values(change: Advance, n: int) -> dict[str, str | int]:

@@ -112,17 +112,17 @@ def _paths(sets: Sets) -> list[str]:
 
 def _is_past(change: Advance) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     path = path_of(change.slot)
-    if change.rule == "absent":
-        return {path: {"$exists": False}}, []
+    absent: dict[str, Any] = {path: {"$exists": False}}
     # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
     alone = {f"{path}.0": {"$exists": False}}
-    if change.rule == "next":
-        return {path: int(change.mark) - 1, **alone}, []
+    if change.rule != "below":
+        before = {path: int(change.mark) - 1, **alone}
+        return (before, []) if change.rule == "next" else ({}, [{"$or": [absent, before]}])
     below: dict[str, Any] = {"$lt": change.mark}
     if change.has_digits:
         below |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
-    return {}, [{"$or": [{path: {"$exists": False}}, {path: below, **alone}]}]
+    return {}, [{"$or": [absent, {path: below, **alone}]}]
 
 
 _OPERATORS: dict[Form, str] = {"joins": "$eq", "enters": "$lt", "asks": "$lte", "overtaken": "$gt"}
@@ -145,13 +145,14 @@ def _kinds(entry: Entry) -> list[dict[str, Any]]:
     arrays = dict.fromkeys([array for change in entry.written if (array := _array(change)) is not None])
     slots = dict.fromkeys([_place(change) for change in entry.written])
     parents = dict.fromkeys([parent for slot in slots for parent in _prefixes(path_of(slot))[:-1]])
-    objects = [_is_kind(parent, "object", {f"{parent}.0": {"$exists": False}}) for parent in parents]
-    return [*objects, *[_is_kind(path_of(array), "array", {}) for array in arrays]]
+    # $type "object" also matches an array that has a document in it.
+    objects = [_is_kind(parent, {"$type": "object", "$not": {"$type": "array"}}) for parent in parents]
+    return [*objects, *[_is_kind(path_of(array), {"$type": "array"}) for array in arrays]]
 
 
-def _is_kind(path: str, kind: str, alone: dict[str, Any]) -> dict[str, Any]:
-    """Is nothing there, or something of this kind? `alone`: $type "object" also matches an array of documents."""
-    return {"$or": [{path: {"$exists": False}}, {path: {"$type": kind}, **alone}]}
+def _is_kind(path: str, kind: dict[str, Any]) -> dict[str, Any]:
+    """Is nothing there, or something of this kind?"""
+    return {"$or": [{path: {"$exists": False}}, {path: kind}]}
 
 
 def _prefixes(path: str) -> list[str]:
