@@ -86,13 +86,18 @@ def pending_lists(fields: Mapping[str, object]) -> list[str]:
     return [events for attribute in outboxes if fields.get(events := outbox_names(attribute).events)]
 
 
-def check_outbox(names: OutboxNames, label: object, *, holds: bool) -> None:
-    """Raise unless the entity's outbox is ours or absent. `holds`: is there something where its events would be?"""
-    if label != OUTBOX and (label is not None or holds):
-        found = (
-            f"{names.label!r} holds {label!r}" if label is not None else f"{names.events!r} holds something else than events"
-        )
-        raise LedgerMismatch(f"{found}, and no outbox of this version put that there: give the Outbox another attribute.")
+def check_outbox(names: OutboxNames, held: Mapping[str, object], *, null_is_absent: bool = True) -> None:
+    """Raise unless the outbox in an entity's fields is ours or absent. `null_is_absent`: as the filters of MongoDB take it."""
+    label, events = held.get(names.label), held.get(names.events, [])
+    absent = label is None and (null_is_absent or names.label not in held)
+    if (label == OUTBOX and isinstance(events, list)) or (absent and names.events not in held):
+        return
+    found = (
+        f"{names.events!r} holds something else than events"
+        if absent or label == OUTBOX
+        else f"{names.label!r} holds {label!r}"
+    )
+    raise LedgerMismatch(f"{found}, and no outbox of this version put that there: give the Outbox another attribute.")
 
 
 def is_label(text: object) -> bool:

@@ -159,7 +159,7 @@ class Broken:
 
 def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
     """The outbox in the fields of an entity, whose numbers are ints. Raises `LedgerMismatch` where something else stands there."""
-    check_outbox(names, held.get(names.label), holds=names.events in held)
+    check_outbox(names, held)
     sent, incarnation, due = held.get(names.sent), held.get(names.incarnation), held.get(names.due)
     right = _is(sent, int) and _is(incarnation, str) and _is(due, str)
     events = _events(held.get(names.events, ()))

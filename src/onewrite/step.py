@@ -103,10 +103,15 @@ def read_step(held: object) -> Step:
         ledger, key, fence = str(fields["ledger"]), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]))
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
-        raise LedgerMismatch(
-            "The entity holds something else where a step of a message should be: another writer uses names that begin with "
-            "ow_step. Repair the entity."
-        ) from error
+        raise no_step() from error
+
+
+def no_step() -> LedgerMismatch:
+    """The error to raise where something else stands in the place of steps."""
+    return LedgerMismatch(
+        "The entity holds something else where a step of a message should be: another writer uses names that begin with ow_step. "
+        "Repair the entity."
+    )
 
 
 class FoundStep(NamedTuple):

@@ -292,3 +292,20 @@ def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fiel
         shop.relay(Broker()).flush("o")
     raw = shop.raw("o") or {}
     assert {name: raw[name] for name in fields} == fields
+
+
+def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(shop: Shop) -> None:
+    shop.put_raw("o", outbox_ledger=None)
+    try:
+        outcome: object = shop.add(M1, "o", emit=[PAID])
+    except LedgerMismatch as refused:
+        outcome = refused
+    # MongoDB takes a null for nothing, and DynamoDB does not.
+    assert isinstance(outcome, Applied if "mongo" in shop.name else LedgerMismatch)
+
+
+def test_events_beside_a_null_for_their_label_are_those_of_others(shop: Shop) -> None:
+    shop.put_raw("o", outbox_ledger=None, outbox_events=["mine"])
+    with pytest.raises(LedgerMismatch, match="outbox"):
+        shop.add(M1, "o", emit=[PAID])
+    assert (shop.raw("o") or {})["outbox_events"] == ["mine"]

@@ -13,7 +13,7 @@ from onewrite.entry import Advance, Lookup
 from onewrite.errors import LedgerMismatch
 from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
-from onewrite.step import Step, answer_to, read_step
+from onewrite.step import Step, answer_to, no_step, read_step
 
 _TURNS = 8  # each after the second means that another writer has come in between
 
@@ -90,12 +90,13 @@ def entity_of(attempt: Attempt, item: Entity | None) -> Entity | None:
 
 def _check_outbox(attempt: Attempt, held: Entity) -> None:
     if attempt.emission is not None and attempt.emission.events:
-        names = attempt.emission.shape.names
-        check_outbox(names, held.get(names.label), holds=names.events in held)
+        check_outbox(attempt.emission.shape.names, held, null_is_absent=False)
 
 
 def open_step(attempt: Attempt, item: Entity) -> Step | None:
     """The step that the message has begun and not finished."""
+    if not isinstance(item.get(STEPS, frozenset()), AbstractSet):
+        raise no_step()
     held = item.get(f"{STEP}{attempt.step_mark.hex()}")
     return None if held is None else read_step(held)
 

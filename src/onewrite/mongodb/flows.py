@@ -24,11 +24,13 @@ from onewrite.message import Message
 from onewrite.mongodb.durability import Durability, durable
 from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
+    check_emits,
     is_of_entity,
     is_too_large,
     kept_alive,
     may_be_ledger,
     says_nothing_was_done,
+    steps_of,
     unmatched,
 )
 from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
@@ -315,6 +317,8 @@ class Flows:
         if too_large:
             raise self._too_large(found) from error
         guarded.entry.judge(Message("unknown"), lookup(found))  # raises where something else stands in the ledger's place
+        check_emits(guarded.emission, found)
+        steps_of(found)
         raise error
 
     def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:

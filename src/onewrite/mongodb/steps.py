@@ -11,10 +11,9 @@ from onewrite.entry import Entry
 from onewrite.errors import LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
-from onewrite.label import STEPS
 from onewrite.message import Message
 from onewrite.mongodb.flows import Flows, Writer, landed
-from onewrite.mongodb.verdict import finish_unmatched, open_step
+from onewrite.mongodb.verdict import finish_unmatched, open_step, steps_of
 from onewrite.mongodb.writing.expression import Update, identity
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes
@@ -154,7 +153,6 @@ class StepFlows(Flows):
         """The entity's steps of this store's ledger, those first that were begun first."""
         entity = identity(query, self._fields)
         found = yield from self._look(entity, native)
-        held: object = (found or {}).get(STEPS)
-        steps = [read_step(value) for value in cast("Document", held).values()] if isinstance(held, Mapping) else []
+        steps = [read_step(value) for value in steps_of(found or {}).values()]
         mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
         return [answer_to(step, step.message, self.clock(), None, entity) for step in mine]

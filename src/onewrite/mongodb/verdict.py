@@ -13,7 +13,7 @@ from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.outcome import Busy, Deferred, Entity, Outcome, Rejected, Superseded, Uncertain
-from onewrite.step import Step, answer_to, read_step, step_mark
+from onewrite.step import Step, answer_to, no_step, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
 # BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
@@ -56,7 +56,7 @@ def kept_out(
         return answer_to(step, message, now, entity, entity_key)
     refusal = entry.judge(message, ledger, entity=entity, gone=TOMBSTONE in document)
     if refusal is None:
-        _check_outbox(emission, document)
+        check_emits(emission, document)
     return refusal
 
 
@@ -68,11 +68,9 @@ def entity_of(terms: Terms, document: Document | None, emission: Emission | None
 
 def kept_alive(outcome: Outcome, document: Document | None, now: float) -> Outcome:
     """What a delete answers: a step of any message keeps the document alive, also where its lease is over."""
-    steps = (document or {}).get(STEPS)
-    if not steps or not isinstance(outcome, Rejected | Busy | Uncertain):
+    if not isinstance(outcome, Rejected | Busy | Uncertain) or not (steps := steps_of(document or {})):
         return outcome
-    until = max([read_step(step).until for step in cast("Document", steps).values()], default=now)
-    return Busy(outcome.message, until, outcome.entity)
+    return Busy(outcome.message, max([read_step(step).until for step in steps.values()], default=now), outcome.entity)
 
 
 def finish_unmatched(
@@ -87,23 +85,28 @@ def finish_unmatched(
     if step.fence != fence:
         return Superseded(message, entity)
     entry.check(lookup(held))
-    _check_outbox(emission, held)
+    check_emits(emission, held)
     return None
 
 
-def _check_outbox(emission: Emission | None, held: Document) -> None:
+def check_emits(emission: Emission | None, held: Document) -> None:
+    """Raise if the write emits events, and something else stands where they would be."""
     if emission is not None and emission.events:
-        outbox = emission.shape.names
-        check_outbox(outbox, held.get(outbox.label), holds=outbox.events in held)
+        check_outbox(emission.shape.names, held)
 
 
 def open_step(entry: Entry, message: Message, document: Document) -> Step | None:
     """The step that the message has begun and not finished."""
-    steps = document.get(STEPS)
-    held = (
-        cast("Document", steps).get(step_mark(entry.terms.attribute, message).hex()) if isinstance(steps, Mapping) else None
-    )
+    held = steps_of(document).get(step_mark(entry.terms.attribute, message).hex())
     return None if held is None else read_step(held)
+
+
+def steps_of(document: Document) -> Document:
+    """The open steps of a document, by the marks of their messages."""
+    held: object = document.get(STEPS, {})
+    if not isinstance(held, Mapping):
+        raise no_step()
+    return cast("Document", held)
 
 
 def says_nothing_was_done(error: Exception) -> bool:

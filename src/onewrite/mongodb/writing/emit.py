@@ -10,8 +10,8 @@ from onewrite.label import OUTBOX, OutboxNames
 
 def outbox_condition(names: OutboxNames) -> dict[str, Any]:
     """The entity's outbox must be ours, or not there at all: what stands in its place would be appended to."""
-    absent = {"$exists": False}
-    return {"$or": [{names.label: OUTBOX}, {names.label: absent, names.events: absent}]}
+    # A $or of the two would cost mongod several times as much.
+    return {names.label: {"$in": [None, OUTBOX]}, "$nor": [{names.label: None, names.events: {"$exists": True}}]}
 
 
 def outbox_operators(emission: Emission) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,158 @@
+"""Entities in which something odd stands where a ledger or an outbox keeps its own, and sources with odd names.
+
+A `Rejected` says that the caller's own condition refused the message, which is then dropped. These writes have no condition.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pymongo.collection import Collection
+
+from onewrite import Applied, Begun, Deferred, Duplicate, Event, Gone, LedgerMismatch, Message, Outbox, Stale, Tombstones
+from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.writing.values import plain, typed
+from onewrite.mongodb import GuardedCollection
+from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+ITEM, DOCUMENT = {"id": "o"}, {"_id": "o"}
+OUTBOX = Outbox("shop/orders")
+TOMBSTONES = Tombstones(timedelta(days=14))
+PAID = Event("OrderPaid", 1)
+M1, M2 = (Message(f"m{n}", sequence=n) for n in (1, 2))
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 5, "", "x", "ow1 outbox", "ow1 marks"),
+    *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
+)
+OURS = (
+    "messageIDs",
+    "messageIDs_ledger",
+    "events",
+    "events_ledger",
+    "outbox_sent",
+    "outbox_incarnation",
+    "ow_steps",
+    "ow_tombstone",
+)
+SOURCES = (
+    "0",
+    "1.0",
+    ".",
+    "$",
+    "$n",
+    "%",
+    "%t0",
+    "@",
+    "s0",
+    "a/b",
+    "_id",
+    "ow_steps",
+    " ",
+    "\u00e9",
+    "\U0001f4e6",
+    "#0",
+    ":ow_m0",
+    "x" * 2000,
+)
+LEASE: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+
+Fields = Mapping[str, Any]
+Ways = Mapping[str, Callable[[Message], object]]  # to write to an entity, without a condition
+
+
+class Items:
+    """One item of a table, which its tests write to beside the guarded store as well."""
+
+    def __init__(self, client: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+        self._client, self._table = client, table
+        store = GuardedTable(client, ledger, table_name=table, outbox=OUTBOX, tombstones=TOMBSTONES)
+        update: dict[str, Any] = {"UpdateExpression": "SET n=:n", "ExpressionAttributeValues": {":n": 1}}
+        self.ways: Ways = {
+            "update": lambda message: store.update_item(message, Key=ITEM, emit=[PAID], **update),
+            "delete": lambda message: store.delete_item(message, Key=ITEM, emit=[PAID]),
+            "begin": lambda message: store.begin(message, "charge", Key=ITEM, **LEASE),
+        }
+
+    def put(self, fields: Fields) -> None:
+        self._client.put_item(TableName=self._table, Item=typed({**fields, **ITEM}))
+
+    def get(self) -> Fields:
+        return plain(self._client.get_item(TableName=self._table, Key=typed(ITEM))["Item"])
+
+
+class Documents:
+    """The same with a document of a collection."""
+
+    def __init__(self, collection: Collection[dict[str, Any]], ledger: AnyLedger) -> None:
+        self._collection = collection
+        store = GuardedCollection(collection, ledger, outbox=OUTBOX, tombstones=TOMBSTONES)
+        update = {"$set": {"n": 1}}
+        self.ways: Ways = {
+            "update": lambda message: store.update_one(message, DOCUMENT, update, emit=[PAID]),
+            "pipeline": lambda message: store.update_one(message, DOCUMENT, [update], emit=[PAID]),
+            "delete": lambda message: store.delete_one(message, DOCUMENT, emit=[PAID]),
+            "begin": lambda message: store.begin(message, "charge", DOCUMENT, **LEASE),
+        }
+
+    def put(self, fields: Fields) -> None:
+        self._collection.replace_one(DOCUMENT, {**fields, **DOCUMENT}, upsert=True)
+
+    def get(self) -> Fields:
+        return self._collection.find_one(DOCUMENT) or {}
+
+
+def takes_nothing_odd_for_a_condition(place: Items | Documents, way: str, *refusals: type[Exception]) -> None:
+    place.put({})
+    place.ways["update"](M1)
+    whole = {name: value for name, value in place.get().items() if name not in (*ITEM, *DOCUMENT)}
+    for name, value, others in itertools.product({*whole, *OURS}, ODD, ({}, whole)):
+        place.put({**others, name: value})
+        with suppress(LedgerMismatch, *refusals):
+            outcome = place.ways[way](M2 if others else M1)
+            assert isinstance(outcome, Applied | Begun | Deferred | Gone | Stale), (name, value, others)
+
+
+def tells_all_sources_apart(place: Items | Documents, way: str) -> None:
+    place.put({})
+    for n, source in itertools.product((1, 2, 3), SOURCES):
+        message = Message(f"m{n}", source=source, sequence=n)
+        assert [type(place.ways[way](message)) for _ in range(2)] == [Applied, Duplicate], message
+
+
+@pytest.mark.parametrize("way", ["update", "delete", "begin"])
+@ledgers_slowly
+def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
+    dynamo: DynamoDBClient, table: str, ledger: AnyLedger, way: str
+) -> None:
+    # Dynoxide has words of its own for what is no list, which do not speak of types as those of DynamoDB do.
+    takes_nothing_odd_for_a_condition(Items(dynamo, table, ledger), way, ClientError)
+
+
+@pytest.mark.parametrize("way", ["update", "pipeline", "delete", "begin"])
+@ledgers_slowly
+def test_something_odd_in_a_document_is_no_reason_to_drop_a_message(
+    collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
+) -> None:
+    takes_nothing_odd_for_a_condition(Documents(collection, ledger), way)
+
+
+@ledgers
+def test_the_sources_of_an_item_may_have_any_names(dynamo: DynamoDBClient, table: str, ledger: AnyLedger) -> None:
+    tells_all_sources_apart(Items(dynamo, table, ledger), "update")
+
+
+@pytest.mark.parametrize("way", ["update", "pipeline"])
+@ledgers
+def test_the_sources_of_a_document_may_have_any_names(
+    collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
+) -> None:
+    tells_all_sources_apart(Documents(collection, ledger), way)
