@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -91,6 +92,7 @@ class Outbox:
     largest_event: int | None = field(default=None, kw_only=True)
     default: Callable[[Any], object] = field(default=as_json, kw_only=True)
     names: OutboxNames = field(init=False, repr=False, compare=False)
+    shape: EmissionShape = field(init=False, repr=False, compare=False)
     encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +105,7 @@ class Outbox:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
         check_attribute(self.attribute)
         object.__setattr__(self, "names", outbox_names(self.attribute))
+        object.__setattr__(self, "shape", EmissionShape(self.names, emits=True, indexed=self.index is not None))
         # json.dumps would make an encoder for each event.
         encoder = json.JSONEncoder(default=self.default, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
@@ -152,7 +155,7 @@ def made_with_outbox(outboxes: T | None) -> T:
 
 
 def nothing_emitted(outbox: Outbox) -> Emission:
-    return Emission(EmissionShape(outbox.names, emits=False, indexed=outbox.index is not None))
+    return Emission(outbox.shape._replace(emits=False))
 
 
 def emission(outbox: Outbox | None, message: Message, events: object, now: float, call: str) -> Emission:
@@ -207,8 +210,7 @@ def _emission(outbox: Outbox, causes: Sequence[Message], emitted: Sequence[Event
         }
         for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True)
     ]
-    shape = EmissionShape(outbox.names, emits=True, indexed=outbox.index is not None)
-    return Emission(shape, tuple(stored), at, _shard(outbox, causes[0]) if shape.indexed else 0)
+    return Emission(outbox.shape, tuple(stored), at, 0 if outbox.index is None else _shard(outbox, causes[0]))
 
 
 def _shard(outbox: Outbox, message: Message) -> int:
@@ -223,7 +225,13 @@ def _id_of(cause: str | Message | None, message: Message) -> str:
 
 def moment(now: float) -> str:
     """A time as text that sorts as times do: 2026-11-22T08:00:00.000Z."""
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
+    return f"{_second(second)}.{millisecond:03d}Z"
+
+
+@lru_cache(maxsize=16)  # many events are emitted in a second
+def _second(since_1970: int) -> str:
+    return datetime.fromtimestamp(since_1970, UTC).replace(tzinfo=None).isoformat()
 
 
 def seconds(at: str) -> float:
@@ -241,31 +249,36 @@ def _checked(events: object) -> Sequence[Event]:
 
 def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     """What tells the events of one message apart: the name, or the type and the place among its type."""
+    if len(events) == 1:  # as nearly always
+        return [_key(events[0], 0)]
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
     of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says
     for whose, event in zip(of_whom, events, strict=True):
+        place = counts.get((whose, event.type), 0)
+        keys.append(_key(event, place))
         if event.name is None:
-            place = counts.get((whose, event.type), 0)
             counts[whose, event.type] = place + 1
-            keys.append(f"event {place} {event.type}")
-        else:
-            keys.append(f"event named {event.name}")
-    if len(keys) > 1 and len(set(zip(of_whom, keys, strict=True))) < len(keys):
+    if len(set(zip(of_whom, keys, strict=True))) < len(keys):
         raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
     return keys
+
+
+def _key(event: Event, place: int) -> str:
+    return f"event {place} {event.type}" if event.name is None else f"event named {event.name}"
 
 
 def _encoded(outbox: Outbox, event: Event) -> str:
     try:
         text = outbox.encode(event.body)
-        size = len(text.encode())
+        size = len(text) if text.isascii() else len(text.encode())
     except InvalidUpdate:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidUpdate(f"The body of event {event.type!r} has no form in JSON: {error}.") from error
-    # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
-    text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+    if size > len(text):
+        # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
+        text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
     if outbox.largest_event is not None and size > outbox.largest_event:
         raise InvalidUpdate(
             f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "

@@ -12,6 +12,7 @@ from onewrite.errors import InvalidMessage
 
 # Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
 _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+_BEGUN = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ class Message:
     def child(self, name: str) -> str:
         """A key derived from the id, to hand downstream: the same on every delivery, another for every name."""
         if not self.parts:
-            return _uuid5(_CHILDREN, together(self.id) + name)
+            return _child(together(self.id) + name)
         part = uuid5(_CHILDREN, together(self.id, *self.parts))
-        return _uuid5(part, name)
+        return str(uuid5(part, name))
 
     def part(self, name: str) -> Message:
         """The same message for another write of it to the same entity, which the ledger would else take for a duplicate."""
@@ -72,11 +73,15 @@ def together(*texts: str) -> str:
     return "".join([f"{len(text)}:{text}" for text in texts])
 
 
-def _uuid5(namespace: UUID, name: str) -> str:
-    """The text of a UUID of version 5, as `uuid.uuid5` makes it in several times the time."""
-    digits = sha1(namespace.bytes + name.encode(), usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+def _child(name: str) -> str:
+    """The text of `uuid5(_CHILDREN, name)`, in a fraction of its time."""
+    hashed = _BEGUN.copy()
+    hashed.update(name.encode())
+    digest = bytearray(hashed.digest())
+    digest[6] = digest[6] & 0x0F | 0x50  # the version
+    digest[8] = digest[8] & 0x3F | 0x80  # the variant
+    digits = digest.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def key_of(message: Message, name: str) -> str:
