@@ -15,7 +15,22 @@ import pytest
 from botocore.exceptions import ClientError
 from pymongo.collection import Collection
 
-from onewrite import Applied, Begun, Deferred, Duplicate, Event, Gone, LedgerMismatch, Message, Outbox, Stale, Tombstones
+from onewrite import (
+    Applied,
+    Begun,
+    Deferred,
+    Duplicate,
+    Event,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    LedgerMismatch,
+    Message,
+    Outbox,
+    Rejected,
+    Stale,
+    Tombstones,
+)
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.writing.values import plain, typed
 from onewrite.mongodb import GuardedCollection
@@ -34,35 +49,15 @@ ODD: tuple[Any, ...] = (
     *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
 )
 OURS = (
-    "messageIDs",
-    "messageIDs_ledger",
-    "events",
-    "events_ledger",
-    "outbox_sent",
-    "outbox_incarnation",
-    "ow_steps",
-    "ow_tombstone",
+    *("messageIDs", "messageIDs_ledger", "events", "events_ledger"),
+    *("outbox_sent", "outbox_incarnation", "ow_steps", "ow_tombstone"),
 )
 SOURCES = (
-    "0",
-    "1.0",
-    ".",
-    "$",
-    "$n",
-    "%",
-    "%t0",
-    "@",
-    "s0",
-    "a/b",
-    "_id",
-    "ow_steps",
-    " ",
-    "\u00e9",
-    "\U0001f4e6",
-    "#0",
-    ":ow_m0",
-    "x" * 2000,
+    *("0", "1.0", ".", "$", "$n", "%", "%t0", "@", "s0", "a/b", " ", "#0"),
+    *("_id", "ow_steps", ":ow_m0", "\u00e9", "\U0001f4e6", "x" * 2000),
 )
+# These may follow one another in one attribute, each with what the one before has left.
+MARKS = (HighWaterMark(), InSequence(0), InSequence(1), InSequence(2))
 LEASE: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 
 Fields = Mapping[str, Any]
@@ -86,7 +81,7 @@ class Items:
         self._client.put_item(TableName=self._table, Item=typed({**fields, **ITEM}))
 
     def get(self) -> Fields:
-        return plain(self._client.get_item(TableName=self._table, Key=typed(ITEM))["Item"])
+        return plain(self._client.get_item(TableName=self._table, Key=typed(ITEM)).get("Item", {}))
 
 
 class Documents:
@@ -128,6 +123,14 @@ def tells_all_sources_apart(place: Items | Documents, way: str) -> None:
         assert [type(place.ways[way](message)) for _ in range(2)] == [Applied, Duplicate], message
 
 
+def drops_nothing(open_place: Callable[[AnyLedger], Items | Documents], way: str) -> None:
+    places = [open_place(ledger) for ledger in MARKS]
+    for (before, m), (after, n) in itertools.product(itertools.product(places, range(4)), repeat=2):
+        before.put({})
+        before.ways["update"](Message(f"m{m}", sequence=m))
+        assert not isinstance(after.ways[way](Message(f"m{n}", sequence=n)), Rejected), (m, n)
+
+
 @pytest.mark.parametrize("way", ["update", "delete", "begin"])
 @ledgers_slowly
 def test_something_odd_in_an_item_is_no_reason_to_drop_a_message(
@@ -156,3 +159,15 @@ def test_the_sources_of_a_document_may_have_any_names(
     collection: Collection[dict[str, Any]], ledger: AnyLedger, way: str
 ) -> None:
     tells_all_sources_apart(Documents(collection, ledger), way)
+
+
+@pytest.mark.parametrize("way", ["update", "begin"])
+def test_no_mark_that_another_ledger_left_drops_a_message_of_an_item(dynamo: DynamoDBClient, table: str, way: str) -> None:
+    drops_nothing(lambda ledger: Items(dynamo, table, ledger), way)
+
+
+@pytest.mark.parametrize("way", ["update", "pipeline", "begin"])
+def test_no_mark_that_another_ledger_left_drops_a_message_of_a_document(
+    collection: Collection[dict[str, Any]], way: str
+) -> None:
+    drops_nothing(lambda ledger: Documents(collection, ledger), way)

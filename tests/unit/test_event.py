@@ -133,7 +133,7 @@ def test_an_event_is_stored_with_its_time_its_cause_and_the_nonce_of_the_call() 
 
 
 def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
-    times = [0.0, 0.5, 9.0, 10.0, NOW, NOW + 1e9]
+    times = [0.0, 0.5, 0.9999996, 9.0, 10.0, NOW, NOW + 0.001, NOW + 1e9]
     texts = [moment(time) for time in times]
     assert texts == sorted(texts)
     assert [seconds(text) for text in texts] == pytest.approx(times, abs=0.001)
