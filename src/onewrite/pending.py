@@ -160,10 +160,12 @@ class Broken:
 def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
     """The outbox in the fields of an entity, whose numbers are ints. Raises `LedgerMismatch` where something else stands there."""
     check_outbox(names, held)
-    sent, incarnation, due = held.get(names.sent), held.get(names.incarnation), held.get(names.due)
-    right = _is(sent, int) and _is(incarnation, str) and _is(due, str)
-    events = _events(held.get(names.events, ()))
-    if not right or events is None or (sent is None) != (incarnation is None):
+    ours = {name: held[name] for name in names if name in held and name != names.label}
+    sent, incarnation, due = ours.get(names.sent), ours.get(names.incarnation), ours.get(names.due)
+    events = _events(ours.get(names.events, ()))
+    counted = (sent is None and incarnation is None) or (type(sent) is int and sent >= 0 and isinstance(incarnation, str))
+    in_time = due is None or (events and _is_moment(due))
+    if events is None or not counted or not in_time or None in ours.values():
         raise LedgerMismatch(
             f"The outbox {names.events!r} of an entity holds something else than events and their count: another writer uses its "
             "attributes. Give the Outbox an attribute of its own, or repair the entity."
@@ -200,8 +202,11 @@ def key_parts(source: str, outbox: str) -> list[KeyPart]:
     return [KeyPart(unquote(part[1]), part[2], part[3]) for part in found if part is not None]
 
 
-def _is(value: object, kind: type) -> bool:
-    return value is None or type(value) is kind
+def _is_moment(text: object) -> bool:
+    try:
+        return isinstance(text, str) and seconds(text) >= 0
+    except (ValueError, OverflowError):
+        return False
 
 
 def _events(held: object) -> tuple[Pending, ...] | None:
@@ -214,5 +219,8 @@ def _events(held: object) -> tuple[Pending, ...] | None:
         texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]
         if not all(isinstance(text, str) for text in texts):
             return None
-        events.append(Pending(*cast("list[str]", texts)))
+        pending = Pending(*cast("list[str]", texts))
+        if not _is_moment(pending.time):
+            return None
+        events.append(pending)
     return tuple(events)

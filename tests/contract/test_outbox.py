@@ -294,6 +294,28 @@ def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fiel
     assert {name: raw[name] for name in fields} == fields
 
 
+LATE = {"id": "i", "type": "A", "body": "1", "time": "some day", "nonce": "n", "cause": "c"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("events", []), ("events", [LATE]), ("events", None), ("due", "x"), ("due", None), ("sent", None), ("incarnation", 1)],
+)
+def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop: Shop, name: str, value: object) -> None:
+    broker = Broker()
+    for order in ("odd", "good"):
+        swept_shop.add(M1, order, emit=[PAID])
+    raw = swept_shop.raw("odd") or {}
+    (attribute,) = [field.removesuffix("_ledger") for field, text in raw.items() if text == "ow1 outbox"]
+    due = {f"{attribute}_due": raw[f"{attribute}_events"][0]["time"]}
+    swept_shop.delete_raw("odd")
+    swept_shop.put_raw("odd", **{**raw, **due, f"{attribute}_{name}": value, **swept_shop.key("odd")})
+    swept_shop.relay(broker).sweep()
+    assert broker.said() == [("OrderPaid", 1)]
+    with pytest.raises(LedgerMismatch, match="something else than events"):
+        swept_shop.relay(broker).flush("odd")
+
+
 def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(shop: Shop) -> None:
     shop.put_raw("o", outbox_ledger=None)
     try:

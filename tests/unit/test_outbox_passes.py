@@ -266,7 +266,9 @@ def test_ids_differ_between_two_entities_that_one_message_touches() -> None:
         {"outbox_sent": "1", "outbox_incarnation": "a"},
         {"outbox_sent": 1},
         {"outbox_incarnation": "a"},
+        {"outbox_sent": -1, "outbox_incarnation": "a"},
         {"outbox_due": 1},
+        {"outbox_due": "2026-09-21T14:13:20.000Z"},
     ],
     ids=repr,
 )
