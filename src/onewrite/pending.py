@@ -209,11 +209,9 @@ def _is_moment(text: object) -> bool:
         return False
 
 
-def _events(held: object) -> tuple[Pending, ...] | None:
-    if not isinstance(held, list | tuple):
-        return None
+def _events(held: Sequence[object]) -> tuple[Pending, ...] | None:
     events: list[Pending] = []
-    for event in cast("Sequence[object]", held):
+    for event in held:
         if not isinstance(event, Mapping):
             return None
         texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]

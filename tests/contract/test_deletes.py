@@ -17,6 +17,7 @@ from onewrite import (
     Gone,
     HighWaterMark,
     InSequence,
+    LedgerMismatch,
     Message,
     Outbox,
     Rejected,
@@ -147,6 +148,14 @@ def test_a_delete_that_the_callers_condition_refuses_deletes_nothing(shop: Shop)
     assert outcome.entity == {**shop.key("o"), "closed": True, "n": 1}
     assert shop.get("o") == outcome.entity
     assert isinstance(shop.delete(M1, "o"), Applied)
+
+
+@pytest.mark.parametrize("value", ["x", 5, True], ids=repr)
+def test_something_else_in_the_place_of_steps_is_a_mismatch_and_deletes_nothing(shop: Shop, value: object) -> None:
+    shop.put_raw("o", n=1, ow_steps=value)
+    with pytest.raises(LedgerMismatch, match="ow_step"):
+        shop.delete(M1, "o")
+    assert (shop.raw("o") or {})["n"] == 1
 
 
 def test_a_delete_moves_the_mark_and_is_refused_by_it_like_any_write(make_shop: MakeShop) -> None:

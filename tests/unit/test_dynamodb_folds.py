@@ -142,11 +142,11 @@ def test_a_mark_must_be_below_the_first_sequence_and_goes_to_the_last() -> None:
 def test_each_source_that_counts_is_asked_for_its_own_mark() -> None:
     given = [message(1), message(7, "t"), message(2), message(8, "t"), message(3, "u")]
     request = requested(InSequence(), given)
-    past = "attribute_not_exists(#ow_m0) AND #ow_m1=:ow_p1 AND #ow_m2=:ow_p2"
+    past = "(attribute_not_exists(#ow_m0) OR #ow_m0=:ow_p) AND #ow_m1=:ow_p1 AND #ow_m2=:ow_p2"
     assert request["ConditionExpression"] == f"{NOT_SHARED} AND {LABELLED} AND {past}"
     assert ",#ow_m0=:ow_m0,#ow_m1=:ow_m1,#ow_m2=:ow_m2 " in request["UpdateExpression"]
     ours = {name: value for name, value in request["ExpressionAttributeValues"].items() if name[:5] in (":ow_m", ":ow_p")}
-    assert ours == {":ow_m0": 2, ":ow_m1": 8, ":ow_p1": 6, ":ow_m2": 3, ":ow_p2": 2}
+    assert ours == {":ow_m0": 2, ":ow_p": 0, ":ow_m1": 8, ":ow_p1": 6, ":ow_m2": 3, ":ow_p2": 2}
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
     [
         (HighWaterMark(), "(attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0)", {}),
         (InSequence(), "#ow_m0=:ow_p", {":ow_p": 4}),
-        (InSequence(5), "attribute_not_exists(#ow_m0)", {}),
+        (InSequence(5), "(attribute_not_exists(#ow_m0) OR #ow_m0=:ow_p)", {":ow_p": 4}),
     ],
 )
 @pytest.mark.parametrize(("source", "name"), [("s", "events@s"), ("", "events@%"), ("a.b%", "events@a%2Eb%25")])
@@ -320,11 +320,9 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
 
 
 def test_a_new_items_first_message_sends_no_value_that_its_condition_does_not_use() -> None:
-    assert put(InSequence(5))["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks"}
-    assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {
-        ":a": 1,
-        ":ow_l0": "ow1 marks",
-    }
+    ours = {":ow_l0": "ow1 marks", ":ow_p": 4}
+    assert put(InSequence(5))["ExpressionAttributeValues"] == ours
+    assert put(InSequence(5), ExpressionAttributeValues={":a": 1})["ExpressionAttributeValues"] == {":a": 1, **ours}
 
 
 def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
@@ -589,7 +587,7 @@ def test_a_condition_may_be_boto3s_own(condition: Any, text: str, names: dict[st
 
 def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
     created = put(InSequence(5), ConditionExpression=Attr("a").not_exists())
-    assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks"}
+    assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks", ":ow_p": 4}
 
 
 @pytest.mark.parametrize("path", ["events_all", "events_all.@s", "events_all[0]"])
