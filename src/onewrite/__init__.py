@@ -10,7 +10,7 @@ from onewrite.errors import (
 )
 from onewrite.event import Event, Outbox
 from onewrite.inbox import Inbox
-from onewrite.ledger import HighWaterMark, InSequence, SeenIds
+from onewrite.ledgers import HighWaterMark, InSequence, SeenIds, SeenNumbers
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
     Answer,
@@ -26,7 +26,6 @@ from onewrite.outcome import (
     Superseded,
     Uncertain,
 )
-from onewrite.seen_numbers import SeenNumbers
 from onewrite.tombstone import Tombstones
 
 __all__ = [

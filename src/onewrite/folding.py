@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
-from onewrite.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import check_causes
 from onewrite.flow import Do, Flow
 from onewrite.label import Slot
+from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.message import Message, by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Entity, Outcome, Rejected, Stale
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
-from onewrite.seen_numbers import leaps
+from onewrite.ledgers.seen_numbers import leaps
 
 _log = logging.getLogger("onewrite")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onewrite import HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.testing.servers.engines import Dynoxide
 from tests.benchmarks.measure import Contender, Duel, Entrant, Plan, Row, fought, message_ids, numbered
 

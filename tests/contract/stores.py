@@ -24,7 +24,7 @@ import onewrite.dynamodb
 import onewrite.mongodb
 from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Flushed, Outgoing, Relay, Swept, Waiting
 from onewrite.step import Claim

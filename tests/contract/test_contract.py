@@ -24,7 +24,7 @@ from onewrite import (
     SeenNumbers,
     Stale,
 )
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from tests.contract.stores import NOW, MakeShop, Shop
 
 DAY = 86_400.0

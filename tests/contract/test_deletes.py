@@ -25,7 +25,7 @@ from onewrite import (
     Stale,
     Tombstones,
 )
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.outbox import Outgoing
 from tests.contract.stores import NOW, MakeShop, Shop
 

@@ -32,7 +32,7 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.flow import Meter, meter
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.outbox import Outgoing
 from tests.contract.stores import Adding, MakeShop, Shop
 

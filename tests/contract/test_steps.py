@@ -25,7 +25,7 @@ from onewrite import (
     Superseded,
     Uncertain,
 )
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.message import key_of
 from onewrite.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop

@@ -33,7 +33,7 @@ from onewrite.dynamodb.writing.size import item_size
 from onewrite.dynamodb.writing.values import plain, raw, typed
 from onewrite.flow import run
 from onewrite.inbox import TOKEN
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
 
 if TYPE_CHECKING:

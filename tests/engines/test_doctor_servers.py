@@ -17,7 +17,7 @@ from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.cli import main
 from onewrite.doctor.facts import Clock, Entity, Members, Sample, Server, Unread
 from onewrite.doctor.reading.collection import MONGODB, OfCollection, read_collection
-from onewrite.kept import Kept
+from onewrite.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
 from tests.support.engines import mongod_binary, require

@@ -25,8 +25,8 @@ from onewrite import (
 )
 from onewrite.cli import main
 from onewrite.event import moment
-from onewrite.ledger import Ledger
-from onewrite.ring import ring_at, span_at, window
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.ring import ring_at, span_at, window
 from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
 
 pytestmark = pytest.mark.measured

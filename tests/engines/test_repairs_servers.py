@@ -19,7 +19,7 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.cli.repairs import changing, strip
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, place_of, printed
 
 pytestmark = pytest.mark.measured

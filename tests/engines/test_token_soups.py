@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from onewrite import Applied, Duplicate, HighWaterMark, InvalidUpdate, Message, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from tests.support.examples import examples
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from moto import mock_aws
 
 from onewrite import Deferred, Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, SeenNumbers
 from onewrite.identity import cloudevent, eventbridge, sns
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay, to_eventbridge, to_sns, to_sqs
 from onewrite.testing import kinesis_event, mongomock_collection, sqs_event

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers, sortable
 from onewrite.dynamodb.writing import layout as dynamodb
-from onewrite.entry import ABSENT, Advance, Mark, Number, Remember
 from onewrite.label import Slot, labelled_attribute
-from onewrite.ledger import SLOTS, Ledger, mark_slot
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT, Advance, Mark, Number, Remember
+from onewrite.ledgers.marks import mark_slot
+from onewrite.ledgers.ring import slots
+from onewrite.ledgers.seen_ids import SLOTS
 from onewrite.mongodb.writing import layout as mongodb
-from onewrite.ring import slots
 
 NOW = 1_790_000_000.0
 

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.writing.layout import lookup as look_into_item
-from onewrite.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.flow import Call, Do, Flow, performer
 from onewrite.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
 from onewrite.label import TOMBSTONE, Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.writing.layout import lookup as look_into_document
 from onewrite.testing.standins.stores import moto_table, new_collection

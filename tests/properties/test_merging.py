@@ -16,7 +16,7 @@ from pymongo.errors import OperationFailure
 
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.support.engines import dynoxide_binary, mongod_binary, require

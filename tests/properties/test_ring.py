@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from onewrite import Duplicate, Message, SeenIds
 from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
-from onewrite.entry import ABSENT, Mark, Remember
 from onewrite.label import Slot
-from onewrite.ledger import SLOTS
-from onewrite.ring import Ring, Window, ring_at, slots, window
+from onewrite.ledgers.entry import ABSENT, Mark, Remember
+from onewrite.ledgers.ring import Ring, Window, ring_at, slots, window
+from onewrite.ledgers.seen_ids import SLOTS
 
 DAY = 86_400.0
 START = 1_700_000_000.0

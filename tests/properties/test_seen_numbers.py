@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from onewrite import Duplicate, Message, SeenNumbers, Stale
 from onewrite.dynamodb.writing.layout import name_of
 from onewrite.dynamodb.writing.size import item_size
-from onewrite.entry import ABSENT, Entry, Lookup, Number
 from onewrite.label import Slot
+from onewrite.ledgers.entry import ABSENT, Entry, Lookup, Number
+from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.mongodb.writing.own_part import initial
 from onewrite.outcome import Outcome as Answer
-from onewrite.seen_numbers import blocks_of
 from tests.support.examples import examples
 
 NOW = 1_790_000_000.0

@@ -15,7 +15,7 @@ from onewrite import Message, Outcome
 from onewrite.cli import main
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.writing.values import plain, typed
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 
 NOW = 1_790_000_000.0

@@ -38,7 +38,7 @@ from onewrite import (
 from onewrite.aws_lambda import GroupHandler, Report, kinesis_handler, sns_handler, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.sqs import Worker
 from onewrite.testing import explore

@@ -19,7 +19,7 @@ from onewrite.cli import main, steps
 from onewrite.cli.steps import Oldest
 from onewrite.dynamodb import GuardedTable
 from onewrite.event import moment
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.step import Asked, FoundStep, new_step
 from onewrite.testing.servers.engines import REGION

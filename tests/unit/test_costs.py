@@ -20,7 +20,7 @@ from onewrite.costs.plan import sustained, ways
 from onewrite.costs.sizes import full_after, highest, sizes
 from onewrite.costs.stream import BIRTH, DAY, SECOND, Stream, stream_of
 from onewrite.costs.texts import Blocks, Texts, turns
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 
 BY_A = Index("by a", ("a",), ("id",), ())
 WIDE = Index("wide", ("a",), ("id",), None)

@@ -28,8 +28,8 @@ from onewrite.doctor.facts import (
     Unread,
 )
 from onewrite.doctor.finding import Checked, span
-from onewrite.kept import Kept
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.kept import Kept
 
 DAY = 86_400
 NOW = 1_790_000_000.0

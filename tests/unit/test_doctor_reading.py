@@ -28,7 +28,7 @@ from onewrite.doctor.reading.table import OfTable, read_table
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.flow import Do
 from onewrite.identity import sqs_message_id
-from onewrite.kept import Kept
+from onewrite.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient

@@ -31,7 +31,7 @@ from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.dynamodb.writing.values import typed
 from onewrite.flow import Call, Flow, Wait, Yielded
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.testing import moto_table
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
 from tests.support.driven import Table, failure, play, refusal, too_large

@@ -38,7 +38,7 @@ from onewrite.dynamodb.folds import FoldFlows
 from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, MOST_OPERATORS
 from onewrite.event import moment
 from onewrite.label import STEP, STEPS
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.step import step_mark
 from onewrite.testing import moto_table
 from tests.support.driven import Table, failure, play_requests, refusal, too_large

@@ -22,7 +22,7 @@ from onewrite.dynamodb.writing.layout import belongs, name_of
 from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
 from onewrite.dynamodb.writing.values import Members, sendable, typed_value
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)

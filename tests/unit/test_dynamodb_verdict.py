@@ -26,9 +26,9 @@ from onewrite.dynamodb.verdict import refused
 from onewrite.dynamodb.writing.attempt import new_attempt
 from onewrite.dynamodb.writing.layout import lookup, without_ledger
 from onewrite.dynamodb.writing.values import typed
-from onewrite.entry import ABSENT
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)

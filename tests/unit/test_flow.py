@@ -13,7 +13,7 @@ import pytest
 from onewrite import ConfigurationError
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.flow import Call, Do, Flow, Meter, Wait, arun, at, check_awaited, inner_meter, meter, run
-from onewrite.ledger import SeenIds
+from onewrite.ledgers import SeenIds
 
 
 class Lost(Exception):

@@ -26,11 +26,11 @@ from onewrite import (
     SeenIds,
     Stale,
 )
-from onewrite.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.flow import Flow, run
 from onewrite.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, joined
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 
 NOW = 1_790_000_000.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from onewrite import InSequence, Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection

@@ -19,7 +19,7 @@ from bson import json_util
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds, sortable
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.writing import layout
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.writing import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table

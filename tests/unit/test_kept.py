@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from onewrite import HighWaterMark, InSequence, LedgerMismatch, SeenIds, SeenNumbers
-from onewrite.kept import Kept, kept_ledgers
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.kept import Kept, kept_ledgers
 
 
 @pytest.mark.parametrize(

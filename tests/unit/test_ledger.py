@@ -25,9 +25,10 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.entry import ABSENT, Advance, Entry, Remember, Rule
 from onewrite.label import Label, Slot, is_label, label_slot, labelled_attribute, shows_plain_set
-from onewrite.ledger import check_ledger, mark_slot
+from onewrite.ledgers import check_ledger
+from onewrite.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
+from onewrite.ledgers.marks import mark_slot
 
 AnyLedger = SeenIds | HighWaterMark | InSequence
 

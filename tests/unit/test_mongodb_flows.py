@@ -37,7 +37,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.flow import Call, Flow
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb.flows import Flows, next_try
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.mongodb.writing.request import Guarded, guard_update

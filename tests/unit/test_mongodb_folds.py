@@ -30,7 +30,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.flow import Call
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb.folds import FoldFlows
 from tests.support.driven import Collection, Reply, play_requests
 

@@ -11,7 +11,7 @@ import pytest
 from pymongo.collation import Collation
 
 from onewrite import ConfigurationError, HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,

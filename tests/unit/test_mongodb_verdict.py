@@ -30,9 +30,9 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.entry import ABSENT
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT
 from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.verdict import unmatched as unmatched_at
 from onewrite.mongodb.writing.layout import belongs, lookup, path_of, without_ledger

@@ -9,7 +9,7 @@ import pytest
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import Applied, ConfigurationError, Duplicate, HighWaterMark, InSequence, Message, Rejected, SeenIds
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
 M1, M2 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2))

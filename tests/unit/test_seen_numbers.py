@@ -12,14 +12,14 @@ from onewrite.dynamodb.verdict import finish_refused, refused
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import held_of
 from onewrite.dynamodb.writing.request import guard_put, guard_update
-from onewrite.entry import ABSENT, Entry, Number
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.entry import ABSENT, Entry, Number
+from onewrite.ledgers.seen_numbers import Blocks, Leap, blocks_of, leaps
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.writing import layout as mongodb_layout
 from onewrite.mongodb.writing.request import guard_update as guard_document
 from onewrite.outcome import Rejected
-from onewrite.seen_numbers import Blocks, Leap, blocks_of, leaps
 from onewrite.watch import Watch
 
 NOW = 1_790_000_000.0

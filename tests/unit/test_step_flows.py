@@ -27,7 +27,7 @@ from onewrite import (
 )
 from onewrite.dynamodb.steps import StepFlows as TableFlows
 from onewrite.flow import Call, Do
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.mongodb.steps import StepFlows as CollectionFlows
 from onewrite.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
 from onewrite.step_flows import Start, begun

@@ -10,13 +10,12 @@ import bson
 
 from onewrite.costs.stream import SECOND, Stream
 from onewrite.costs.texts import Cycle, Texts, blocks_held, counts_of, cycle_of, turns
-from onewrite.entry import Advance, Remember
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger, SeenNumbers
+from onewrite.ledgers.entry import Advance, Remember
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import lookup, path_of
 from onewrite.mongodb.writing.own_part import initial, labels, operators
-from onewrite.seen_numbers import SeenNumbers
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024
 _EMPTY = len(bson.encode({}))

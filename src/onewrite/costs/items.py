@@ -15,11 +15,10 @@ from onewrite.dynamodb.writing.attempt import ATTEMPTS, TOKEN_BYTES, Attempt, ne
 from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
 from onewrite.dynamodb.writing.own_part import Words, clauses, constants, names_of_marks, values_of
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
-from onewrite.entry import Advance, Remember
 from onewrite.label import Slot
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger, SeenNumbers
+from onewrite.ledgers.entry import Advance, Remember
 from onewrite.message import Message
-from onewrite.seen_numbers import SeenNumbers
 
 
 def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:

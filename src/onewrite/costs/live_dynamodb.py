@@ -11,7 +11,7 @@ from onewrite.dynamodb.writing.layout import business
 from onewrite.dynamodb.writing.size import item_size
 from onewrite.dynamodb.writing.values import plain
 from onewrite.flow import Call, Flow
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 
 
 def table_sample(table_name: str, most: int) -> Flow[Sample]:

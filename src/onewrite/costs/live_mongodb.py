@@ -8,7 +8,7 @@ from typing import Any
 from onewrite.costs.documents import document_size
 from onewrite.costs.sample import Measured, Sample, sample_of
 from onewrite.flow import Call, Do, Flow
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 from onewrite.mongodb.writing.layout import without_ledger
 
 

@@ -13,8 +13,8 @@ from onewrite.costs.stream import BIRTH, SECOND, Stream
 from onewrite.dynamodb.together.inboxes import mark_of
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.inbox import Inbox
-from onewrite.ledger import Ledger
-from onewrite.seen_numbers import SeenNumbers, blocks_of
+from onewrite.ledgers import Ledger, SeenNumbers
+from onewrite.ledgers.seen_numbers import blocks_of
 
 _PER_ITEM = 100  # bytes that DynamoDB stores beside an item's own
 _TRANSACTION = 2  # times the units of the same writes alone

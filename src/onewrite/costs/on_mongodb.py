@@ -14,7 +14,7 @@ from onewrite.costs.plan import Cost, Other, Spread
 from onewrite.costs.sizes import Sizes, evenly
 from onewrite.costs.stream import BIRTH, CENTURY, SECOND, Stream
 from onewrite.inbox import TOKEN, Inbox, token_of
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 
 _KEY = "0" * 36  # an `_id` as long as a UUID
 # What the caller's own update changes is not known: one number is counted.

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from onewrite.costs.inputs import Inputs
 from onewrite.costs.sizes import Sized, Sizes, full_after, highest, sizes
 from onewrite.costs.stream import Stream, stream_of
-from onewrite.ledger import UNITS, HighWaterMark, Ledger, SeenIds
-from onewrite.seen_numbers import SeenNumbers
+from onewrite.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
+from onewrite.ledgers.seen_ids import UNITS
 
 MONTH = 30  # days
 GIGABYTE = 2**30

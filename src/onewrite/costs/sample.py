@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onewrite.costs.capacity import IndexLoad
-from onewrite.kept import kept_ledgers
+from onewrite.ledgers.kept import kept_ledgers
 
 
 class Sample(NamedTuple):

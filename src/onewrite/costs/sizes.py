@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from onewrite.costs.stream import BIRTH, CENTURY, DAY, SECOND, Stream, moments
 from onewrite.costs.texts import Cycle
-from onewrite.ring import Window, next_change
+from onewrite.ledgers.ring import Window, next_change
 
 LOOKS = 36  # at an entity, for averages
 _STEP = 1.2  # between two ages at which an entity is looked at to find when it is full

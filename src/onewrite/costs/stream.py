@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onewrite.ring import Window, next_change, ring_of
+from onewrite.ledgers.ring import Window, next_change, ring_of
 
 SECOND = 1_000_000  # all moments are in microseconds, as the rings are
 DAY = 86_400 * SECOND
@@ -16,7 +16,7 @@ CENTURY = 36_525 * DAY
 # Any moment will do for an entity's birth. This one is no edge of a generation of the usual rings.
 BIRTH = 1_790_000_000 * SECOND + 123_456_789
 # How far back to look, in widths of a generation and in messages. What a steady stream has written is removed within four widths; in an entity
-# that sleeps between its messages some stand longer, by chance of the slots: see ring.py.
+# that sleeps between its messages some stand longer, by chance of the slots: see ledgers/ring.py.
 _WIDTHS, _MESSAGES = 16, 100
 
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import NamedTuple, cast
 
 from onewrite.costs.stream import Stream, held
-from onewrite.ledger import SLOTS, Ledger, SeenIds
+from onewrite.ledgers import Ledger, SeenIds, SeenNumbers
+from onewrite.ledgers.ring import Window, window
+from onewrite.ledgers.seen_ids import SLOTS
+from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.message import Message
-from onewrite.ring import Window, window
-from onewrite.seen_numbers import SeenNumbers, blocks_of
 
 
 class Texts(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from onewrite.doctor.facts import Facts, Feed, Queue, Unread
 from onewrite.doctor.finding import Finding, Findings, NotCheckedError, known, span
 from onewrite.errors import LedgerMismatch
-from onewrite.ledger import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 
 # What AWS recommends, so that Lambda can try again where the function is throttled while it has a batch:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from onewrite.kept import Kept
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
+from onewrite.ledgers.kept import Kept
 from onewrite.tombstone import Tombstones
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger, check_ledger
+from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.tombstone import Tombstones, check_store_tombstones

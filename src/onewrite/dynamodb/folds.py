@@ -17,12 +17,12 @@ from onewrite.dynamodb.writing.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.writing.layout import lookup
 from onewrite.dynamodb.writing.own_part import Words, conditions
 from onewrite.dynamodb.writing.request import guard_update
-from onewrite.entry import Entry, Lookup, RememberShape, Shape
 from onewrite.errors import InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.label import STEPS
+from onewrite.ledgers.entry import Entry, Lookup, RememberShape, Shape
 from onewrite.message import Message
 from onewrite.outcome import Entity, Outcome
 

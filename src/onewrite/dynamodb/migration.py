@@ -16,11 +16,11 @@ from onewrite.dynamodb.writing.layout import lookup, name_of
 from onewrite.dynamodb.writing.own_part import Words, constants, fits_labels
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.writing.values import Members, plain, typed
-from onewrite.entry import Advance
 from onewrite.errors import EntityTooLarge
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import HighWaterMark
+from onewrite.ledgers import HighWaterMark
+from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of
 from onewrite.migration.visit import Page
 from onewrite.outcome import Gone, Rejected

@@ -28,7 +28,7 @@ from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim

@@ -9,9 +9,9 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import attempts_name, lookup, without_ledger
-from onewrite.entry import Advance, Lookup
 from onewrite.errors import LedgerMismatch
 from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
+from onewrite.ledgers.entry import Advance, Lookup
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, no_step, read_step
 

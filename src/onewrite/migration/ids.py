@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from onewrite.entry import ABSENT, Entry, Lookup, Mark, Remember
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.label import label_slot
-from onewrite.ledger import SeenIds
+from onewrite.ledgers import SeenIds
+from onewrite.ledgers.entry import ABSENT, Entry, Lookup, Mark, Remember
 from onewrite.message import Message
 from onewrite.migration.plan import CarryIds, Drop, Fits, Found, Plan, State, check_template, filled, refusing
 

@@ -37,8 +37,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from onewrite.entry import Entry, Lookup, Mark, Remember, Sets
 from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.ledgers.entry import Entry, Lookup, Mark, Remember, Sets
 from onewrite.message import Message
 
 _NAMES = re.compile(r"\{([^{}]+)\}")

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from onewrite.entry import ABSENT, Advance
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.label import Slot
-from onewrite.ledger import HighWaterMark
+from onewrite.ledgers import HighWaterMark
+from onewrite.ledgers.entry import ABSENT, Advance
 from onewrite.message import Message
 from onewrite.migration.plan import REST, CarryMark, Drop, Fits, Found, Plan, State, check_template, filled, refusing
 

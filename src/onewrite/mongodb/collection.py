@@ -10,7 +10,7 @@ from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.flow import arun, run
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.durability import Durability
 from onewrite.mongodb.native import (

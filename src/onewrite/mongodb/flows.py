@@ -14,12 +14,12 @@ import bson
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 
 from onewrite.clock import random_name
-from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
 from onewrite.label import STEPS, TOMBSTONE
-from onewrite.ledger import NO_LEDGER, Ledger, check_ledger
+from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
+from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.durability import Durability, durable
 from onewrite.mongodb.verdict import (

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
-from onewrite.entry import Entry, Lookup
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
+from onewrite.ledgers.entry import Entry, Lookup
 from onewrite.message import Message
 from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.flows import ROUNDS, Writer, is_race, next_try

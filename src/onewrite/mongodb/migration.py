@@ -10,10 +10,10 @@ import bson
 from bson import json_util
 
 from onewrite.clock import random_name
-from onewrite.entry import Advance
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import HighWaterMark
+from onewrite.ledgers import HighWaterMark
+from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of, text_or_integer
 from onewrite.migration.visit import Page
 from onewrite.mongodb.durability import of_majority

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge, OperationFailure
 
-from onewrite.entry import Entry
 from onewrite.errors import LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
+from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.flows import Flows, Writer, landed
 from onewrite.mongodb.verdict import finish_unmatched, open_step, steps_of

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
-from onewrite.entry import Entry, Lookup, Terms
 from onewrite.event import Emission
 from onewrite.label import STEPS, TOMBSTONE, check_outbox
+from onewrite.ledgers.entry import Entry, Lookup, Terms
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.outcome import Busy, Deferred, Entity, Outcome, Rejected, Superseded, Uncertain

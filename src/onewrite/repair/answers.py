@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from onewrite.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.event import moment
 from onewrite.label import TOMBSTONE, Slot
-from onewrite.ledger import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.ledgers import HighWaterMark, InSequence, Ledger, SeenIds, SeenNumbers
+from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.message import Message
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 from onewrite.repair.holdings import Held, held_ledgers, kept_as, moved_here
 from onewrite.repair.image import Image
-from onewrite.seen_numbers import SeenNumbers
 from onewrite.step import answer_to, read_step, step_mark
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from onewrite.entry import ABSENT
 from onewrite.errors import InvalidMessage
 from onewrite.label import TOMBSTONE, Slot, label_slot
-from onewrite.ledger import HighWaterMark, Ledger, mark_slot
+from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
+from onewrite.ledgers.entry import ABSENT
+from onewrite.ledgers.marks import mark_slot
 from onewrite.message import Message, is_sortable, sortable
 from onewrite.outcome import Stale
 from onewrite.repair.answers import Asked, judged, stores_ledgers
 from onewrite.repair.holdings import Held, as_read, held_ledgers, kept_as, moved_here
 from onewrite.repair.image import CannotRepair, Image, NothingToDo, Plan, without
-from onewrite.seen_numbers import SeenNumbers
 from onewrite.step import read_step
 
 Drop = tuple[Slot, tuple[str | bytes | int, ...]]

@@ -11,13 +11,15 @@ from typing import NamedTuple, cast
 from urllib.parse import unquote
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
-from onewrite.kept import Kept, kept_ledgers
 from onewrite.label import FORMAT, STEPS, TOMBSTONE, Slot, label_slot, shows_plain_set
-from onewrite.ledger import DEFAULTS, UNITS, HighWaterMark, Ledger, SeenIds
+from onewrite.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
+from onewrite.ledgers.kept import Kept, kept_ledgers
+from onewrite.ledgers.ledger import DEFAULTS
+from onewrite.ledgers.ring import Span, span_at, window
+from onewrite.ledgers.seen_ids import UNITS
+from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.message import Message
 from onewrite.repair.image import Image
-from onewrite.ring import Span, span_at, window
-from onewrite.seen_numbers import SeenNumbers, blocks_of
 
 _OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
 _BOUNDED = re.compile(r"_(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)")

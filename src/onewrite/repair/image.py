@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Lookup
 from onewrite.errors import OnewriteError
 from onewrite.label import OUTBOX, Slot, is_shared, label_slot, labelled_attribute, outbox_names, shows_plain_set
+from onewrite.ledgers.entry import Lookup
 
 
 class CannotRepair(OnewriteError):

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeAlias, cast
 
-from onewrite.ledger import SeenIds
+from onewrite.ledgers import SeenIds
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity
 

@@ -11,7 +11,7 @@ from typing import cast
 from onewrite.costs.capacity import Does, IndexLoad
 from onewrite.costs.inputs import Prices
 from onewrite.errors import ConfigurationError
-from onewrite.ledger import UNITS
+from onewrite.ledgers.seen_ids import UNITS
 
 _SPAN = re.compile(r"(\d{1,9})(d|h|m|s)")
 _INDEX = re.compile(

@@ -14,7 +14,7 @@ from onewrite.cli.names import STORE, find
 from onewrite.cli.stores import NamedTable, named_store
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Flow, run
-from onewrite.ledger import Ledger
+from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.repair.image import Image, NothingToDo, Plan
 

@@ -14,7 +14,7 @@ from onewrite.doctor.reading.asking import Asking, Question, Reader, refused_by_
 from onewrite.doctor.reading.entity import entity_of, kept_in, terms_of
 from onewrite.flow import Call, Do
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 from onewrite.mongodb.outboxes import origin
 from onewrite.mongodb.writing.layout import held_of, without_ledger
 

@@ -8,12 +8,13 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from onewrite.doctor.facts import Entity
-from onewrite.entry import Terms
 from onewrite.errors import LedgerMismatch
 from onewrite.identity.record import printable
-from onewrite.kept import Kept, kept_ledgers
 from onewrite.label import OUTBOX, STEPS, TOMBSTONE
-from onewrite.ledger import SLOTS, HighWaterMark
+from onewrite.ledgers import HighWaterMark
+from onewrite.ledgers.entry import Terms
+from onewrite.ledgers.kept import Kept, kept_ledgers
+from onewrite.ledgers.seen_ids import SLOTS
 from onewrite.tombstone import read_tombstone
 
 # Marks and tokens as docs/format.md names them. Nobody else names a set so by chance.

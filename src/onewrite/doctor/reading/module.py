@@ -12,7 +12,7 @@ from typing import Any, cast
 from onewrite.batch.decorated import handler_of
 from onewrite.batch.handler import Handler
 from onewrite.doctor.facts import Module, Store
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
 _SQS = "SQS"

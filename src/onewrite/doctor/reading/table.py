@@ -15,7 +15,7 @@ from onewrite.dynamodb.writing.layout import business, held_of
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.writing.values import plain
 from onewrite.flow import Call
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 
 _CUT = 0.5  # seconds: an answer says its time in whole seconds, the rest being cut off
 

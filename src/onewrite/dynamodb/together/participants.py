@@ -18,7 +18,7 @@ from onewrite.event import Emit
 from onewrite.flow import Call, Flow
 from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
 from onewrite.outcome import Entity, Gone, Outcome, Rejected
 

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
-from onewrite.entry import Entry
 from onewrite.event import Emission
+from onewrite.ledgers.entry import Entry
+from onewrite.ledgers.ring import Ring, ring_at, window
 from onewrite.message import Message
-from onewrite.ring import Ring, ring_at, window
 from onewrite.step import Step, step_mark
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.

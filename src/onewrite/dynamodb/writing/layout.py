@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.values import is_typed, plain, raw
-from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
-from onewrite.ledger import SLOTS
+from onewrite.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.ledgers.seen_ids import SLOTS
+from onewrite.ledgers.seen_numbers import source_of
 from onewrite.outcome import Entity
-from onewrite.seen_numbers import source_of
 from onewrite.tombstone import read_tombstone
 
 ATTEMPT_SLOTS = 5

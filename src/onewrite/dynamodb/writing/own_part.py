@@ -14,7 +14,9 @@ from onewrite.dynamodb.writing.attempt import Attempt, Part
 from onewrite.dynamodb.writing.emit import outbox_values
 from onewrite.dynamodb.writing.layout import attempts_name, name_of
 from onewrite.dynamodb.writing.values import Members
-from onewrite.entry import (
+from onewrite.errors import InvalidMessage
+from onewrite.label import STEP, STEPS, TOMBSTONE, Label
+from onewrite.ledgers.entry import (
     Advance,
     AdvanceShape,
     Change,
@@ -26,9 +28,7 @@ from onewrite.entry import (
     Shape,
     Terms,
 )
-from onewrite.errors import InvalidMessage
-from onewrite.label import STEP, STEPS, TOMBSTONE, Label
-from onewrite.ring import Ring
+from onewrite.ledgers.ring import Ring
 from onewrite.step import step_mark
 
 # A name of this form needs no placeholder: no reserved word has an underscore.

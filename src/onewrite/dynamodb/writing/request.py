@@ -26,12 +26,12 @@ from onewrite.dynamodb.writing.own_part import (
     values_of,
 )
 from onewrite.dynamodb.writing.values import Convert, sendable
-from onewrite.entry import Shape, Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.event import EmissionShape
 from onewrite.flow import Call
 from onewrite.label import is_shared
-from onewrite.ring import Ring
+from onewrite.ledgers.entry import Shape, Terms
+from onewrite.ledgers.ring import Ring
 
 _OURS = re.compile(r"[#:]ow_\w+")
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"

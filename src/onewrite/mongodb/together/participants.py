@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple, cast
 import bson
 from pymongo.errors import DuplicateKeyError
 
-from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Emission, Emit
 from onewrite.flow import Do, Flow, at
 from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
-from onewrite.ledger import NO_LEDGER
+from onewrite.ledgers import NO_LEDGER
+from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.folds import FoldFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched

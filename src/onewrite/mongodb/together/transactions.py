@@ -17,12 +17,12 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.backoff import Backoff
 from onewrite.clock import random_share
-from onewrite.entry import Entry
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Do, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
 from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
 from onewrite.label import TOMBSTONE
+from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.together.inboxes import INBOX, Mark, mark_of
 from onewrite.mongodb.together.participants import Operation, Prepared

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, cast
 from bson import ObjectId
 from bson.regex import Regex
 
-from onewrite.entry import Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.label import is_shared
+from onewrite.ledgers.entry import Terms
 from onewrite.mongodb.writing.layout import Document, belongs
 
 Update: TypeAlias = Document | Sequence[Document]

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.entry import ABSENT, Lookup, Terms
 from onewrite.errors import LedgerMismatch
 from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
+from onewrite.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.outcome import Entity
 from onewrite.tombstone import read_tombstone
 

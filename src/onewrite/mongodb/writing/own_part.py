@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.event import Emission
 from onewrite.label import TOMBSTONE, Slot
+from onewrite.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.mongodb.writing.emit import outbox_condition, outbox_operators, outbox_stage
 from onewrite.mongodb.writing.layout import Document, path_of
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from onewrite.entry import Advance, Entry, Number
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
 from onewrite.label import STEPS
+from onewrite.ledgers.entry import Advance, Entry, Number
 from onewrite.mongodb.writing.emit import stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
 from onewrite.mongodb.writing.layout import Document, lookup

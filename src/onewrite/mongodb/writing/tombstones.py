@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.entry import Terms
 from onewrite.label import FORMAT, OUTBOX, TOMBSTONE, OutboxNames
+from onewrite.ledgers.entry import Terms
 from onewrite.mongodb.writing.layout import Document
 from onewrite.tombstone import Tombstone
 

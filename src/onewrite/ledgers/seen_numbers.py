@@ -26,10 +26,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
-from onewrite.entry import Entry, Form, Number, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import Slot
-from onewrite.ledger import DEFAULTS, Ledger, OfSources, check_call, looks_of, mark_slot, terms_of
+from onewrite.ledgers.entry import Entry, Form, Number, Terms
+from onewrite.ledgers.ledger import DEFAULTS, Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.marks import OfSources, mark_slot
 from onewrite.message import Message
 
 _NARROWEST = 4  # a block is a number then

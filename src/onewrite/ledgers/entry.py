@@ -185,7 +185,7 @@ _UNSORTABLE = (
 
 
 class Number(NamedTuple):
-    """Put the number `mark` into the slot of its block, which blocks use in turn: see onewrite/seen_numbers.py.
+    """Put the number `mark` into the slot of its block, which blocks use in turn: see seen_numbers.py.
 
     One request can add to a slot, or empty it, and not find out by itself which of the two is right. So there are forms:
 

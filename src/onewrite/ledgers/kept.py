@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from onewrite.errors import LedgerMismatch
 from onewrite.label import FORMAT, OUTBOX, labelled_attribute
-from onewrite.ledger import UNITS, HighWaterMark, Ledger, SeenIds
-from onewrite.seen_numbers import SeenNumbers
+from onewrite.ledgers.ledger import Ledger
+from onewrite.ledgers.marks import HighWaterMark
+from onewrite.ledgers.seen_ids import UNITS, SeenIds
+from onewrite.ledgers.seen_numbers import SeenNumbers
 
 _MOVED = "> "
 _IDS = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")

@@ -1,0 +1,132 @@
+"""What an entity remembers about messages. Pure: no engine, no clock, no I/O.
+
+A ledger answers `entry(message, now)`: what must the entity lack, what does it gain, what may go? The engines write that in
+their own language. Where a write is refused they look up what is stored, and `Entry.judge` says what that means.
+
+What is stored is fixed by docs/format.md. Each ledger puts a label into the entity beside its marks, which says how the marks
+are kept: a store that is set up otherwise would look in the wrong place and let a message in twice, so it is refused.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NoReturn, Protocol, cast
+
+from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.label import FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
+from onewrite.ledgers.entry import Change, Entry, Terms
+from onewrite.message import Message
+
+_LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
+DEFAULTS = ("messageIDs", "events")
+
+
+class Ledger(Protocol):
+    """What the engines, and other ledgers, need to know of a ledger."""
+
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def also(self) -> Ledger | tuple[Ledger, ...]: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def skew(self) -> timedelta | None: ...
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def remedy(self) -> str: ...
+    def entry(self, message: Message, now: float) -> Entry: ...
+    def look(self, message: Message, now: float) -> Change: ...
+
+
+class _NoLedger:
+    """Stands where a store has none. Nothing is guarded there, so that whatever would be is refused."""
+
+    attribute = layout = remedy = ""
+    also = ()
+    skew = None
+    terms = Terms("", (), frozenset(), (), None, (), ())
+
+    def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
+        raise ConfigurationError(
+            "This store has no ledger, so that nothing would tell a redelivery from a fresh message: give it one, or write to it "
+            "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
+        )
+
+    look = entry
+
+
+NO_LEDGER = _NoLedger()
+
+
+def check_ledger(ledger: object) -> None:
+    """Raise unless this is a ledger that a store may use."""
+    if isinstance(ledger, type):
+        raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
+    if not all(hasattr(ledger, name) for name in ("entry", "look", "layout", "terms")):
+        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark() or InSequence().")
+
+
+# --- what all entries of a ledger have in common ----------------------------------------------------------------------
+
+
+def terms_of(ledger: Ledger, *, keeps_sets: bool = False) -> Terms:
+    """What all writes under this ledger ask, whatever their message. `keeps_sets` says that it would take a plain set for its own."""
+    every = (ledger, *ledgers_before(ledger.also))
+    for each in every:
+        check_attribute(each.attribute)
+    kept: dict[str, dict[str, Ledger]] = {}
+    for each in every:
+        kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
+    attributes = tuple(kept)
+    plain = frozenset([attribute for attribute, texts in kept.items() if any(map(shows_plain_set, texts))])
+    others = DEFAULTS if ledger.attribute in DEFAULTS else ()
+    return Terms(
+        ledger.attribute,
+        attributes,
+        plain,
+        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept]),
+        no_label=tuple([label_slot(each) for each in others if each not in attributes]),
+        no_set=Slot(ledger.attribute) if keeps_sets and ledger.attribute not in plain else None,
+        looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
+    )
+
+
+def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
+    """A ledger that moved leaves a label at its old attribute, so that a store that knows no other is refused.
+
+    It is accepted at the new one as well, so that a deployment can be taken back.
+    """
+    moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
+    text = texts[0] if attribute == own else f"{FORMAT} > {own}"
+    return Label(label_slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
+
+
+def ledgers_before(also: object) -> list[Ledger]:
+    """The ledgers before this one, and those before them."""
+    ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
+    for ledger in ledgers:
+        check_ledger(ledger)
+    named = cast("tuple[Ledger, ...]", ledgers)
+    return [each for ledger in named for each in (ledger, *ledgers_before(ledger.also))]
+
+
+def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
+    return tuple([look(message, now) for look in terms.looks]) if terms.looks else ()
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+def check_call(message: object, now: float) -> None:
+    if not isinstance(message, Message):
+        raise InvalidMessage(
+            f"A guarded write takes a Message, and got a {type(message).__name__}. message.child() is a key for others; for a "
+            "second write of one message to one entity give it message.part(name)."
+        )
+    if not 0 <= now <= _LATEST_CLOCK:
+        raise ConfigurationError(
+            f"The clock shows {now!r}, which is no time in seconds since 1970: give a clock like time.time, not one that counts "
+            "milliseconds. A ledger would forget within minutes under it."
+        )

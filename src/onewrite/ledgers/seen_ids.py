@@ -1,0 +1,142 @@
+"""The ledger for any order and any id: each message that was seen within a retention. Pure: no engine, no clock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import cast
+
+from onewrite.errors import ConfigurationError
+from onewrite.label import Slot
+from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
+from onewrite.ledgers.ledger import DEFAULTS, Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.ring import Ring, Window, ring_at, window
+from onewrite.message import Message, together
+
+LONGEST_SQS_RETENTION = timedelta(days=14)
+SLOTS = 6
+_SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
+# 80 bits: with 10,000 marks in an entity, a fresh message is taken for one of them once in 10^20.
+_HASH_BYTES = 10
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenIds:
+    """For any order and any id: the messages that were seen within `retention`, by source and id together.
+
+    The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
+    enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
+    entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
+    With both, the set is one as handlers keep it by hand: an id that stands in it alone counts for every source.
+
+    `also` names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be
+    off by a 56th of the retention.
+    """
+
+    retention: timedelta | None = LONGEST_SQS_RETENTION
+    attribute: str = DEFAULTS[0]
+    readable: bool = False
+    also: Ledger | tuple[Ledger, ...] = ()
+    terms: Terms = field(init=False, repr=False, compare=False)
+    _window: Window = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        retention = cast("object", self.retention)
+        if retention is not None and not isinstance(retention, timedelta):
+            raise ConfigurationError(
+                f"SeenIds(retention={retention!r}): give a timedelta, as in timedelta(days=14), or None to never forget."
+            )
+        if self.retention is not None and not _SHORTEST <= self.retention <= _LONGEST:
+            raise ConfigurationError(
+                f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
+                "to never forget."
+            )
+        object.__setattr__(self, "terms", terms_of(self, keeps_sets=True))
+        kept = self.retention or LONGEST_SQS_RETENTION
+        object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
+
+    @property
+    def skew(self) -> timedelta | None:
+        """How far consumers' clocks may be off; None if time does not matter."""
+        return None if self.retention is None else self.retention / _SKEW_SHARE
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return "Split it, or make the larger part smaller: the ledger by a shorter retention, and without readable=True."
+
+    @property
+    def layout(self) -> str:
+        """How the marks are kept, as the label says it."""
+        kept = "all" if self.retention is None else _duration(self.retention)
+        return f"{kept} text" if self.readable else kept
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity at `now`, in epoch seconds."""
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Remember:
+        """The mark that must not be there."""
+        check_call(message, now)
+        if not self.readable:
+            return Remember(self._sets(now), _hash(message))
+        # A set that never forgets may have been kept by hand before, and then it holds plain ids.
+        by_hand = self.retention is None and message.source and not message.parts
+        return Remember(self._sets(now), _text(message), (message.id,) if by_hand else ())
+
+    def _sets(self, now: float) -> Sets:
+        if self.retention is None:
+            return _unbounded(self.attribute, self.readable)
+        return _bounded(self.attribute, self.retention, self.readable, ring_at(self._window, now, SLOTS))
+
+
+# --- where the marks stand --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _bounded(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
+    group = f"{attribute}_{_duration(retention)}{'t' if readable else ''}"
+    live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
+    return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
+
+
+@lru_cache(maxsize=64)
+def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
+    slot = Slot(attribute) if readable else Slot(f"{attribute}_all")
+    return Sets(slot, (slot,), (), str if readable else bytes)
+
+
+# From the largest to the smallest, as the label names them.
+UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "us": timedelta(microseconds=1),
+}
+
+
+def _duration(span: timedelta) -> str:
+    """The duration in the largest unit that divides it: 14d, 36h, 90s."""
+    unit = next(unit for unit, length in UNITS.items() if not span % length)
+    return f"{span // UNITS[unit]}{unit}"
+
+
+# --- the marks --------------------------------------------------------------------------------------------------------
+
+
+def _hash(message: Message) -> bytes:
+    return blake2b(together(message.source, *message.parts, message.id).encode(), digest_size=_HASH_BYTES).digest()
+
+
+_QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})
+
+
+def _text(message: Message) -> str:
+    """The id alone where there is no more to say; else @source+part/id. An id that begins with "@" is led by "@/"."""
+    if not message.source and not message.parts and not message.id.startswith("@"):
+        return message.id
+    return f"@{'+'.join([part.translate(_QUOTES) for part in (message.source, *message.parts)])}/{message.id}"
