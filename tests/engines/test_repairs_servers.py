@@ -18,6 +18,7 @@ from onewrite import (
     SeenNumbers,
     Tombstones,
 )
+from onewrite.cli import progress
 from onewrite.cli.repairs import changing, strip
 from onewrite.ledgers import Ledger
 from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_was, place_of, printed
@@ -265,12 +266,12 @@ def test_strip_shows_how_far_it_has_come(
 ) -> None:
     apply(place, SeenIds(), MESSAGES[0])
     place.put("f", messageIDs_ledger="ow2 14d")
-    monkeypatch.setattr(strip, "_LINE_EVERY", 2)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(strip, "_MOST", 0)
-    monkeypatch.setattr(strip, "is_plain", lambda *_: plain)
+    monkeypatch.setattr(progress, "is_plain", lambda *_: plain)
     assert place.run("strip", entity=None) == 1
     shown = capsys.readouterr()
-    assert ("2 of about 2 entities are read" in shown.err) == plain
+    assert ("onewrite: 2 of about 2 read, 1 to do, 1 left as they are\n" in shown.err) == plain
     assert "1 more are left as they are" in shown.out
     assert "1 would be stripped" in shown.out
 

@@ -19,7 +19,7 @@ import pytest
 from moto import mock_aws
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, SeenIds
-from onewrite.cli import main
+from onewrite.cli import main, progress
 from onewrite.cli.migrating import running
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import REGION
@@ -228,7 +228,7 @@ def test_elsewhere_a_line_says_how_far_it_has_come(
     orders: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     orders.put_item(Item={"id": "o-1", "messageIDs": {"m1"}})
-    monkeypatch.setattr(running, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     assert main([*IDS, "--yes"]) == 0
     assert "onewrite: 1 of about 1 read, 1 carried, 0 dropped\n" in capsys.readouterr().err
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from onewrite.cli import operator_acts
 from onewrite.cli.command_line import AsJson, VersionOption
 from onewrite.cli.logs import log_to_stderr
+from onewrite.cli.progress import progress
 from onewrite.cli.repairs.options import Attribute, Operator, Repairs, Yes, end, repairs_of
 from onewrite.cli.repairs.text import shown
 from onewrite.cli.stores import CollectionUrl, TableName
-from onewrite.cli.terminal import is_plain
 from onewrite.flow import run
 from onewrite.repair.image import Image
 from onewrite.repair.strip import HeldBack, Stripped, Stripping
@@ -29,7 +24,6 @@ from onewrite.repair.strip import strip as stripping
 
 _MOST = 20  # entities that were held back, of which a person is told the reason; --json has 1000
 _MOST_KEPT = 1000
-_LINE_EVERY = 1000  # entities
 _WARNING = (
     "Nothing was written. Stop all consumers and relays, and give the same command --yes. Afterwards nothing tells a message that is delivered again from "
     "a fresh one."
@@ -69,6 +63,10 @@ class Count:
                 self.deleted += found.plan.deletes
                 self.stripped += not found.plan.deletes
 
+    def said(self, *, yes: bool) -> str:
+        """In a few words, while it goes on."""
+        return f"{self.stripped + self.deleted} {'done' if yes else 'to do'}, {self.held_back} left as they are"
+
     def details(self) -> dict[str, Any]:
         counts = {name: getattr(self, name) for name in ("read", "clean", "stripped", "deleted", "changed", "bytes")}
         reasons = [{"entity": each.named, "why": each.why} for each in self.reasons]
@@ -100,10 +98,10 @@ def _strip(given: dict[str, Any]) -> int:
     if yes:
         log_to_stderr()
     try:
-        with _progress(run(repairs.count(), repairs.target), plain=given["as_json"]) as advance:
+        with progress(run(repairs.count(), repairs.target), plain=given["as_json"]) as shown:
             for image in _entities(repairs, given["page_size"]):
                 _strip_one(repairs, image, given["attribute"], count, yes=yes)
-                advance()
+                shown(count.read, count.said(yes=yes))
     finally:  # what was done before somebody stopped it, or the database failed, is done as well
         if yes:
             text = f"strip: {count.stripped} entities were stripped, and {count.deleted} tombstones deleted."
@@ -132,27 +130,6 @@ def _strip_one(repairs: Repairs, image: Image, attribute: str | None, count: Cou
 
 def _is_written(repairs: Repairs, image: Image, found: Stripped) -> bool:
     return run(repairs.write(image, found.plan), repairs.target) == len(repairs.calls(image, found.plan))
-
-
-@contextmanager
-def _progress(total: int, *, plain: bool) -> Generator[Callable[[], None]]:
-    """Shows how far it has come, on a terminal by a bar, else by a line now and then. `total` is a guess."""
-    if plain or is_plain(sys.stderr, os.environ):
-        yield _lines_of_progress(total)
-        return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("entities", total=total or None)
-        yield lambda: progress.advance(task)
-
-
-def _lines_of_progress(total: int) -> Callable[[], None]:
-    numbers = count(1)
-
-    def advance() -> None:
-        if (n := next(numbers)) % _LINE_EVERY == 0:
-            sys.stderr.write(f"{n} of about {max(n, total)} entities are read\n")
-
-    return advance
 
 
 def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
