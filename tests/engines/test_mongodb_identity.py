@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
+from bson import CodecOptions, UuidRepresentation
 from bson.regex import Regex
 from pymongo import MongoClient
 from pymongo.collation import Collation
@@ -17,15 +19,18 @@ from onewrite import (
     Applied,
     ConfigurationError,
     Duplicate,
+    Event,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
     Message,
+    Outbox,
     Outcome,
     Rejected,
     SeenIds,
 )
 from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Outgoing, Relay
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
 
@@ -62,6 +67,19 @@ NAMING_NONE: dict[str, dict[str, Any]] = {
     "and": {"$and": [{"_id": "e"}]},
     "inside": {"_id.part": "e"},
 }
+
+
+@pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
+def test_the_events_of_a_document_named_by_a_uuid_go_out(collection: Documents, representation: int) -> None:
+    documents: Documents = collection.with_options(CodecOptions(uuid_representation=representation))
+    orders = GuardedCollection(documents, SeenIds(), outbox=Outbox("orders"))
+    key, sent = {"_id": UUID(int=1)}, list[Outgoing]()
+    orders.update_one(M1, key, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", 1)])
+    relay = Relay(orders, sent.extend)
+    assert relay.sweep().published == 1
+    state = relay.look(sent[0].source)
+    assert state is not None
+    assert state.sent == 1
 
 
 @calls

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import boto3
 import pytest
+from bson import Binary, CodecOptions, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -165,6 +167,7 @@ def test_keys_of_all_types_name_their_entities_and_one_key_has_one_source() -> N
     assert origin({"pk": b"\0\xff"}) == "pk=B:AP8="
     assert origin({"pk": Decimal("1E+2")}) == "pk=N:100"
     assert origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    assert origin({"pk": Decimal("-0")}) == origin({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
         origin({"pk": True})
 
@@ -179,6 +182,16 @@ def test_ids_of_all_types_name_their_documents() -> None:
     assert origin(ids[1]) == "_id=N:1"
     assert origin(ids[2]) == "_id=O:" + "0" * 24
     assert len({origin(each) for each in ids}) == len(ids)
+
+
+@pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
+def test_a_uuid_names_the_same_source_whatever_a_client_makes_of_it(representation: int) -> None:
+    from onewrite.mongodb.outboxes import origin  # noqa: PLC0415  # only here
+
+    reads: CodecOptions[Any] = CodecOptions(uuid_representation=representation)
+    named = UUID(int=1)
+    stored = Binary.from_uuid(named, representation)
+    assert origin({"part": named}, reads) == origin({"part": stored}, reads) == origin({"part": stored}, CodecOptions())
 
 
 def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_all() -> None:

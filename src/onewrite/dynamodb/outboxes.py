@@ -271,7 +271,8 @@ def _typed_text(value: object) -> str:
         case str():
             return f"S:{_quoted(value)}"
         case int() | Decimal() if not isinstance(value, bool):
-            return f"N:{Decimal(value).normalize(_DIGITS):f}"  # 1, 1.0 and 1E+0 are one key
+            # 1, 1.0 and 1E+0 are one key, and so are 0 and -0.
+            return f"N:{Decimal(value or 0).normalize(_DIGITS):f}"
         case bytes() | bytearray() | Binary():
             return f"B:{urlsafe_b64encode(raw(value) if isinstance(value, Binary) else value).decode()}"
         case _:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from bson import ObjectId, json_util
+import bson
+from bson import CodecOptions, ObjectId, UuidRepresentation, json_util
 from bson.errors import InvalidId
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -32,6 +33,7 @@ class Outboxes:
         self.target = of_majority(collection)
         self.outbox = outbox
         self._fields = tuple(fields)
+        self._codec = _codec(collection)
 
     def entity(self, filter: object, key: object) -> Document:
         """Which document is meant."""
@@ -47,9 +49,10 @@ class Outboxes:
         """The document whose events have that source."""
         try:
             ((name, kind, value),) = key_parts(source, self.outbox.name)
-            return {name: _VALUES[kind](value)}
+            read = _VALUES[kind](value)
         except (KeyError, ValueError, InvalidId) as error:
             raise ConfigurationError(f"{source!r} names no document of a collection.") from error
+        return {name: _recoded(read, _PLAIN, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
         found: Document | None = yield Call("find_one", (entity, self._projection()))
@@ -100,7 +103,7 @@ class Outboxes:
     def box(self, document: Document) -> Box:
         names, key = self.outbox.names, document["_id"]
         held = {name: _neutral(document[name]) for name in (*names, TOMBSTONE) if name in document}
-        return read_box(names, {"_id": key}, f"{self.outbox.name}/{origin(key)}", held)
+        return read_box(names, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
         """Conditions on which the document's outbox is the one that was read, up to that place.
@@ -158,8 +161,12 @@ class Finder:
             return Broken({"_id": document["_id"]}, error)
 
 
-def origin(key: object) -> str:
-    """The document's `_id` as a part of a URI, with its type."""
+_PLAIN: CodecOptions[Any] = CodecOptions()
+_UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+
+
+def origin(key: object, codec: CodecOptions[Any] = _UUIDS) -> str:
+    """The document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
     match key:
         case str():
             return f"_id=S:{quote(key, safe='')}"
@@ -168,7 +175,19 @@ def origin(key: object) -> str:
         case ObjectId():
             return f"_id=O:{key}"
         case _:
-            return f"_id=J:{quote(json_util.dumps(key, json_options=json_util.CANONICAL_JSON_OPTIONS), safe='')}"
+            text = json_util.dumps(_recoded(key, codec, _PLAIN), json_options=json_util.CANONICAL_JSON_OPTIONS)
+            return f"_id=J:{quote(text, safe='')}"
+
+
+def _codec(collection: Any) -> CodecOptions[Any]:
+    """How the client reads values. A stand-in keeps those of Python."""
+    options: object = collection.codec_options
+    return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else _UUIDS
+
+
+def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:
+    """The value as a client reads it that has other options than the one which has written it."""
+    return bson.decode(bson.encode({"": value}, codec_options=written), codec_options=read)[""]
 
 
 def _document(text: str) -> object:
