@@ -20,9 +20,10 @@ def outbox_condition(shape: EmissionShape, word: _Word) -> str:
 def outbox_sets(shape: EmissionShape, word: _Word) -> list[str]:
     """What a write that emits adds to its SET clause."""
     names = shape.names
-    events, due, shard = word(names.events), word(names.due), word(names.shard)
+    events = word(names.events)
     sets = [f"{word(names.label)}=:ow_ol", f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)"]
     if shape.indexed:
+        due, shard = word(names.due), word(names.shard)
         # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
         sets += [f"{due}=if_not_exists({due},:ow_od)", f"{shard}=if_not_exists({shard},:ow_os)"]
     return sets
