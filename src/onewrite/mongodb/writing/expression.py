@@ -18,6 +18,8 @@ Update: TypeAlias = Document | Sequence[Document]
 
 _SCALARS = frozenset({str, int, ObjectId})  # nearly all ids are of these types, and contain no operators
 _COMBINATIONS = ("$and", "$or", "$nor")
+_OPAQUE = ("$where", "$jsonSchema")  # code, and a language of its own: any word in them may be a field
+_WORDS = re.compile(r"[\w@]+")
 _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
@@ -93,6 +95,8 @@ def _queried(query: Document) -> Iterator[str]:
                 yield from _queried(part)
         elif name == "$expr":
             yield from _read(value)
+        elif name in _OPAQUE:
+            yield from _WORDS.findall(repr(value))
         elif not name.startswith("$"):
             yield name
 
