@@ -15,6 +15,7 @@ from onewrite import (
     Deferred,
     Duplicate,
     EntityTooLarge,
+    Event,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
@@ -176,6 +177,16 @@ def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
         EntityTooLarge, match="51 of them its ledger's, 1048 its outbox's, whose events wait for a relay, and 13"
     ):
         play(guarded.write(Message("m6"), CLOSE), too_large(), {"Item": full})
+
+
+@pytest.mark.parametrize("held", [SEEN, None], ids=["there", "missing"])
+def test_an_entity_that_a_large_event_would_fill_says_so(held: Any) -> None:
+    guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
+    flow = guarded.write(Message("m6"), CLOSE, emit=[Event("A", "x" * 1000)])
+    with pytest.raises(
+        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
+    ):
+        play(flow, too_large(), {"Item": held} if held else {})
 
 
 @pytest.mark.parametrize("answer", [failure("AccessDeniedException"), {}], ids=["no right to read", "deleted meanwhile"])

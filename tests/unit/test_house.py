@@ -32,7 +32,7 @@ FLOORS = [
     {"outcome"},
     {"label"},
     {"event", "inbox", "ledgers"},
-    {"step", "tombstone"},
+    {"step", "tombstone", "too_large"},
     {""},
     {"backoff", "clock", "extras", "flow", "pending", "sqs_message", "watch"},
     {"folding", "joint", "lean", "migration", "step_flows"},

@@ -26,6 +26,7 @@ from onewrite import (
     Deferred,
     Duplicate,
     EntityTooLarge,
+    Event,
     HighWaterMark,
     InSequence,
     InvalidUpdate,
@@ -38,8 +39,8 @@ from onewrite import (
 )
 from onewrite.flow import Call, Flow
 from onewrite.ledgers import Ledger
-from onewrite.mongodb.flows import Flows, next_try
-from onewrite.mongodb.verdict import LARGEST_DOCUMENT
+from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.verdict import LARGEST_DOCUMENT, next_try
 from onewrite.mongodb.writing.request import Guarded, guard_update
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
 from tests.support.driven import play
@@ -316,7 +317,7 @@ def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_driver
 @pytest.mark.parametrize("error", [OperationFailure("no", 17419), DocumentTooLarge("no")])
 @pytest.mark.parametrize("found", [SEEN, None], ids=["there", "missing"])
 def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, found: Any) -> None:
-    sizes = "It has 104 bytes now, 79 of them its ledger's and 25 the caller's own" if found else "It has 5 bytes now"
+    sizes = "it has 104 now, 79 of them its ledger's and 25 the caller's own" if found else "it has 5 now"
     with pytest.raises(EntityTooLarge, match=sizes) as raised:
         play(write(SeenIds()), error, found)
     assert raised.value.__cause__ is error
@@ -330,6 +331,16 @@ def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
         EntityTooLarge, match=r"79 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
     ):
         play(flow, OperationFailure("no", 17419), full)
+
+
+def test_a_document_that_a_large_event_would_fill_says_so() -> None:
+    guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
+    emit = [Event("A", "x" * 1000)]
+    flow = guarded.update(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
+    with pytest.raises(
+        EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
+    ):
+        play(flow, OperationFailure("no", 17419), {"_id": SEEN["_id"]})
 
 
 def test_an_upsert_of_an_entity_that_is_full_is_said_to_be_so_once_it_is_sure() -> None:
@@ -458,7 +469,7 @@ def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_busine
 @pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
 def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
     flow = in_use(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
-    with pytest.raises(EntityTooLarge, match="It has 16777320 bytes now, 79 of them its ledger's") as raised:
+    with pytest.raises(EntityTooLarge, match="it has 16777320 now, 79 of them its ledger's") as raised:
         play(flow, error)
     assert raised.value.__cause__ is error
 

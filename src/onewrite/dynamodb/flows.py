@@ -16,13 +16,22 @@ from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_upd
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, typed_value
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
+from onewrite.event import (
+    Emission,
+    Emitting,
+    Outbox,
+    check_ledgerless,
+    check_store_outbox,
+    emission,
+    nothing_emitted,
+)
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.tombstone import Tombstones, check_store_tombstones
+from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
@@ -128,7 +137,11 @@ class Flows:
         entry = self._ledger.entry(message, now)
         if guard is guard_put:
             entry = entry.asking
-        emitted = self._nothing if emit is None else emission(self._outbox, message, emit, now, name)
+        emitted = (
+            self._nothing
+            if emit is None
+            else emission(self._outbox, message, emit, Emitting(self._ledger.attribute, now, name))
+        )
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 
@@ -155,7 +168,7 @@ class Flows:
 
     def _raise(self, error: ClientError, attempt: Attempt, call: Call, held: Entity | None) -> NoReturn:
         if _is_too_large(error):
-            raise self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held) from error
+            raise self._too_large(call, attempt.emission, held) from error
         check_tokens(attempt, held or {})
         raise error
 
@@ -188,18 +201,14 @@ class Flows:
             return outcome if isinstance(found, Applied) else found
         return outcome
 
-    def _too_large(self, item: Entity | None) -> EntityTooLarge:
-        sizes = "its present size is not known" if item is None else self._sizes(item)
-        return EntityTooLarge(
-            f"The entity would exceed DynamoDB's {LARGEST_ITEM} bytes: {sizes}. It is unchanged, and will refuse every "
-            f"further message that adds to it. {self._ledger.remedy}"
-        )
-
-    def _sizes(self, item: Entity) -> str:
+    def _too_large(self, call: Call, adds: Emission | None, held: Entity | None) -> EntityTooLarge:
+        puts = "Item" in call.kwargs  # with its events in it
+        item: Entity = self._plain(call.kwargs["Item"]) if puts else held or {}
+        emitted = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
         total, own = item_size(item), item_size(self.without_ledger(item))
         outbox = item_size({name: item[name] for name in self._outbox_names if name in item})
-        waiting = f", {outbox} its outbox's, whose events wait for a relay," if outbox else ""
-        return f"it has {total} now, {total - own - outbox} of them its ledger's{waiting} and {own} the caller's own"
+        size = Size(total, own, outbox, emitted)
+        return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self._ledger.remedy)
 
     def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", (), request)

@@ -15,7 +15,15 @@ from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure
 
 from onewrite.clock import random_name
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emission, Outbox, check_ledgerless, check_store_outbox, emission, nothing_emitted
+from onewrite.event import (
+    Emission,
+    Emitting,
+    Outbox,
+    check_ledgerless,
+    check_store_outbox,
+    emission,
+    nothing_emitted,
+)
 from onewrite.flow import Call, Flow, check_awaited
 from onewrite.label import STEPS, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
@@ -26,9 +34,11 @@ from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
     check_emits,
     is_of_entity,
+    is_race,
     is_too_large,
     kept_alive,
     may_be_ledger,
+    next_try,
     says_nothing_was_done,
     steps_of,
     unmatched,
@@ -49,6 +59,7 @@ from onewrite.mongodb.writing.request import (
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.step import step_mark
 from onewrite.tombstone import Tombstones, check_store_tombstones
+from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
 
 Writer = Literal["update_one", "find_one_and_update"]
@@ -184,7 +195,10 @@ class Flows:
         return without_ledger(self._ledger.terms, document, self._outbox_names)
 
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
-        return self._nothing if emit is None else emission(self._outbox, message, emit, now, self.attempts())
+        return self._nothing if emit is None else emission(self._outbox, message, emit, self._emitting(now))
+
+    def _emitting(self, now: float) -> Emitting:
+        return Emitting(self._ledger.attribute, now, self.attempts())
 
     def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
         return unmatched(entry, message, document, self._nothing, now=self.clock(), entity_key=entity)
@@ -315,7 +329,7 @@ class Flows:
             raise error  # a transaction is aborted by now, and shows nothing any more
         found = (yield from self._look(guarded.entity, guarded.native)) or {}
         if too_large:
-            raise self._too_large(found) from error
+            raise self._too_large(found, guarded.emission) from error
         guarded.entry.judge(Message("unknown"), lookup(found))  # raises where something else stands in the ledger's place
         check_emits(guarded.emission, found)
         steps_of(found)
@@ -350,35 +364,14 @@ class Flows:
         self._watch.ledger(len(bson.encode(held.fields)), held.sources)
         self._watch.numbers(held.tags)
 
-    def _too_large(self, document: Document) -> EntityTooLarge:
+    def _too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
+        """`adds`: what the write would have added to the document."""
         total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
         empty = len(bson.encode({}))
         outbox = len(bson.encode({name: document[name] for name in self._outbox_names if name in document})) - empty
-        waiting = f", {outbox} its outbox's, whose events wait for a relay," if outbox else ""
-        return EntityTooLarge(
-            f"The entity would exceed MongoDB's {LARGEST_DOCUMENT} bytes. It has {total} bytes now, {total - own - outbox} of them its "
-            f"ledger's{waiting} and {own} the caller's own. It is unchanged, and will refuse every further message that adds to it. "
-            f"{self._ledger.remedy}"
-        )
-
-
-def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
-    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
-
-    `fits`: was it in the form that the ledger wants, as an earlier look has shown?
-    """
-    if failed or (exists and not fits):
-        return False  # the entity is there: now the write matches it, or has a reason not to
-    if guarded.upsert and not (exists and guarded.conditional):
-        return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
-    if turn == 1 and guarded.entry.follows_gap:
-        return False  # the gap that kept the message out may have been filled before the look
-    return None
-
-
-def is_race(failure: Exception, guarded: Guarded) -> bool:
-    """Did another create the entity first? It may be deleted again by now."""
-    return isinstance(failure, DuplicateKeyError) and is_of_entity(failure, guarded.entity)
+        emitted = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
+        size = Size(total, own, outbox, emitted)
+        return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self._ledger.remedy)
 
 
 def _checked(fields: object) -> tuple[str, ...]:

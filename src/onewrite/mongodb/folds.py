@@ -14,8 +14,8 @@ from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch,
 from onewrite.ledgers.entry import Entry, Lookup
 from onewrite.message import Message
 from onewrite.mongodb.deletes import DeleteFlows
-from onewrite.mongodb.flows import ROUNDS, Writer, is_race, next_try
-from onewrite.mongodb.verdict import entity_of, kept_out
+from onewrite.mongodb.flows import ROUNDS, Writer
+from onewrite.mongodb.verdict import entity_of, is_race, kept_out, next_try
 from onewrite.mongodb.writing.expression import check_filter, identity
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.request import Guarded, guard_fold
@@ -63,7 +63,7 @@ class FoldFlows(DeleteFlows):
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
         entry = joined([self._ledger.entry(message, now) for message in messages])
-        emitted = self._nothing if emit is None else emission_of_fold(self._outbox, messages, emit, now, self.attempts())
+        emitted = self._nothing if emit is None else emission_of_fold(self._outbox, messages, emit, self._emitting(now))
         steps = [self._step(message) for message in messages]
         guarded = guard_fold(entry, self._fields, query, update, options, steps=steps, emission=emitted)
         return guarded, "find_one_and_update" if _RETURNING & options.keys() else "update_one"

@@ -12,6 +12,7 @@ from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Entry, Lookup, Terms
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
+from onewrite.mongodb.writing.request import Guarded
 from onewrite.outcome import Busy, Deferred, Entity, Outcome, Rejected, Superseded, Uncertain
 from onewrite.step import Step, answer_to, no_step, read_step, step_mark
 
@@ -129,3 +130,22 @@ def is_too_large(error: Exception) -> bool:
 
 def may_be_ledger(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code in _CONTENT
+
+
+def next_try(guarded: Guarded, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
+
+    `fits`: was it in the form that the ledger wants, as an earlier look has shown?
+    """
+    if failed or (exists and not fits):
+        return False  # the entity is there: now the write matches it, or has a reason not to
+    if guarded.upsert and not (exists and guarded.conditional):
+        return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
+    if turn == 1 and guarded.entry.follows_gap:
+        return False  # the gap that kept the message out may have been filled before the look
+    return None
+
+
+def is_race(failure: Exception, guarded: Guarded) -> bool:
+    """Did another create the entity first? It may be deleted again by now."""
+    return isinstance(failure, DuplicateKeyError) and is_of_entity(failure, guarded.entity)

@@ -14,7 +14,7 @@ from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
 from onewrite.dynamodb.writing.size import value_size
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emit
+from onewrite.event import Emission, Emit
 from onewrite.flow import Call, Flow
 from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
@@ -103,7 +103,7 @@ class Action(NamedTuple):
         return numbered(outcome, self.place)
 
     def too_large(self, held: Entity | None) -> EntityTooLarge:
-        return self.flows.entity_too_large(self.call, held)
+        return self.flows.entity_too_large(self.call, None if self.attempt is None else self.attempt.emission, held)
 
     def check_tokens(self, held: Entity | None) -> None:
         if self.attempt is not None:
@@ -131,7 +131,7 @@ class JointFlows(FoldFlows):
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
-        return Prepared(self, method, {**native}, emit)
+        return Prepared(self, method, {**native}, [*emit] if isinstance(emit, list) else emit)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
@@ -160,5 +160,5 @@ class JointFlows(FoldFlows):
         """An item that the client has read, in plain values."""
         return self._plain(item)
 
-    def entity_too_large(self, call: Call, held: Entity | None) -> EntityTooLarge:
-        return self._too_large(self._plain(call.kwargs["Item"]) if "Item" in call.kwargs else held)
+    def entity_too_large(self, call: Call, adds: Emission | None, held: Entity | None) -> EntityTooLarge:
+        return self._too_large(call, adds, held)
