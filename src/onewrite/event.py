@@ -7,8 +7,9 @@ that each has a number without a read: `sent` and its place in the list give it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
@@ -17,13 +18,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.label import OutboxNames, check_attribute, outbox_names
+from onewrite.label import DEFAULTS, OutboxNames, check_attribute, outbox_names
 from onewrite.message import Message, key_of
 
 T = TypeVar("T")
 
+_TEXT, _SIMPLE = frozenset({str}), frozenset({str, int, float, bool, type(None)})
 _NONCE_BYTES = 8  # two nonces of one entity are the same once in 2^64
 _MOST_SHARDS = 1000  # a sweep asks each shard once
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+# What may begin a URI reference: a scheme, or a first segment without a colon.
+_REFERENCE = re.compile("(?:[A-Za-z][A-Za-z0-9.-]*:|(?![^/]*:))[A-Za-z0-9/._~:-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,13 @@ class Event:
         for what, value in (("type", self.type), ("name", self.name), ("cause", cause)):
             if value is not None or what == "type":
                 _check_text(what, value)
+        for what, text in (("type", self.type), ("name", self.name)):
+            if (
+                text is not None and type(text) is not str
+            ):  # as a member of an Enum, whose text in an f-string is another one
+                object.__setattr__(self, what, str.__str__(text))
+        if not self.type.isprintable() and _CONTROL.search(self.type):
+            raise InvalidUpdate(f"Event.type {self.type!r} has a control character, which no CloudEvent may have there.")
 
 
 Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write takes
@@ -55,7 +67,7 @@ def as_json(value: object) -> object:
     """What JSON has for a value that is none of its own: `Outbox(default=...)` may call it for the types that it does not know.
 
     Times become text in ISO 8601 and UUIDs text; dataclasses and pydantic's models become objects. A Decimal becomes a number
-    if a float holds it exactly as written; one with more digits is refused, because readers would round it.
+    if it is whole, or if a float has the same value; another is refused, because readers would round it.
     """
     match value:
         case Decimal():
@@ -65,7 +77,7 @@ def as_json(value: object) -> object:
         case UUID():
             return str(value)
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return asdict(value)
+            return {each.name: getattr(value, each.name) for each in fields(value)}
         case _ if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
             return dump(mode="json")
         case _:
@@ -79,10 +91,11 @@ def as_json(value: object) -> object:
 class Outbox:
     """Lets a store's writes emit events, which stand in the entity until a relay has published them.
 
-    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. `index` names the
-    sparse index of a DynamoDB table by which a sweep finds what is pending; without one it reads the whole table. `shards` are
-    the partitions of that index. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
-    less two kilobytes for the envelope. `default` converts what JSON does not know, as in `json.dumps`.
+    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. Stores that emit from one
+    entity have outboxes of one name, or of different attributes. `index` names the sparse index of a DynamoDB table by which a sweep
+    finds what is pending; without one it reads the whole table. `shards` are the partitions of that index, and are never lowered:
+    an entity stays in its own. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
+    less two kilobytes for the rest, or more where keys, types or ids are long. `default` converts what JSON does not know, as in `json.dumps`.
     """
 
     name: str
@@ -96,19 +109,34 @@ class Outbox:
     encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(cast("object", self.name), str) or not _is_reference(self.name):
+        if not isinstance(cast("object", self.name), str) or not _REFERENCE.fullmatch(self.name):
             raise ConfigurationError(
                 f"Outbox({self.name!r}): give a name that can begin a URI reference, such as shop/orders: letters, digits and any of "
                 "/ - . _ ~ :"
             )
         if type(self.shards) is not int or not 1 <= self.shards <= _MOST_SHARDS:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
+        self._check_options()
         check_attribute(self.attribute)
         object.__setattr__(self, "names", outbox_names(self.attribute))
         object.__setattr__(self, "shape", EmissionShape(self.names, emits=True, indexed=self.index is not None))
         # json.dumps would make an encoder for each event.
-        encoder = json.JSONEncoder(default=self.default, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
+
+    def _check_options(self) -> None:
+        index, largest, default = cast("tuple[object, ...]", (self.index, self.largest_event, self.default))
+        if index is not None and (not isinstance(index, str) or not index):
+            raise ConfigurationError(f"Outbox(index={index!r}): give the name of an index of the table, or None.")
+        if largest is not None and (type(largest) is not int or largest < 1):
+            raise ConfigurationError(f"Outbox(largest_event={largest!r}): give a number of bytes, or None.")
+        if not callable(default):
+            raise ConfigurationError(f"Outbox(default={default!r}): give a function of a value, as json.dumps takes it.")
+
+    def _convert(self, value: object) -> object:
+        converted = self.default(value)
+        _check_names(converted)
+        return converted
 
 
 def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
@@ -117,9 +145,10 @@ def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
         return
     if not isinstance(outbox, Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
-    if outbox.attribute in attributes:
+    if shared := {outbox.attribute, *outbox.names}.intersection(attributes):
         raise ConfigurationError(
-            f"Outbox(attribute={outbox.attribute!r}) has the attribute of the store's ledger: give one of them another."
+            f"Outbox(attribute={outbox.attribute!r}) needs {min(shared)!r}, which is the attribute of the store's ledger: give one of "
+            "them another."
         )
 
 
@@ -158,16 +187,24 @@ def nothing_emitted(outbox: Outbox) -> Emission:
     return Emission(outbox.shape._replace(emits=False))
 
 
-def emission(outbox: Outbox | None, message: Message, events: object, now: float, call: str) -> Emission:
-    """The events as they are stored. `call` is a name that no other call has."""
+class Emitting(NamedTuple):
+    """A call that emits. `ledger` is the attribute of its store's ledger, and `name` is what no other call is called."""
+
+    ledger: str
+    now: float
+    name: str
+
+
+def emission(outbox: Outbox | None, message: Message, events: object, call: Emitting) -> Emission:
+    """The events as they are stored."""
     box, emitted = _opened(outbox), _checked(events)
-    return _emission(box, [message for _ in emitted], emitted, now, call)
+    return _emission(box, [message for _ in emitted], emitted, call)
 
 
-def emission_of_fold(outbox: Outbox | None, messages: Sequence[Message], events: object, now: float, call: str) -> Emission:
+def emission_of_fold(outbox: Outbox | None, messages: Sequence[Message], events: object, call: Emitting) -> Emission:
     """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
     box, emitted = _opened(outbox), _checked(events)
-    return _emission(box, [_cause(event, messages) for event in emitted], emitted, now, call)
+    return _emission(box, [_cause(event, messages) for event in emitted], emitted, call)
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
@@ -194,14 +231,16 @@ def _cause(event: Event, messages: Sequence[Message]) -> Message:
     )
 
 
-def _emission(outbox: Outbox, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str) -> Emission:
+def _emission(outbox: Outbox, causes: Sequence[Message], emitted: Sequence[Event], call: Emitting) -> Emission:
     if not emitted:
         return nothing_emitted(outbox)
-    nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
-    at = moment(now)
+    nonce = blake2b(call.name.encode(), digest_size=_NONCE_BYTES).hexdigest()
+    at = moment(call.now)
+    # Two services that write to one entity keep two ledgers in it, and each may emit for one message.
+    whose = "" if call.ledger in DEFAULTS else f"in {len(call.ledger)}:{call.ledger} "
     stored = [
         {
-            "id": key_of(message, key),
+            "id": key_of(message, whose + key),
             "type": event.type,
             "body": _encoded(outbox, event),
             "time": at,
@@ -271,15 +310,16 @@ def _key(event: Event, place: int) -> str:
 def _encoded(outbox: Outbox, event: Event) -> str:
     try:
         text = outbox.encode(event.body)
-        size = len(text) if text.isascii() else len(text.encode())
+        _check_names(event.body)
+        if not text.isascii():
+            text.encode()
+            # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
+            text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
     except InvalidUpdate:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidUpdate(f"The body of event {event.type!r} has no form in JSON: {error}.") from error
-    if size > len(text):
-        # SQS takes no such characters. They can only be inside of a text, where JSON has another way to write them.
-        text = text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-    if outbox.largest_event is not None and size > outbox.largest_event:
+    if outbox.largest_event is not None and (size := len(text.encode())) > outbox.largest_event:
         raise InvalidUpdate(
             f"The body of event {event.type!r} has {size} bytes, and this outbox takes {outbox.largest_event}, because a broker "
             "would refuse it for ever: put the large part where the consumer can fetch it, and emit its address."
@@ -287,10 +327,36 @@ def _encoded(outbox: Outbox, event: Event) -> str:
     return text
 
 
+def _check_names(body: object) -> None:
+    """Raise where two keys of an object are one name in JSON, as 1 and "1" are: readers keep one of the values."""
+    if isinstance(body, dict):
+        held = cast("dict[object, object]", body)
+        if not _TEXT.issuperset(map(type, held)):
+            _check_keys(held)
+        for value in held.values():
+            if type(value) not in _SIMPLE:
+                _check_names(value)
+    elif isinstance(body, list | tuple):
+        for value in cast("Sequence[object]", body):
+            _check_names(value)
+
+
+def _check_keys(held: dict[object, object]) -> None:
+    names: list[str] = json.loads(
+        json.dumps(dict.fromkeys(held)), object_pairs_hook=lambda pairs: [name for name, _ in pairs]
+    )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidUpdate(
+            f"Two keys of the event's body are {twice!r} in JSON, where a key is a text: readers would lose one of them."
+        )
+
+
 def _number(value: Decimal) -> int | float:
     if value.is_finite():
         found = float(value)
-        if value == value.to_integral_value() and abs(value) < 10**38:  # longer ones do not fit a database either
+        # abs() would round as the caller's context says.
+        if value == value.to_integral_value() and value.copy_abs() < 10**38:  # longer ones do not fit a database either
             return int(value)
         if Decimal(repr(found)) == value:
             return found
@@ -302,10 +368,10 @@ def _check_text(what: str, value: object) -> None:
         found = "empty" if value == "" else f"a {type(value).__name__}"
         raise InvalidUpdate(f"Event.{what} is {found}: give it a text.")
     try:
-        value.encode()
+        length = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
         raise InvalidUpdate(f"Event.{what} has a lone surrogate, which no database stores.") from error
-
-
-def _is_reference(name: str) -> bool:
-    return name.isascii() and bool(name) and all(each.isalnum() or each in "/-._~:" for each in name)
+    if length > Message.longest_text:
+        raise InvalidUpdate(
+            f"Event.{what} has {length} bytes, and at most {Message.longest_text} are allowed, as in an id: put what is long into the body."
+        )

@@ -11,6 +11,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 FORMAT = "ow1"  # the version of what is stored
 OUTBOX = f"{FORMAT} outbox"  # the label of an outbox
 _SUFFIX = "_ledger"
+DEFAULTS = ("messageIDs", "events")  # the attributes of ledgers that are given none: of ids, and of numbers
 # These three are the same in every store, whatever its ledger: a store must see what another one has left there.
 TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
 STEPS = "ow_steps"  # which messages have begun a step and not finished it

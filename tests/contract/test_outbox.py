@@ -283,6 +283,25 @@ def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_s
         plain.relay(Broker())
 
 
+def test_two_services_that_emit_from_one_entity_for_one_message_emit_two_events(make_shop: MakeShop) -> None:
+    billing, shipping = (make_shop(SeenIds(attribute=each), OUTBOX) for each in ("billing", "shipping"))
+    assert isinstance(billing.add(M1, "o", emit=[PAID]), Applied)
+    assert isinstance(shipping.add(M1, "o", emit=[PAID]), Applied)
+    broker = Broker()
+    billing.relay(broker).flush("o")
+    assert broker.said() == [("OrderPaid", 1), ("OrderPaid", 2)]
+    assert len({event.id for event in broker.accepted}) == 2
+
+
+@pytest.mark.parametrize("attribute", ["out-box", "Ausgänge", "9 lives", "_"])
+def test_an_outbox_may_have_any_attribute_that_an_entity_may_have(make_shop: MakeShop, attribute: str) -> None:
+    shop, broker = make_shop(SeenIds(), Outbox("shop/orders", attribute=attribute)), Broker()
+    assert isinstance(shop.add(M1, "o", emit=[PAID]), Applied)
+    assert isinstance(shop.add(M2, "o", emit=[PAID]), Applied)
+    shop.relay(broker).flush("o")
+    assert broker.said() == [("OrderPaid", 1), ("OrderPaid", 2)]
+
+
 @pytest.mark.parametrize("fields", [{"outbox_events": ["mine"]}, {"outbox_ledger": "ow9 outbox"}])
 def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fields: dict[str, Any]) -> None:
     shop.put_raw("o", **fields)

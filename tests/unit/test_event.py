@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
 from datetime import UTC, date, datetime
-from decimal import Decimal
-from typing import Any
+from decimal import Context, Decimal, Inexact, Overflow, localcontext
+from enum import Enum
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.event import as_json, emission, moment, seconds
+from onewrite.event import Emitting, as_json, emission, moment, seconds
 from onewrite.testing import moto_table
 
 NOW = 1_790_000_000.123
@@ -22,7 +24,7 @@ OUTBOX = Outbox("o")
 
 
 def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
-    return [*emission(outbox, message, [*events], NOW, call).events]
+    return [*emission(outbox, message, [*events], Emitting("messageIDs", NOW, call)).events]
 
 
 def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
@@ -33,6 +35,15 @@ def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
 class Line:
     sku: str
     price: Decimal
+
+
+@dataclasses.dataclass
+class Counted:
+    counts: dict[str, int]
+
+
+class Kind(str, Enum):  # noqa: UP042  # a StrEnum has one text in all versions of Python
+    PAID = "paid"
 
 
 class Model:
@@ -57,6 +68,9 @@ class Model:
         (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (Line("a", Decimal("0.1")), '{"sku":"a","price":0.1}'),
         (Model(), '{"mode":"json"}'),
+        (Counted(defaultdict(int, {"a": 1})), '{"counts":{"a":1}}'),
+        ({1: "a", None: [(1, {True: 2})]}, '{"1":"a","null":[[1,{"true":2}]]}'),
+        (Decimal(2**53 + 1), "9007199254740993"),
         ("\ufffe\uffff\0", r'"\ufffe\uffff\u0000"'),
     ],
 )
@@ -74,7 +88,12 @@ def test_a_body_is_stored_as_json(body: Any, text: str) -> None:
         print,
         {1, 2},
         b"bytes",
+        Decimal("1E+1000000"),
         {("a", "b"): 1},
+        {1: "a", "1": "b"},
+        [({"x": {True: 1, "true": 2}},)],
+        Counted(cast("Any", {None: 1, "null": 2})),
+        Counted(cast("Any", {(1, 2): 1})),
         "\ud800",
         Line,
         Model,
@@ -91,6 +110,12 @@ def test_a_body_that_contains_itself_is_refused() -> None:
     endless.append(endless)
     with pytest.raises(InvalidUpdate, match="has no form in JSON"):
         _body(endless)
+
+
+def test_a_decimal_is_said_exactly_whatever_the_callers_context_rounds_to() -> None:
+    with localcontext(Context(prec=3, traps=[Inexact, Overflow])):
+        assert _body(Decimal(10**38 - 1)) == "9" * 38
+        assert _body(Decimal("1234.5678")) == "1234.5678"
 
 
 def test_an_outbox_converts_what_it_is_told_to() -> None:
@@ -112,6 +137,28 @@ def test_ids_are_the_same_on_each_delivery_and_differ_within_a_message() -> None
     assert len(set(ids)) == len(events)
     assert [event["id"] for event in _emitted(*events, call="another")] == ids
     assert {event["id"] for event in _emitted(*events, message=M1.part("stock"))}.isdisjoint(ids)
+
+
+def test_what_is_escaped_counts_as_it_is_stored() -> None:
+    with pytest.raises(InvalidUpdate, match="has 14 bytes"):
+        _body("\ufffe\uffff", Outbox("o", largest_event=13))
+
+
+def test_events_of_two_ledgers_differ_for_one_message() -> None:
+    def id_under(attribute: str) -> str:
+        return emission(OUTBOX, M1, [Event("A", 1)], Emitting(attribute, NOW, "call")).events[0]["id"]
+
+    assert id_under("events") == id_under("messageIDs")  # no entity has both
+    assert len({id_under(each) for each in ("messageIDs", "billing", "shipping")}) == 3
+
+
+def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:
+    ours, plain = (
+        _emitted(Event(Kind.PAID, 1), Event("B", 1, name=Kind.PAID)),
+        _emitted(Event("paid", 1), Event("B", 1, name="paid")),
+    )
+    assert ours == plain
+    assert type(ours[0]["type"]) is str
 
 
 def test_an_event_keeps_its_id_wherever_it_stands_among_others() -> None:
@@ -142,10 +189,10 @@ def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [("A", 1)], [Event("A", 1), None], {"A": 1}], ids=repr)
 def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
-        emission(Outbox("o"), M1, emit, NOW, "call")
+        emission(Outbox("o"), M1, emit, Emitting("messageIDs", NOW, "call"))
 
 
-@pytest.mark.parametrize("given", ["", None, 1, "\ud800"], ids=repr)
+@pytest.mark.parametrize("given", ["", None, 1, "\ud800", "a\nb", "é\x85", "é" * 1025], ids=ascii)
 def test_an_event_has_a_type(given: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"Event\.type"):
         Event(given, None)
@@ -168,6 +215,14 @@ def test_a_name_and_a_cause_are_texts(name: str) -> None:
         {"shards": 1.5},
         {"attribute": "a.b"},
         {"attribute": ""},
+        {"name": "1:2"},
+        {"name": ":a"},
+        {"index": ""},
+        {"index": 1},
+        {"largest_event": 0},
+        {"largest_event": "100"},
+        {"largest_event": True},
+        {"default": 5},
     ],
     ids=repr,
 )
@@ -183,6 +238,13 @@ def test_a_store_takes_an_outbox_of_an_attribute_of_its_own_only() -> None:
             GuardedTable(table, SeenIds(), outbox=wrong)
         with pytest.raises(ConfigurationError, match="give one of them another"):
             GuardedTable(table, SeenIds(), outbox=Outbox("o", attribute="messageIDs"))
+        with pytest.raises(ConfigurationError, match="needs 'outbox_events', which is the attribute of the store's ledger"):
+            GuardedTable(table, SeenIds(attribute="new", also=SeenIds(attribute="outbox_events")), outbox=OUTBOX)
+
+
+@pytest.mark.parametrize("name", ["shop/orders", "urn:shop:orders", "https://shop.example/orders", "a/b:c", "shop"])
+def test_a_name_may_begin_any_reference(name: str) -> None:
+    assert Outbox(name).name == name
 
 
 def test_a_body_may_be_what_json_makes_of_what_json_reads() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.event import Event, emission, moment, seconds
+from onewrite.event import Emitting, Event, emission, moment, seconds
 from onewrite.flow import drive
 from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import CHUNK, Passes, Publish
@@ -23,7 +23,9 @@ Reply = Callable[[list[Outgoing]], Any]
 
 
 def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
-    stored = emission(OUTBOX, Message(name), [Event(each, None) for each in types], NOW - age, name).events
+    stored = emission(
+        OUTBOX, Message(name), [Event(each, None) for each in types], Emitting("messageIDs", NOW - age, name)
+    ).events
     return Box({"id": name}, f"o/{name}", events=tuple([Pending(**event) for event in stored]), **more)
 
 

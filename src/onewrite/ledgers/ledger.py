@@ -13,12 +13,11 @@ from datetime import timedelta
 from typing import NoReturn, Protocol, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
+from onewrite.label import DEFAULTS, FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
 from onewrite.ledgers.entry import Change, Entry, Terms
 from onewrite.message import Message
 
 _LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
-DEFAULTS = ("messageIDs", "events")
 
 
 class Ledger(Protocol):

@@ -11,9 +11,9 @@ from datetime import timedelta
 from functools import lru_cache
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import Slot
+from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.ledgers.ledger import DEFAULTS, Ledger, check_call, ledgers_before, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_call, ledgers_before, looks_of, terms_of
 from onewrite.message import Message
 
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from typing import cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.label import Slot
+from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.ledgers.ledger import DEFAULTS, Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_call, looks_of, terms_of
 from onewrite.ledgers.ring import Ring, Window, ring_at, window
 from onewrite.message import Message, together
 

@@ -27,9 +27,9 @@ from hashlib import blake2b
 from typing import NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import Slot
+from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Entry, Form, Number, Terms
-from onewrite.ledgers.ledger import DEFAULTS, Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_call, looks_of, terms_of
 from onewrite.ledgers.marks import OfSources, mark_slot
 from onewrite.message import Message
 

@@ -163,7 +163,7 @@ class Passes:
             places = [n for n in range(len(box.events)) if box.outgoing(n).id == published_id]
             if not places:
                 return None
-            (place,) = places
+            place = places[0]
             skipped = box.events[place].skipped(box.entity)
             if box.events[place].type == SKIPPED:
                 return box.outgoing(place)

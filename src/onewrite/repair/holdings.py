@@ -11,10 +11,9 @@ from typing import NamedTuple, cast
 from urllib.parse import unquote
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
-from onewrite.label import FORMAT, STEPS, TOMBSTONE, Slot, label_slot, shows_plain_set
+from onewrite.label import DEFAULTS, FORMAT, STEPS, TOMBSTONE, Slot, label_slot, shows_plain_set
 from onewrite.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
 from onewrite.ledgers.kept import Kept, kept_ledgers
-from onewrite.ledgers.ledger import DEFAULTS
 from onewrite.ledgers.ring import Span, span_at, window
 from onewrite.ledgers.seen_ids import UNITS
 from onewrite.ledgers.seen_numbers import blocks_of

@@ -22,9 +22,9 @@ from onewrite.cli.stores import CollectionUrl, NamedTable, TableName, named_stor
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.flow import run
 from onewrite.identity.record import printable
+from onewrite.label import DEFAULTS
 from onewrite.ledgers import HighWaterMark, SeenIds
 from onewrite.ledgers.kept import Kept
-from onewrite.ledgers.ledger import DEFAULTS
 from onewrite.migration.ids import Ids
 from onewrite.migration.plan import Origin, State
 from onewrite.migration.powertools import Remaining

@@ -173,7 +173,7 @@ class JointFlows(FoldFlows):
             raise InvalidUpdate(
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )
-        return Prepared(self, method, document, update, {**native}, emit)
+        return Prepared(self, method, document, update, {**native}, [*emit] if isinstance(emit, list) else emit)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
