@@ -51,11 +51,10 @@ class Event:
         for what, value in (("type", self.type), ("name", self.name), ("cause", cause)):
             if value is not None or what == "type":
                 _check_text(what, value)
-        for what, text in (("type", self.type), ("name", self.name)):
-            if (
-                text is not None and type(text) is not str
-            ):  # as a member of an Enum, whose text in an f-string is another one
-                object.__setattr__(self, what, str.__str__(text))
+        if type(self.type) is not str:  # as a member of an Enum, whose text in an f-string is another one
+            object.__setattr__(self, "type", str.__str__(self.type))
+        if self.name is not None and type(self.name) is not str:
+            object.__setattr__(self, "name", str.__str__(self.name))
         if not self.type.isprintable() and _CONTROL.search(self.type):
             raise InvalidUpdate(f"Event.type {self.type!r} has a control character, which no CloudEvent may have there.")
 
@@ -139,19 +138,6 @@ class Outbox:
         return converted
 
 
-def check_store_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
-    """Raise unless a store whose ledgers have these attributes may have this outbox."""
-    if outbox is None:
-        return
-    if not isinstance(outbox, Outbox):
-        raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
-    if shared := {outbox.attribute, *outbox.names}.intersection(attributes):
-        raise ConfigurationError(
-            f"Outbox(attribute={outbox.attribute!r}) needs {min(shared)!r}, which is the attribute of the store's ledger: give one of "
-            "them another."
-        )
-
-
 def check_ledgerless(ledger: object, outbox: object) -> None:
     """Raise if a store without a ledger has an outbox."""
     if ledger is None and outbox is not None:
@@ -187,24 +173,47 @@ def nothing_emitted(outbox: Outbox) -> Emission:
     return Emission(outbox.shape._replace(emits=False))
 
 
-class Emitting(NamedTuple):
-    """A call that emits. `ledger` is the attribute of its store's ledger, and `name` is what no other call is called."""
+class Emitter(NamedTuple):
+    """What a store emits with. `whose` begins what tells the events of one message apart."""
 
-    ledger: str
-    now: float
-    name: str
-
-
-def emission(outbox: Outbox | None, message: Message, events: object, call: Emitting) -> Emission:
-    """The events as they are stored."""
-    box, emitted = _opened(outbox), _checked(events)
-    return _emission(box, [message for _ in emitted], emitted, call)
+    outbox: Outbox
+    whose: str
 
 
-def emission_of_fold(outbox: Outbox | None, messages: Sequence[Message], events: object, call: Emitting) -> Emission:
+def emitter_of(outbox: Outbox | None, attributes: tuple[str, ...]) -> Emitter | None:
+    """For a store whose ledgers have these attributes, its own first. Raises unless it may have this outbox.
+
+    Two services that write to one entity keep two ledgers in it, and each may emit for one message.
+    """
+    if outbox is None:
+        return None
+    _check_outbox(outbox, attributes)
+    own = attributes[0]
+    return Emitter(outbox, "" if own in DEFAULTS else f"in {len(own)}:{own} ")
+
+
+def _check_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
+    if not isinstance(outbox, Outbox):
+        raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
+    if shared := {outbox.attribute, *outbox.names}.intersection(attributes):
+        raise ConfigurationError(
+            f"Outbox(attribute={outbox.attribute!r}) needs {min(shared)!r}, which is the attribute of the store's ledger: give one of "
+            "them another."
+        )
+
+
+def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
+    """The events as they are stored. `call` is a name that no other call has."""
+    emits, emitted = _able(emitter), _checked(events)
+    return _emission(emits, [message for _ in emitted], emitted, now, call)
+
+
+def emission_of_fold(
+    emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
+) -> Emission:
     """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
-    box, emitted = _opened(outbox), _checked(events)
-    return _emission(box, [_cause(event, messages) for event in emitted], emitted, call)
+    emits, emitted = _able(emitter), _checked(events)
+    return _emission(emits, [_cause(event, messages) for event in emitted], emitted, now, call)
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
@@ -213,10 +222,10 @@ def check_causes(messages: Sequence[Message], events: object) -> None:
         _cause(event, messages)
 
 
-def _opened(outbox: Outbox | None) -> Outbox:
-    if outbox is None:
+def _able(emitter: Emitter | None) -> Emitter:
+    if emitter is None:
         raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
-    return outbox
+    return emitter
 
 
 def _cause(event: Event, messages: Sequence[Message]) -> Message:
@@ -231,13 +240,12 @@ def _cause(event: Event, messages: Sequence[Message]) -> Message:
     )
 
 
-def _emission(outbox: Outbox, causes: Sequence[Message], emitted: Sequence[Event], call: Emitting) -> Emission:
+def _emission(emitter: Emitter, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str) -> Emission:
+    outbox, whose = emitter
     if not emitted:
         return nothing_emitted(outbox)
-    nonce = blake2b(call.name.encode(), digest_size=_NONCE_BYTES).hexdigest()
-    at = moment(call.now)
-    # Two services that write to one entity keep two ledgers in it, and each may emit for one message.
-    whose = "" if call.ledger in DEFAULTS else f"in {len(call.ledger)}:{call.ledger} "
+    nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
+    at = moment(now)
     stored = [
         {
             "id": key_of(message, whose + key),

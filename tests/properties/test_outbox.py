@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.outboxes import origin as item_origin
-from onewrite.event import Emitting, emission
+from onewrite.event import emission, emitter_of
 from onewrite.flow import drive, performer
 from onewrite.identity import cloudevent
 from onewrite.mongodb import GuardedCollection
@@ -176,7 +176,7 @@ document_keys = texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.bi
 
 @given(bodies, kinds, item_keys | document_keys, st.integers(0, 10**18))
 def test_what_is_emitted_is_what_a_consumer_reads(body: Any, kind: str, key: Any, sent: int) -> None:
-    written = emission(OUTBOX, Message("m1"), [Event(kind, body)], Emitting("messageIDs", 1_790_000_000.0, "call"))
+    written = emission(emitter_of(OUTBOX, ("messageIDs",)), Message("m1"), [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {OUTBOX.names.label: "ow1 outbox", OUTBOX.names.events: [dict(event) for event in written.events]}
     held |= {OUTBOX.names.sent: sent, OUTBOX.names.incarnation: "life"}
     place = item_origin(key) if isinstance(key, dict) else document_origin(key)

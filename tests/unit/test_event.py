@@ -15,7 +15,7 @@ import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.event import Emitting, as_json, emission, moment, seconds
+from onewrite.event import as_json, emission, emitter_of, moment, seconds
 from onewrite.testing import moto_table
 
 NOW = 1_790_000_000.123
@@ -24,7 +24,7 @@ OUTBOX = Outbox("o")
 
 
 def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
-    return [*emission(outbox, message, [*events], Emitting("messageIDs", NOW, call)).events]
+    return [*emission(emitter_of(outbox, ("messageIDs",)), message, [*events], NOW, call).events]
 
 
 def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
@@ -146,7 +146,7 @@ def test_what_is_escaped_counts_as_it_is_stored() -> None:
 
 def test_events_of_two_ledgers_differ_for_one_message() -> None:
     def id_under(attribute: str) -> str:
-        return emission(OUTBOX, M1, [Event("A", 1)], Emitting(attribute, NOW, "call")).events[0]["id"]
+        return emission(emitter_of(OUTBOX, (attribute,)), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
 
     assert id_under("events") == id_under("messageIDs")  # no entity has both
     assert len({id_under(each) for each in ("messageIDs", "billing", "shipping")}) == 3
@@ -189,7 +189,7 @@ def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [("A", 1)], [Event("A", 1), None], {"A": 1}], ids=repr)
 def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
-        emission(Outbox("o"), M1, emit, Emitting("messageIDs", NOW, "call"))
+        emission(emitter_of(OUTBOX, ("messageIDs",)), M1, emit, NOW, "call")
 
 
 @pytest.mark.parametrize("given", ["", None, 1, "\ud800", "a\nb", "é\x85", "é" * 1025], ids=ascii)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.event import Emitting, Event, emission, moment, seconds
+from onewrite.event import Event, emission, emitter_of, moment, seconds
 from onewrite.flow import drive
 from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import CHUNK, Passes, Publish
@@ -19,13 +19,12 @@ from onewrite.pending import Box, Broken, Pending, read_box
 
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("o")
+EMITTER = emitter_of(OUTBOX, ("messageIDs",))
 Reply = Callable[[list[Outgoing]], Any]
 
 
 def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
-    stored = emission(
-        OUTBOX, Message(name), [Event(each, None) for each in types], Emitting("messageIDs", NOW - age, name)
-    ).events
+    stored = emission(EMITTER, Message(name), [Event(each, None) for each in types], NOW - age, name).events
     return Box({"id": name}, f"o/{name}", events=tuple([Pending(**event) for event in stored]), **more)
 
 

@@ -18,11 +18,10 @@ from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, ty
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import (
     Emission,
-    Emitting,
     Outbox,
     check_ledgerless,
-    check_store_outbox,
     emission,
+    emitter_of,
     nothing_emitted,
 )
 from onewrite.flow import Call, Flow, Wait, check_awaited
@@ -58,7 +57,7 @@ class Flows:
         check_ledgerless(ledger, outbox)
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         _check_wiring(table, self._ledger, table_name, awaited=awaited)
-        check_store_outbox(outbox, self._ledger.terms.attributes)
+        self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
         self.target, self.awaited, self.clock, self.attempts = table, awaited, clock, attempts
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
@@ -137,11 +136,7 @@ class Flows:
         entry = self._ledger.entry(message, now)
         if guard is guard_put:
             entry = entry.asking
-        emitted = (
-            self._nothing
-            if emit is None
-            else emission(self._outbox, message, emit, Emitting(self._ledger.attribute, now, name))
-        )
+        emitted = self._nothing if emit is None else emission(self._emitter, message, emit, now, name)
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 

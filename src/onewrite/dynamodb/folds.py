@@ -18,7 +18,7 @@ from onewrite.dynamodb.writing.layout import lookup
 from onewrite.dynamodb.writing.own_part import Words, conditions
 from onewrite.dynamodb.writing.request import guard_update
 from onewrite.errors import InvalidUpdate
-from onewrite.event import Emitting, emission_of_fold
+from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.label import STEPS
@@ -78,11 +78,7 @@ class FoldFlows(DeleteFlows):
         now, name = self.clock(), self.attempts()
         entry = joined([self._ledger.entry(message, now) for message in messages])
         emit = native.get("emit")
-        emitted = (
-            self._nothing
-            if emit is None
-            else emission_of_fold(self._outbox, messages, emit, Emitting(self._ledger.attribute, now, name))
-        )
+        emitted = self._nothing if emit is None else emission_of_fold(self._emitter, messages, emit, now, name)
         more: dict[str, Any] = {"exact": self._exact, "entity_key": native["Key"], "more": tuple(messages[1:])}
         attempt = new_attempt(messages[0], entry, name, now, emitted, **more)
         return attempt, guard_update(attempt, {**self._table, **_arguments(native)}, self._convert)

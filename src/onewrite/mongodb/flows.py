@@ -17,11 +17,10 @@ from onewrite.clock import random_name
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import (
     Emission,
-    Emitting,
     Outbox,
     check_ledgerless,
-    check_store_outbox,
     emission,
+    emitter_of,
     nothing_emitted,
 )
 from onewrite.flow import Call, Flow, check_awaited
@@ -88,7 +87,7 @@ class Flows:
         check_ledgerless(ledger, outbox)
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self._ledger)
-        check_store_outbox(outbox, self._ledger.terms.attributes)
+        self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
         check_awaited(collection, "update_one", awaited=awaited)
         self.target = durable(collection, durability)
         self.awaited, self.clock, self.attempts = awaited, clock, attempts
@@ -195,10 +194,7 @@ class Flows:
         return without_ledger(self._ledger.terms, document, self._outbox_names)
 
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
-        return self._nothing if emit is None else emission(self._outbox, message, emit, self._emitting(now))
-
-    def _emitting(self, now: float) -> Emitting:
-        return Emitting(self._ledger.attribute, now, self.attempts())
+        return self._nothing if emit is None else emission(self._emitter, message, emit, now, self.attempts())
 
     def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
         return unmatched(entry, message, document, self._nothing, now=self.clock(), entity_key=entity)
