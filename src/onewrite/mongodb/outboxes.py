@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-import bson
-from bson import CodecOptions, ObjectId, UuidRepresentation, json_util
+from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
 from bson.errors import InvalidId
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -187,7 +186,8 @@ def _codec(collection: Any) -> CodecOptions[Any]:
 
 def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:
     """The value as a client reads it that has other options than the one which has written it."""
-    return bson.decode(bson.encode({"": value}, codec_options=written), codec_options=read)[""]
+    decoded: Document = BSON.encode({"": value}, codec_options=written).decode(read)
+    return decoded[""]
 
 
 def _document(text: str) -> object:
