@@ -1,5 +1,5 @@
 # A queue, or a stream of yours, that feeds a function, which may write to your table. The queue, its dead letters, the log and
-# the role are made here, and alarms that watch them. ../examples shows three stacks that use it.
+# the role are made here, and alarms that watch them. ../examples shows four stacks that use it.
 
 data "aws_caller_identity" "current" {}
 

@@ -102,6 +102,35 @@ def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClien
     assert [units(with_index, 1), units(with_index, 2, emit=[event]), units(with_index, 3, emit=[event])] == [1, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("outbox", "costs"), [(OUTBOX, [3, 3, 2]), (Outbox("shop/orders"), [1, 1, 1])], ids=["index", "none"]
+)
+def test_what_a_relay_s_changes_cost_with_the_index_and_without(
+    dynamo: DynamoDBClient, indexed: str, outbox: Outbox, costs: list[int]
+) -> None:
+    units: list[float] = []
+
+    def asks(params: dict[str, Any], **_: Any) -> None:
+        params["ReturnConsumedCapacity"] = "TOTAL"
+
+    def notes(parsed: dict[str, Any], **_: Any) -> None:
+        units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
+
+    times = iter([1_790_000_000.0, 1_790_000_001.0])
+    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=outbox, clock=lambda: next(times))
+    _emit(orders, 1, "a")
+    _emit(orders, 2, "a", Event("Poison", 2))
+    dynamo.meta.events.register("provide-client-params.dynamodb.UpdateItem", asks)
+    dynamo.meta.events.register("after-call.dynamodb.UpdateItem", notes)
+    try:
+        Relay(orders, lambda events: [event for event in events if event.type == "Poison"]).flush(Key={"id": "a"})
+        Relay(orders, lambda _: None).flush(Key={"id": "a"})
+    finally:
+        dynamo.meta.events.unregister("provide-client-params.dynamodb.UpdateItem", asks)
+        dynamo.meta.events.unregister("after-call.dynamodb.UpdateItem", notes)
+    assert units == costs  # the clear of what was accepted, the next try of what was refused put off, and the last clear
+
+
 def test_a_table_s_stream_rings_for_a_relay_which_answers_with_success_whatever_happens(
     dynoxide: Dynoxide, dynamo: DynamoDBClient, indexed: str
 ) -> None:

@@ -146,6 +146,14 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     assert module.told == ["A", "B", "onewrite.skipped"]
 
 
+def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"outbox_sent": "many"}})
+    assert main(["relay", NAME, "--stuck"]) == 0
+    waiting, broken = capsys.readouterr().out.splitlines()
+    assert "1 pending  Poison" in waiting
+    assert broken.startswith("cannot be read  {'_id': 2}  The outbox 'outbox_events' of an entity holds something else")
+
+
 def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,12 @@ def test_an_event_that_went_out_late_counts_as_the_oldest_too() -> None:
     assert emitted(Swept(published=1, waited=900.0, pending=1, oldest=1.0))["OldestEvent"] == 900.0
 
 
+def test_a_pass_that_has_not_looked_for_all_says_nothing_of_the_oldest_event() -> None:
+    unknown = Swept(published=1, oldest=5.0, complete=False)
+    assert "OldestEvent" not in emitted(unknown)
+    assert "onewrite.relay.oldest" not in counted(unknown)
+
+
 def test_emf_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     emf()(Swept(published=1))
     assert json.loads(capsys.readouterr().out)["EventsPublished"] == 1

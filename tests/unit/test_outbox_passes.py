@@ -193,6 +193,29 @@ def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> No
         assert boxes.cleared == [("b", 1)]
 
 
+def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    now = [NOW]
+    boxes = Boxes(Broken({"id": "a"}, LedgerMismatch("something else")))
+    relay = Passes(boxes, lambda: now[0], lambda: 0.5, 10, lambda: False)
+    for after, lines in ((0.0, 1), (1.0, 1), (299.0, 1), (300.0, 2), (301.0, 2)):
+        now[0] = NOW + after
+        play(relay.sweep(0.0), takes_all)
+        assert len(caplog.records) == lines
+    assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
+
+
+def test_what_cannot_be_read_is_listed() -> None:
+    broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
+    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
+    assert listed == broken[:2]
+
+
+def test_a_sweep_looks_for_all_that_is_pending_and_a_doorbell_s_pass_does_not() -> None:
+    boxes = Boxes(box("a", "X"))
+    assert play(passes(boxes).sweep(0.0), takes_all)[0].complete
+    assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
+
+
 def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing() -> None:
     later = moment(NOW + 5)
     boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
@@ -287,10 +310,8 @@ def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
 def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     told: list[Swept] = []
-    swept = Swept(
-        refused=[box("a", "X").outgoing(0)], broken=[Broken({"id": "b"}, LedgerMismatch("why"))], error=ValueError("w")
-    )
+    swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
     assert reported(swept, 2, told.append) == 3
     assert told == [swept]
-    assert all(words in caplog.text for words in ("was refused", "cannot be read", "has ended early"))
+    assert all(words in caplog.text for words in ("was refused", "has ended early"))
     assert reported(Swept(), 2, None) == 0

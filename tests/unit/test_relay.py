@@ -55,6 +55,29 @@ class Broker:
             self.relay.stop()
 
 
+def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
+    collection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Swept] = []
+    relay = Relay(store(collection), lambda _: None)
+
+    def fails(*_: object) -> None:
+        relay.stop()
+        raise ConnectionError
+
+    monkeypatch.setattr(relay, "sweep", fails)
+    relay.run(poll=0.001, on_pass=told.append)
+    assert [(type(swept.error), swept.complete) for swept in told] == [(ConnectionError, False)]
+
+
+def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
+    emit(collection, 1)
+    collection.update_one({"_id": 1}, {"$set": {"outbox_sent": "many"}})
+    assert [each.entity for each in Relay(store(collection), lambda _: None).broken()] == [{"_id": 1}]
+    orders = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
+    assert [each.entity for each in asyncio.run(AsyncRelay(orders, lambda _: None).broken())] == [{"_id": 1}]
+
+
 def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> None:
     told: list[Swept] = []
     broker = Broker(failures=2, stops_at=2)

@@ -114,8 +114,8 @@ resource "aws_lambda_function_event_invoke_config" "sweep" {
   maximum_retry_attempts       = 0
 }
 
-# It rings as well when no sweep has told of anything, since then the relay does not run. An event that was refused is met again
-# after five minutes and the time until the next sweep, so that each ten minutes show it.
+# It rings as well when no sweep has told of anything, whatever the doorbells do: what they do not tell of waits then. An event
+# that was refused is met again after five minutes and the time until the next sweep, so that each ten minutes show it.
 resource "aws_cloudwatch_metric_alarm" "oldest_event" {
   alarm_name          = "${var.name}-oldest-event"
   alarm_description   = "Events wait too long, or the relay does not run. See `onewrite relay --stuck`: the broker refuses an event, fails, or the relay is too slow."

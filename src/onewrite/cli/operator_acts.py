@@ -29,9 +29,11 @@ def this_user() -> str:
 
 
 def list_stuck(relay: Relay, older_than: timedelta) -> int:
-    """What has waited for longest comes first."""
+    """What has waited for longest comes first, and what cannot be read, whose age is not known, last."""
     for each in relay.waiting(older_than, most=_MOST):
         typer.echo(_line(each))
+    for broken in relay.broken(most=_MOST):
+        typer.echo(f"cannot be read  {dict(broken.entity)!r}  {broken.error}")
     return 0
 
 
@@ -39,7 +41,10 @@ def skip(relay: Relay, event_id: str, *, operator: str, yes: bool) -> int:
     """Put an event of type onewrite.skipped in the place of one."""
     stopped = next((each for each in relay.waiting(most=_MOST) if each.event.id == event_id), None)
     if stopped is None:
-        return _refused(f"No entity's oldest event is {event_id}: it is published by now, or --stuck does not list it.")
+        return _refused(
+            f"No entity's oldest event is {event_id}: it is published by now, or waits behind the oldest one of its entity. --stuck "
+            "lists those that can be skipped."
+        )
     typer.echo(_line(stopped))
     if not _may("Consumers will be shown an event of type onewrite.skipped instead. Skip it?", yes=yes):
         return 1

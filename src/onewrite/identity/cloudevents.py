@@ -26,7 +26,7 @@ from onewrite.message import Message
 # The prefixes of attributes in the bindings to HTTP, Kafka, AMQP and JMS. There is no binding to SQS.
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
-_INTEGER = re.compile("[+-]?[0-9]{1,129}")
+_INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
 
 def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
@@ -129,5 +129,7 @@ def _sequence(record: Record, event: Record) -> int | str | None:
     if event.get("sequencetype") != "Integer":
         return sequence
     if not _INTEGER.fullmatch(sequence):
-        raise refusal(record, "the CloudEvent's sequence is not made of digits, although its sequencetype is Integer.")
+        raise refusal(
+            record, "the CloudEvent's sequence is not one of up to 129 digits, although its sequencetype is Integer."
+        )
     return int(sequence)

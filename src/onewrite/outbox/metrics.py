@@ -29,7 +29,7 @@ def emf(
 ) -> OnPass:
     """Writes a line in CloudWatch's Embedded Metric Format for each pass, also for one that has found nothing.
 
-    So an alarm can tell a relay that has nothing to do from one that does not run. The arguments are those of
+    So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
     `onewrite.metrics.emf`.
     """
     put = embedded(namespace, function, clock, write)
@@ -45,7 +45,8 @@ def emf(
             "PassesFailed": int(swept.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
-        put({**metrics, "OldestEvent": (round(_oldest(swept), 3), "Seconds")})
+        # Where it is not known, its alarm must not be told that nothing waits.
+        put(metrics | ({"OldestEvent": (round(_oldest(swept), 3), "Seconds")} if swept.complete else {}))
 
     return on_pass
 
@@ -56,7 +57,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
     - `onewrite.relay.events`: events by `outcome`, which is published, refused or failed.
     - `onewrite.relay.entities`: entities by `outcome`, which is overtaken or broken.
     - `onewrite.relay.passes`: passes; one that ended early has the `error.type`.
-    - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that it met.
+    - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that a sweep met.
     """
     events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")
     left = meter.create_counter("onewrite.relay.entities", unit="{entity}", description="Entities that were left.")
@@ -78,7 +79,8 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
         failure = {} if swept.error is None else {"error.type": type(swept.error).__qualname__}
         passes.add(1, {**common, **failure})
         pending.record(swept.pending, common)
-        oldest.record(_oldest(swept), common)
+        if swept.complete:
+            oldest.record(_oldest(swept), common)
 
     return on_pass
 

@@ -12,6 +12,7 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -42,6 +43,8 @@ class Publish:
 
     events: tuple[Outgoing, ...]
 
+
+_log = logging.getLogger("onewrite")
 
 Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
 
@@ -114,6 +117,7 @@ class Passes:
         self._chance = chance
         self._batch = batch
         self._stopping = stopping
+        self._told: dict[str, float] = {}  # of which entity that cannot be read, and when
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
@@ -133,10 +137,10 @@ class Passes:
     def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
         """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
         now = self._clock()
-        return (yield from self._serve(_Rung(self._boxes, entities, now), now + within))
+        return (yield from self._serve(_Rung(self._boxes, entities, now), now + within, complete=False))
 
-    def _serve(self, finder: Finder, until: float) -> Pass[Swept]:
-        swept, more, answers = Swept(), True, True
+    def _serve(self, finder: Finder, until: float, *, complete: bool = True) -> Pass[Swept]:
+        swept, more, answers = Swept(complete=complete), True, True
         lanes: list[_Lane] = []
         while True:
             while more and answers and len(lanes) < self._batch and not self._is_over(until):
@@ -144,6 +148,7 @@ class Passes:
                 more = found is not None
                 if isinstance(found, Broken):
                     swept.broken.append(found)
+                    self._tell(found)
                 elif found is not None:
                     lanes.append(_Lane(found))
             if not lanes:
@@ -205,6 +210,21 @@ class Passes:
                 found.append(Waiting(box.outgoing(0), age, len(box.events)))
                 found = sorted(found, key=lambda each: -each.age)[:most]
         return found
+
+    def broken(self, most: int) -> Pass[list[Broken]]:
+        """The entities whose outbox cannot be read."""
+        finder, found = self._boxes.finder(None), list[Broken]()
+        while len(found) < most and (box := (yield from finder.next())) is not None:
+            found += [box] if isinstance(box, Broken) else []
+        return found
+
+    def _tell(self, broken: Broken) -> None:
+        """Write of an entity that cannot be read to the log, as often as of one whose event is refused: each pass meets it again."""
+        now, named = self._clock(), repr(broken.entity)
+        self._told = {each: at for each, at in self._told.items() if now - at < _LONGEST_AFTER_REFUSAL}
+        if named not in self._told:
+            self._told[named] = now
+            _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
     def _round(self, lanes: Sequence[_Lane]) -> Pass[bool]:
         """Publish the next event of each entity. Does the broker answer at all?

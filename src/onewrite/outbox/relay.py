@@ -19,7 +19,7 @@ from onewrite.flow import adrive, aperformer, drive, performer
 from onewrite.outbox.following import Follower, Take, Tokens
 from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
-from onewrite.pending import Outgoing
+from onewrite.pending import Broken, Outgoing
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
@@ -107,6 +107,10 @@ class Relay:
         """The entities whose oldest event has waited for longest, the oldest first."""
         return self._run(self._passes.waiting(older_than.total_seconds(), most))
 
+    def broken(self, *, most: int = 100) -> list[Broken]:
+        """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
+        return self._run(self._passes.broken(most))
+
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
         failures = 0
@@ -116,7 +120,7 @@ class Relay:
             except OnewriteError:
                 raise
             except Exception as error:
-                swept = Swept(error=error)
+                swept = Swept(error=error, complete=False)
             failures = reported(swept, failures, on_pass)
             with suppress(Empty):
                 self._wake.get(timeout=pause(failures, poll, self._chance()))
@@ -132,7 +136,7 @@ class Relay:
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error), failures, on_pass)
+                failures = reported(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(Empty):
                     self._wake.get(timeout=pause(failures, 1.0, self._chance()))
             else:
@@ -144,7 +148,7 @@ class Relay:
         return self._boxes.outbox
 
     def stop(self) -> None:
-        """End `run` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
+        """End `run`, `follow` and `sweep` after the present call to the broker. A signal handler or another thread may call it."""
         self._stopped = True
         self._wake.put(None)
 
@@ -218,6 +222,10 @@ class AsyncRelay:
         """The entities whose oldest event has waited for longest, the oldest first."""
         return await self._run(self._passes.waiting(older_than.total_seconds(), most))
 
+    async def broken(self, *, most: int = 100) -> list[Broken]:
+        """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
+        return await self._run(self._passes.broken(most))
+
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
         failures = 0
@@ -227,7 +235,7 @@ class AsyncRelay:
             except OnewriteError:
                 raise
             except Exception as error:
-                swept = Swept(error=error)
+                swept = Swept(error=error, complete=False)
             failures = reported(swept, failures, on_pass)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause(failures, poll, self._chance()))
@@ -243,7 +251,7 @@ class AsyncRelay:
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error), failures, on_pass)
+                failures = reported(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, self._chance()))
             else:
@@ -255,7 +263,7 @@ class AsyncRelay:
         return self._boxes.outbox
 
     def stop(self) -> None:
-        """End `run` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
+        """End `run`, `follow` and `sweep` after the present call to the broker. Call it in the event loop's thread."""
         self._stopped = True
         self._wake.set()
 
@@ -279,8 +287,6 @@ def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
         _log.warning(
             "Event %s of %s was refused: its entity stops here until it is accepted or skipped.", event.id, event.source
         )
-    for broken in swept.broken:
-        _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
     if swept.error is not None:
         _log.warning("A pass of the relay has ended early, and comes again: %r", swept.error)
     if on_pass is not None:

@@ -29,6 +29,8 @@ class Swept:
     `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised.
     `error`: the broker took no call at all, and the pass ended there.
+    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. A doorbell's
+    pass looks at what it was told of only, and one that the database has failed at nothing.
     """
 
     entities: int = 0
@@ -41,6 +43,7 @@ class Swept:
     failed: list[tuple[Outgoing, Exception]] = field(default_factory=list[tuple[Outgoing, Exception]])
     broken: list[Broken] = field(default_factory=list[Broken])
     error: Exception | None = None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
