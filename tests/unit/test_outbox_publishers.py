@@ -98,16 +98,43 @@ class Client:
 
     def send_message_batch(self, **request: Any) -> dict[str, Any]:
         self.requests.append(request)
-        return next(self._answers, {})
+        return next(self._answers, {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]]})
 
-    put_events = send_message_batch
+    def put_events(self, **request: Any) -> dict[str, Any]:
+        self.requests.append(request)
+        return next(self._answers, {"Entries": [{"EventId": "e"} for _ in request["Entries"]]})
 
 
-def test_failed_entries_of_an_answer_that_says_success_are_not_accepted() -> None:
+def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     events = [outgoing(n) for n in range(3)]
-    assert to_sqs(Client({"Successful": [], "Failed": [{"Id": "1", "SenderFault": False}]}), "q")(events) == [events[1]]
-    answer = {"FailedEntryCount": 1, "Entries": [{"EventId": "e"}, {"ErrorCode": "ThrottlingException"}, {"EventId": "f"}]}
+    failed = {"Id": "1", "SenderFault": False, "Code": "InternalError", "Message": "try later"}
+    assert to_sqs(Client({"Successful": [{"Id": "0"}, {"Id": "2"}], "Failed": [failed]}), "q")(events) == [events[1]]
+    failed = {"ErrorCode": "ThrottlingException", "ErrorMessage": "too fast"}
+    answer = {"FailedEntryCount": 1, "Entries": [{"EventId": "e"}, failed, {"EventId": "f"}]}
     assert to_eventbridge(Client(answer), "b", source="s")(events) == [events[1]]
+    said = f"The broker did not accept event {events[1].id} of {events[1].source}: "
+    assert caplog.messages == [f"{said}InternalError: try later", f"{said}ThrottlingException: too fast"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"Successful": [], "Failed": []},
+        {"Successful": [{"Id": "0"}]},
+        {"Successful": [{"Id": "0"}], "Failed": [{"Id": "-1"}]},
+        {"Entries": [{}, {}]},
+        {"Entries": [{"EventId": "e"}]},
+    ],
+    ids=str,
+)
+def test_an_answer_that_does_not_say_what_became_of_the_events_is_a_failure(answer: dict[str, Any]) -> None:
+    events = [outgoing(0), outgoing(1)]
+    for publish in (to_sqs(Client(answer), "q"), to_eventbridge(Client(answer), "b", source="s")):
+        with pytest.raises(ConnectionError, match="come again"):
+            publish(events)
 
 
 def test_more_than_a_request_takes_goes_in_several() -> None:

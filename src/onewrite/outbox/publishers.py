@@ -6,6 +6,7 @@ one of aiobotocore, for `AsyncRelay`.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from hashlib import blake2b
@@ -14,6 +15,8 @@ from typing import Any, TypeAlias
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
 from onewrite.pending import Outgoing
+
+_log = logging.getLogger("onewrite")
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
@@ -106,7 +109,7 @@ def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -
     for event in events:
         size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
         if size > largest:
-            refused.append(event)
+            refused.append(_refused(event, f"it has {size} bytes with its attributes, and a request takes {largest}"))
             continue
         if size > room or len(chunks[-1]) == MOST_ENTRIES:
             chunks.append([])
@@ -126,10 +129,34 @@ def _ordered(event: Outgoing, is_fifo: bool) -> dict[str, str]:  # noqa: FBT001 
 
 
 def _failed(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
-    """SQS and SNS name the entries that failed."""
-    return [events[int(entry["Id"])] for entry in answer.get("Failed", [])]
+    """SQS and SNS name the entries that were accepted, and those that failed."""
+    accepted, failed = ({str(entry["Id"]): entry for entry in answer.get(kind, [])} for kind in ("Successful", "Failed"))
+    sent = {str(n): event for n, event in enumerate(events)}
+    _check_known(len(events), is_known=accepted.keys() | failed.keys() == sent.keys())
+    return [_refused(sent[each], f"{entry.get('Code')}: {entry.get('Message')}") for each, entry in failed.items()]
 
 
 def _failed_in_order(events: Sequence[Outgoing], answer: Any) -> list[Outgoing]:
-    """EventBridge answers with an entry for each, and a failed one has an error code."""
-    return [event for event, entry in zip(events, answer["Entries"], strict=True) if entry.get("ErrorCode")]
+    """EventBridge answers with an entry for each: one that was accepted has an id, and a failed one an error code."""
+    entries: list[dict[str, Any]] = answer.get("Entries", [])
+    known = [entry for entry in entries if entry.get("EventId") or entry.get("ErrorCode")]
+    _check_known(len(events), is_known=len(known) == len(entries) == len(events))
+    return [
+        _refused(event, f"{entry['ErrorCode']}: {entry.get('ErrorMessage')}")
+        for event, entry in zip(events, entries, strict=True)
+        if entry.get("ErrorCode")
+    ]
+
+
+def _check_known(count: int, *, is_known: bool) -> None:
+    """Raise unless the answer names each event, and no other. A proxy or a wrong address may answer anything with success."""
+    if not is_known:
+        raise ConnectionError(
+            f"The answer does not say what became of each of the {count} events, so that all of them come again. See whether the address "
+            "that is published to is the broker's."
+        )
+
+
+def _refused(event: Outgoing, reason: str) -> Outgoing:
+    _log.warning("The broker did not accept event %s of %s: %s", event.id, event.source, reason)
+    return event
