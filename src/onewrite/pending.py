@@ -132,6 +132,10 @@ class Box:
         number = self.base + place + 1
         return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, self.entity)
 
+    def waiting(self, first: int = 0) -> tuple[Outgoing, ...]:
+        """The events that are pending from a place on."""
+        return tuple([self.outgoing(place) for place in range(first, len(self.events))])
+
     def after(self, count: int) -> Box:
         """The box without its first events, once they are cleared."""
         return replace(self, sent=self.base + count, incarnation=self.life, events=self.events[count:], due=None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bson import Decimal128, Int64
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
@@ -316,6 +317,59 @@ def test_a_relay_whose_place_in_the_stream_is_lost_sweeps_and_follows_on(
         _add(store, 2)
         assert told.wait_for(2) == [1, 2]
     assert "does not reach back" in caplog.text
+
+
+def test_a_relay_goes_on_where_the_collection_that_it_follows_was_dropped(
+    collection: Collection[dict[str, Any]], tmp_path: Path
+) -> None:
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+    with _following(store, told, tokens):
+        _add(store, 1)
+        assert told.wait_for(1) == [1]
+        collection.drop()
+        _add(store, 2)
+        assert told.wait_for(2) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", [float, Int64, Decimal128, str], ids=["float", "Int64", "Decimal128", "str"])
+def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
+    collection: Collection[dict[str, Any]], tmp_path: Path, kind: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The token of a document that is named by some kinds of numbers has bytes in it."""
+    store, told, tokens = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
+
+    def add(n: int) -> None:
+        key = {"_id": kind(str(n))}
+        store.update_one(Message(f"m{n}"), key, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
+
+    with _following(store, told, tokens):
+        for n in range(3):
+            add(n)
+        told.wait_for(3)
+    assert tokens.load() is not None
+    add(3)
+    with _following(store, told, tokens):
+        assert told.wait_for(4) == [*range(4)]
+    assert caplog.messages == []
+
+
+def test_a_document_that_the_database_refuses_to_change_holds_up_no_other(
+    collection: Collection[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a validator came later than the document, which then takes no clear."""
+    store, published = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), list[Outgoing]()
+    for n in range(30):
+        _add(store, n)
+    validator = {"$nor": [{"_id": {"$in": [f"e{n}" for n in range(12)]}}]}
+    collection.database.command("collMod", collection.name, validator=validator)
+    relay = Relay(store, published.extend)
+    relay.sweep()
+    relay.sweep()
+    assert {int(event.body) for event in published} == {*range(30)}
+    assert {each.event.source.rpartition("/")[0] for each in relay.waiting()} == {f"s/_id=S:e{n}" for n in range(12)}
+    assert "Document failed validation" in caplog.text
+    collection.database.command("collMod", collection.name, validator={})
+    assert Relay(store, published.extend).sweep().published == 12
 
 
 def _old_token(collection: Collection[dict[str, Any]]) -> dict[str, Any]:

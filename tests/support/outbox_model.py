@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.event import Outbox
+from onewrite.outbox import operators
 from onewrite.outbox.passes import Passes, Publish
 from onewrite.pending import Box, Pending
 from onewrite.tombstone import Tombstone
@@ -98,11 +99,11 @@ def _skip() -> Any:
     """An operator sees the oldest event, and skips it later."""
     box = yield Ask("read")
     if box.events:
-        yield from _passes().skip(ENTITY, box.outgoing(0).id)
+        yield from operators.skip(Boxes(), ENTITY, box.outgoing(0).id)
 
 
 def _restart() -> Any:
-    yield from _passes().restart(ENTITY, "again")
+    yield from operators.restart(Boxes(), ENTITY, "again")
 
 
 PROGRAMS: dict[str, Callable[[], Generator[Any, Any, Any]]] = {

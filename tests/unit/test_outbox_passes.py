@@ -12,7 +12,7 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.event import Event, emission, emitter_of, moment, seconds
 from onewrite.flow import drive
-from onewrite.outbox import Outgoing, Swept
+from onewrite.outbox import Outgoing, Swept, operators
 from onewrite.outbox.passes import CHUNK, Passes, Publish
 from onewrite.outbox.relay import pause, reported
 from onewrite.pending import Box, Broken, Pending, read_box
@@ -39,6 +39,7 @@ class Boxes:
         self.cleared: list[tuple[str, int]] = []
         self.postponed: list[tuple[str, float]] = []
         self.overtaken: set[str] = set()
+        self.failing: dict[str, Exception] = {}  # what is raised at a change of which entity
 
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
@@ -57,6 +58,8 @@ class Boxes:
 
     def clear(self, box: Box, count: int, now: float) -> Any:
         name = box.entity["id"]
+        if name in self.failing:
+            raise self.failing[name]
         if name in self.overtaken:
             return Box(box.entity, box.origin)
         self.cleared.append((name, count))
@@ -143,8 +146,115 @@ def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
     assert boxes.cleared == []
 
 
+def test_each_sweep_in_a_row_that_fails_makes_twice_as_many_tries_and_comes_to_what_is_behind() -> None:
+    relay = passes(Boxes(*[box(name, "X") for name in "abcde"]), batch=1)
+    sweeps = [play(relay.sweep(0.0), fails_with(*"abcd")) for _ in range(4)]
+    assert ["".join(call[0][0] for call in calls) for _, calls in sweeps] == ["a", "ab", "abcd", "abcde"]
+    assert [swept.error is None for swept, _ in sweeps] == [False, False, False, True]
+    assert [len(swept.failed) for swept, _ in sweeps] == [1, 2, 4, 4]
+    assert play(relay.sweep(0.0), fails_with(*"abcd"))[1] == [["a1"]]
+
+
+def test_a_doorbell_s_pass_goes_on_where_the_broker_takes_no_call() -> None:
+    relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
+    swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
+    assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
+
+
+def test_what_the_database_does_not_clear_holds_up_no_other_and_goes_out_again_in_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, boxes = [NOW], Boxes(box("a", *"XX", age=9.0), box("b", "X"))
+    boxes.failing = {"a": ConnectionError("not valid")}
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0), takes_all)
+    assert (calls, boxes.cleared, swept.error) == ([["a1", "b1"], ["a2"]], [("b", 1)], boxes.failing["a"])
+    assert [(event.sequence, error) for event, error in swept.failed] == [(1, boxes.failing["a"])]
+    assert (swept.pending, swept.oldest) == (2, 9.0)
+    assert caplog.messages[0].startswith("What was published of {'id': 'a'}, or refused, could not be noted there")
+    now[0] += 59.0
+    swept, calls = play(relay.sweep(0.0), takes_all)
+    assert (calls, swept.pending, swept.oldest) == ([["b1"]], 2, 68.0)
+    now[0] += 1.0
+    assert play(relay.sweep(0.0), takes_all)[1] == [["a1", "b1"], ["a2"]]
+
+
+def test_a_pass_ends_where_the_database_takes_no_change_at_all() -> None:
+    boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
+    boxes.failing = {name: ConnectionError() for name in "abcdefg"}
+    swept, calls = play(passes(boxes).sweep(0.0), takes_all)
+    assert (calls, swept.error, swept.complete) == ([["a1", "b1", "c1"]], boxes.failing["c"], False)
+
+
+def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_other() -> None:
+    boxes = Boxes(box("a", "X"), box("b", "X"))
+    boxes.failing = {"a": LedgerMismatch("something else")}
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert ([each.entity for each in swept.broken], boxes.cleared) == ([{"id": "a"}], [("b", 1)])
+
+
+def test_an_entity_that_is_found_again_while_its_events_go_out_is_not_taken_twice() -> None:
+    boxes = Boxes(box("a", *"XX"), box("a", *"XX"), box("b", "X"))
+    _, calls = play(passes(boxes).sweep(0.0), takes_all)
+    assert calls == [["a1", "b1"], ["a2"]]
+
+
+def test_no_single_call_is_begun_when_the_time_is_up() -> None:
+    now = [NOW]
+
+    def fails_slowly(events: list[Outgoing]) -> None:
+        now[0] += 6.0
+        raise ConnectionError
+
+    relay = Passes(Boxes(*[box(name, "X") for name in "abc"]), lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0, within=10.0), fails_slowly)
+    assert (calls, len(swept.failed)) == ([["a1", "b1", "c1"], ["a1"]], 3)
+
+
+def test_no_call_is_begun_when_a_clear_has_taken_all_the_time() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def clear(self, box: Box, count: int, now_: float) -> Any:
+            now[0] += 20.0
+            return super().clear(box, count, now_)
+
+    boxes = Slow(box("a", "X"), box("b", *"XXX"))
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    swept, calls = play(relay.sweep(0.0, within=10.0), takes_all)
+    assert (calls, boxes.cleared, swept.pending) == ([["a1", "b1"]], [("a", 1), ("b", 1)], 2)
+
+
+def test_a_sweep_that_has_ended_before_it_has_looked_at_all_is_not_complete() -> None:
+    relay = passes(Boxes(box("a", "X"), box("b", "X")), batch=1)
+    assert not play(relay.sweep(0.0), fails_with("a"))[0].complete
+
+
+def test_an_item_that_cannot_be_read_now_keeps_no_doorbell_of_its_batch_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))  # type: ignore[arg-type]  # raised, and not returned
+    boxes = Boxes(throttled, box("b", "X"))
+    _, calls = play(passes(boxes).ring([{"id": name} for name in "aba"]), takes_all)
+    assert calls == [["b1"]]
+    assert (
+        caplog.messages
+        == ["A doorbell told of {'id': 'a'}, which could not be read. A sweep will find it: ConnectionError('throttled')"]
+        * 2
+    )
+    with pytest.raises(ConnectionError):
+        play(passes(boxes).ring([{"id": "a"}]), takes_all)
+
+
+def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass() -> None:
+    boxes, replies = Boxes(box("a", *"XX"), box("b", "X")), iter([None, "ok"])
+    with pytest.raises(ConfigurationError, match="publish returned"):
+        play(passes(boxes).sweep(0.0), lambda _: next(replies))
+    assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
+
+
 def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:
-    boxes, stopped = Boxes(box("a", *"XX")), iter([False, False, True, True])
+    boxes, stopped = Boxes(box("a", *"XX")), iter([False] * 4 + [True] * 3)
     swept, calls = play(passes(boxes, stopping=lambda: next(stopped)).sweep(0.0), takes_all)
     assert (calls, boxes.cleared) == ([["a1"]], [("a", 1)])
     assert (swept.published, swept.pending, swept.oldest) == (1, 1, 0.0)
@@ -206,7 +316,7 @@ def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog
 
 def test_what_cannot_be_read_is_listed() -> None:
     broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
-    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
+    listed, _ = play(operators.broken(Boxes(broken[0], box("a", "X"), *broken[1:]), 2), takes_all)
     assert listed == broken[:2]
 
 
@@ -226,7 +336,7 @@ def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing()
 def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
     broken = Broken({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
-    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
+    waiting, _ = play(operators.waiting(boxes, NOW, 2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
@@ -313,5 +423,24 @@ def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureF
     swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
     assert reported(swept, 2, told.append) == 3
     assert told == [swept]
-    assert all(words in caplog.text for words in ("was refused", "has ended early"))
+    assert all(words in caplog.text for words in ("was refused", "has failed"))
     assert reported(Swept(), 2, None) == 0
+
+
+def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    first, error = box("a", "X").outgoing(0), ConnectionError("away")
+    reported(Swept(failed=[(first, error)]), 0, None)
+    reported(Swept(failed=[(first, error)], error=error), 0, None)
+    assert caplog.messages == [
+        f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
+        f"A pass of the relay has failed, and comes again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
+    ]
+
+
+def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(swept: Swept) -> None:
+        raise ValueError("no disk")
+
+    assert reported(Swept(), 0, hook) == 0
+    assert reported(Swept(error=ValueError("w")), 1, hook) == 2
+    assert "A hook or a log filter failed" in caplog.text

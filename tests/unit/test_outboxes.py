@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +19,8 @@ from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
-from onewrite.outbox.following import Follower, Take
+from onewrite.outbox import operators
+from onewrite.outbox.following import Follower, Take, TokenFile
 from onewrite.outbox.passes import Passes
 from onewrite.pending import Box, Pending
 from onewrite.testing import mongomock_collection
@@ -135,8 +138,8 @@ class Restless:
     outbox = Outbox("shop")
     target = None
 
-    def __init__(self, boxes: list[Box]) -> None:
-        self._boxes = boxes
+    def __init__(self, boxes: Sequence[Box | None]) -> None:
+        self._boxes = [*boxes]
 
     def read(self, entity: object, /) -> Any:
         return self._boxes.pop(0)
@@ -155,6 +158,11 @@ class Restless:
         yield
 
 
+def _restless(*boxes: Box | None) -> Any:
+    """What is read, and then found at each change; None: it is done."""
+    return Restless(boxes)
+
+
 def _result(flow: Any) -> Any:
     with pytest.raises(StopIteration) as done:
         next(flow)
@@ -168,16 +176,16 @@ def _passes(boxes: Any) -> Passes:
 def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_where_it_never_rests() -> None:
     published = BOX.outgoing(0).id
     more = Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, SECOND))
-    skipped = _result(_passes(Restless([BOX, more, None])).skip({}, published))  # type: ignore[list-item]  # None: it is done
+    skipped = _result(operators.skip(_restless(BOX, more, None), {}, published))
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
-    assert _result(_passes(Restless([BOX, LATER])).skip({}, published)) is None
-    assert _result(_passes(Restless([BOX, more, None])).restart({}, "again")) == "shop/id=S:o/again"  # type: ignore[list-item]  # the same
+    assert _result(operators.skip(_restless(BOX, LATER), {}, published)) is None
+    assert _result(operators.restart(_restless(BOX, more, None), {}, "again")) == "shop/id=S:o/again"
     landed = Box(BOX.entity, BOX.origin, sent=1, incarnation="again")  # and an event was published since
-    assert _result(_passes(Restless([BOX, landed])).restart({}, "again", BOX.source)) == "shop/id=S:o/again"
+    assert _result(operators.restart(_restless(BOX, landed), {}, "again", BOX.source)) == "shop/id=S:o/again"
     with pytest.raises(ConfigurationError, match="when it is quieter"):
-        next(_passes(Restless([BOX] * 4)).skip({}, published))
+        next(operators.skip(_restless(*[BOX] * 4), {}, published))
     with pytest.raises(ConfigurationError, match="stop its relays first"):
-        next(_passes(Restless([BOX] * 4)).restart({}, "again"))
+        next(operators.restart(_restless(*[BOX] * 4), {}, "again"))
 
 
 def test_a_clear_is_given_up_where_more_is_emitted_at_each_try() -> None:
@@ -223,9 +231,49 @@ def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_
         assert orders.update_one(Message("m"), {"_id": 1, "left": 1}, {"$inc": {"n": 1}}).settled
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"outbox_events": {"L": []}},
+        {"place": {"S": "p"}, "a": {"N": "1"}},
+    ],
+    ids=str,
+)
+def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be_taken_for_a_key(shown: Any) -> None:
+    finding: Any = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None).next()
+    next(finding)
+    item = {"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}, **shown}
+    with pytest.raises(ConfigurationError, match="'pending' shows more than keys"):
+        finding.send({"Items": [item]})
+
+
+def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
+    told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
+    assert ItemOutboxes(object(), "orders", Outbox("shop")).rung(told) == {"id": Binary(b"\0\xff"), "place": "B"}
+
+
+@pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)
+def test_a_token_is_kept_as_it_is(token: dict[str, Any], tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "token")
+    assert tokens.load() is None
+    tokens.save(token)
+    assert tokens.load() == token
+    tokens.save(None)
+    assert tokens.load() is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "1", "{}", '{"_data": {"$oid": "x"}}', '{"_data": {"$binary": 1}}', "\0"], ids=repr
+)
+def test_what_is_no_token_is_not_loaded(text: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(text)
+    assert TokenFile(tmp_path / "token").load() is None
+
+
 class Stream:
     def __init__(self) -> None:
         self.resume_token = {"_data": "82"}
+        self.alive = True
 
 
 class Kept:
@@ -270,14 +318,56 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
         assert tokens.token is None
     following = _follower(tokens)
     next(following)
+    assert following.throw(ConnectionError()).method == "find_one"  # a sweep, as no stream tells of anything
     with pytest.raises(ConnectionError):
-        following.throw(ConnectionError())
+        following.send(None)
+
+
+def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_to_mend() -> None:
+    following = _follower(Kept(None))
+    next(following)
+    with pytest.raises(ConfigurationError):
+        following.throw(ConfigurationError("an asynchronous collection"))
+
+
+def test_a_stream_that_the_server_has_ended_is_opened_anew() -> None:
+    tokens, stream = Kept({"_data": "82"}), Stream()
+    following = _follower(tokens)
+    next(following)
+    assert following.send(stream) == Take(stream, "try_next")
+    stream.alive = False
+    assert following.send(None) == Take(stream, "close")
+    with pytest.raises(StopIteration):
+        following.send(None)
+    assert tokens.token is None
+
+
+def test_what_is_no_token_is_forgotten() -> None:
+    tokens = Kept({"_data": "zzz"})
+    following = _follower(tokens)
+    next(following)
+    with pytest.raises(StopIteration):
+        following.throw(OperationFailure("no token", 9))
+    assert tokens.token is None
+
+
+def test_a_stream_that_is_opened_again_and_again_is_no_reason_not_to_sweep() -> None:
+    times = iter([NOW])
+    following = _follower(Kept({"_data": "82"}), sweep_every=60.0, clock=lambda: next(times, NOW + 60))
+    next(following)
+    assert following.send(Stream()).method == "find_one"
+
+
+def test_only_a_collection_has_a_stream_to_follow() -> None:
+    boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
+    with pytest.raises(ConfigurationError, match="follow is for a collection"):
+        Follower(_passes(boxes), boxes, Kept(None), 60.0, lambda: NOW, lambda: False, lambda _: None)
 
 
 def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
     tokens, stream = Kept({"_data": "81"}), Stream()
-    stopping = iter([False, True])
-    following = _follower(tokens, sweep_every=0.0, stopping=lambda: next(stopping))
+    stopping, times = iter([False, True]), iter([NOW, NOW])
+    following = _follower(tokens, sweep_every=1.0, stopping=lambda: next(stopping), clock=lambda: next(times, NOW + 1.0))
     next(following)
     following.send(stream)
     assert following.send(None).method == "find_one"

@@ -80,13 +80,14 @@ def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
 
 def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> None:
     told: list[Swept] = []
-    broker = Broker(failures=2, stops_at=2)
+    broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = Relay(store(collection), broker, clock=Ticks(), batch=1)
     emit(collection, 1)
     emit(collection, 2)
     relay.run(poll=0.001, on_pass=told.append)
     assert sorted(broker.bodies) == ["1", "2"]
-    assert [swept.error is not None for swept in told][:2] == [True, True]
+    assert [len(swept.failed) for swept in told][:2] == [1, 2]
+    assert [swept.error is not None for swept in told][:3] == [True, True, False]
     relay.run()  # a relay that was stopped does not begin again
 
 

@@ -6,7 +6,7 @@ one after the other then removes the same.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
@@ -27,6 +27,7 @@ from onewrite.pending import Box, Broken, Pending, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
 
+_MOST_OF_AN_INDEX = 4  # attributes: two of the table's key, and two of its own
 _DIGITS = Context(prec=38)  # as many as a number may have
 
 
@@ -47,6 +48,7 @@ class Outboxes:
 
     def rung(self, told: Key) -> Key:
         """The key that a doorbell has told of: typed, as a stream has it, or plain."""
+        told = {name: _from_lambda(value) for name, value in told.items()}
         return plain(told) if told and all(is_typed(value) for value in told.values()) else told
 
     def of_source(self, source: str) -> Key:
@@ -223,6 +225,10 @@ class Finder:
         page = yield call
         for item in page["Items"]:
             found = plain(item) if self._boxes.typed else item
+            if shard is not None and (len(found) > _MOST_OF_AN_INDEX or outbox.names.events in found):
+                raise ConfigurationError(
+                    f"The index {outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
+                )
             self._keys.append({n: v for n, v in found.items() if n not in (outbox.names.due, outbox.names.shard)})
         self._start = page.get("LastEvaluatedKey")
         if not self._start:
@@ -281,6 +287,15 @@ def _typed_text(value: object) -> str:
 
 # How `_typed_text` is read again.
 _VALUES: dict[str, Callable[[str], object]] = {"S": unquote, "N": Decimal, "B": urlsafe_b64decode}
+
+
+def _from_lambda(value: Any) -> Any:
+    """A part of a key with its bytes as bytes. Lambda hands them over as text."""
+    match value:
+        case {"B": str(text)}:
+            return {"B": b64decode(text)}
+        case _:
+            return value
 
 
 def _quoted(text: str) -> str:

@@ -6,14 +6,16 @@ opened anew, and a sweep finds what it has missed.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
+from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.extras import installed_by
 from onewrite.flow import Call, Yielded
 from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Swept
@@ -22,6 +24,8 @@ _log = logging.getLogger("onewrite")
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
+# TypeMismatch and its kin, which the server says of what is no token at all. Whatever else it is given here is always the same.
+_UNREADABLE = frozenset({9, 14, 15, 40647, 40648, 40649})
 _KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: what comes after it rings twice
 
 Token: TypeAlias = Mapping[str, Any]
@@ -47,19 +51,24 @@ class TokenFile:
 
     def load(self) -> Token | None:
         """The token that was kept last, if there is one that can be read."""
+        with installed_by("mongodb", "TokenFile"):
+            from bson import json_util  # noqa: PLC0415  # relays of tables do without it
+            from bson.errors import BSONError  # noqa: PLC0415
         try:
-            found: object = json.loads(self._path.read_text())
-        except (OSError, ValueError):
+            found: object = json_util.loads(self._path.read_text())
+        except (OSError, ValueError, TypeError, BSONError):
             return None
-        return cast("Token", found) if isinstance(found, dict) else None
+        return cast("Token", found) if isinstance(found, dict) and "_data" in found else None
 
     def save(self, token: Token | None) -> None:
         """Keep the token; None forgets the one that is there."""
         if token is None:
             self._path.unlink(missing_ok=True)
             return
+        with installed_by("mongodb", "TokenFile"):
+            from bson import json_util  # noqa: PLC0415  # relays of tables do without it
         draft = self._path.with_name(f"{self._path.name}.new")
-        draft.write_text(json.dumps(dict(token)))
+        draft.write_text(json_util.dumps(token))  # extended JSON: a token of some documents has bytes in it
         draft.replace(self._path)
 
 
@@ -74,9 +83,15 @@ class Take:
 Following: TypeAlias = Generator[Yielded | Publish | Take, Any, None]
 
 
-@dataclass(frozen=True, slots=True)
+class _EndedError(Exception):
+    """The server has ended the stream, as it does where its collection is dropped or renamed."""
+
+    code = 260
+
+
+@dataclass(slots=True)
 class Follower:
-    """The steps of one relay that follows a stream."""
+    """The steps of one relay that follows a stream. `swept` is when the last sweep was, also of a stream that was open before."""
 
     passes: Passes
     boxes: Outboxes
@@ -85,18 +100,29 @@ class Follower:
     clock: Callable[[], float]
     stopping: Callable[[], bool]
     tell: Callable[[Swept], object]
+    swept: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.boxes.target, "watch", None)):
+            raise ConfigurationError(
+                "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
+            )
+        self.swept = self.clock()
 
     def follow(self) -> Following:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
         token = self.tokens.load()
         try:
             stream = yield Call("watch", (changes(self.boxes.outbox.names.events),), {"resume_after": token})
+        except OnewriteError:
+            raise
         except Exception as error:
-            self._forget(error)
+            yield from self._unopened(error, token)
             return
         try:
-            if token is None:  # the stream is open by now, so that nothing falls between it and the sweep
-                self.tell((yield from self.passes.sweep(0.0)))
+            # The stream is open by now, so that nothing falls between it and the sweep.
+            if token is None or self.clock() - self.swept >= self.sweep_every:
+                yield from self._sweep()
             yield from self._listen(stream)
         except Exception as error:
             yield Take(stream, "close")
@@ -104,18 +130,34 @@ class Follower:
         else:
             yield Take(stream, "close")
 
+    def _unopened(self, error: Exception, token: Token | None) -> Following:
+        if token is not None and getattr(error, "code", None) in _UNREADABLE:
+            _log.warning("What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
+            self.tokens.save(None)
+            return
+        if getattr(error, "code", None) not in _LOST:
+            with suppress(Exception):  # the failure of the stream is the one to tell
+                yield from self._sweep()  # what no stream tells of must go out all the same
+        self._forget(error)
+
     def _listen(self, stream: Any) -> Following:
-        swept, count = self.clock(), 0
+        count = 0
         while not self.stopping():
             change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
                 self.tell((yield from self.passes.ring([self.boxes.rung(change["documentKey"])])))
+            elif not stream.alive:
+                raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
                 self.tokens.save(stream.resume_token)
-            if self.clock() - swept >= self.sweep_every:
-                self.tell((yield from self.passes.sweep(0.0)))
-                swept = self.clock()
+            if self.clock() - self.swept >= self.sweep_every:
+                yield from self._sweep()
+        self.tokens.save(stream.resume_token)
+
+    def _sweep(self) -> Following:
+        self.swept = self.clock()
+        self.tell((yield from self.passes.sweep(0.0)))
 
     def _forget(self, error: Exception) -> None:
         """Begin anew where the place is lost, and raise everything else."""

@@ -56,7 +56,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
 
     - `onewrite.relay.events`: events by `outcome`, which is published, refused or failed.
     - `onewrite.relay.entities`: entities by `outcome`, which is overtaken or broken.
-    - `onewrite.relay.passes`: passes; one that ended early has the `error.type`.
+    - `onewrite.relay.passes`: passes; one that failed has the `error.type`.
     - `onewrite.relay.pending` and `onewrite.relay.oldest`: histograms, of what each pass left and of the oldest event that a sweep met.
     """
     events = meter.create_counter("onewrite.relay.events", unit="{event}", description="What became of events.")

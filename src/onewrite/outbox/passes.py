@@ -13,28 +13,31 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
+from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Flow, Yielded
-from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
-from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending
+from onewrite.outbox.reports import Flushed, Swept
+from onewrite.pending import Box, Broken, Outgoing, Pending
 
 T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]
 
 # A relay that dies has published at most so many events of an entity that it has not cleared: they go out twice.
 CHUNK = 25
-_TRIES = 3  # of a change to an entity that others write too
+TRIES = 3  # of a change to an entity that others write too
 # Seconds until an event is tried again, at most. After a refusal the wait is as long as the event has been waiting, so that it
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
+# After each failure in a row a relay waits twice as long and makes twice as many tries, until both are 64 times as many.
+MOST_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,11 @@ class _Lane:
     refused: Outgoing | None = None
     error: Exception | None = None
     cleared: bool = True  # False: another relay was faster, so that what is in the box is not known any more
+    unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
 
     @property
     def runs(self) -> bool:
-        halted = self.refused is not None or self.error is not None or not self.cleared
+        halted = self.refused is not None or self.error is not None or self.unsettled is not None or not self.cleared
         return not halted and self.accepted < len(self.box.events)
 
     @property
@@ -117,6 +121,8 @@ class Passes:
         self._chance = chance
         self._batch = batch
         self._stopping = stopping
+        self._failed_sweeps = 0  # in a row
+        self._left_alone: dict[str, float] = {}  # until when a pass passes over which entity
         self._told: dict[str, float] = {}  # of which entity that cannot be read, and when
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
@@ -127,96 +133,89 @@ class Passes:
             yield from self._settle(lane)
         if lane.error is not None:
             raise lane.error
-        return Flushed(tuple(lane.published), _remaining(lane.box, lane.accepted), lane.refused, lane.cleared)
+        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, lane.cleared)
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
-        """One pass over all that is due, oldest first. It ends where the broker takes no call at all, and after `within` seconds."""
-        now = self._clock()
-        return (yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within))
+        """One pass over all that is due, oldest first. It ends after `within` seconds, and where the broker takes no call at all.
+
+        Many events that cannot be published look like a broker that is away. So each sweep in a row that has failed makes twice
+        as many tries as the one before it, and comes to the entities behind them.
+        """
+        now, tries = self._clock(), 1 << min(self._failed_sweeps, MOST_DOUBLINGS)
+        swept = yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within, tries)
+        self._failed_sweeps = 0 if swept.error is None else self._failed_sweeps + 1
+        return swept
 
     def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
         """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
         now = self._clock()
-        return (yield from self._serve(_Rung(self._boxes, entities, now), now + within, complete=False))
+        finder = _Rung(self._boxes, entities, now, lambda: self._is_over(now + within))
+        return (yield from self._serve(finder, now + within, inf, complete=False))
 
-    def _serve(self, finder: Finder, until: float, *, complete: bool = True) -> Pass[Swept]:
-        swept, more, answers = Swept(complete=complete), True, True
-        lanes: list[_Lane] = []
+    def _serve(self, finder: Finder, until: float, tries: float, *, complete: bool = True) -> Pass[Swept]:
+        """Publish the events of all entities that are found, until so many rounds in a row were answered by nobody."""
+        swept, lanes = Swept(), list[_Lane]()
+        more, ends, silent = True, False, 0
         while True:
-            while more and answers and len(lanes) < self._batch and not self._is_over(until):
-                found = yield from finder.next()
-                more = found is not None
-                if isinstance(found, Broken):
-                    swept.broken.append(found)
-                    self._tell(found)
-                elif found is not None:
-                    lanes.append(_Lane(found))
+            while more and not ends and len(lanes) < self._batch and not self._is_over(until):
+                more = yield from self._take(swept, finder, lanes)
             if not lanes:
+                swept.complete = complete and not more
                 return swept
-            answers = yield from self._round(lanes)
-            ends = not answers or self._is_over(until)
+            if not (ends := self._is_over(until)):
+                swept.error = yield from self._round(lanes, until)
+                silent = 0 if swept.error is None else silent + 1
+                ends = silent >= tries or self._is_over(until)
+            failed = yield from self._settle_all(swept, lanes, ends=ends)
+            if failed is not None:
+                swept.error, ends = failed, True
             for lane in lanes:
-                yield from self._settle(lane, ends=ends)
                 if ends or not lane.runs:
-                    self._note(swept, lane, answers=answers)
+                    self._note(swept, lane)
             lanes = [lane for lane in lanes if lane.runs and not ends]
 
-    def skip(self, entity: Entity, published_id: str) -> Pass[Outgoing | None]:
-        """Replace one pending event by one that says that it was skipped. None: there is no such event, or no longer."""
-        box = yield from self._boxes.read(entity)
-        for _ in range(_TRIES):
-            places = [n for n in range(len(box.events)) if box.outgoing(n).id == published_id]
-            if not places:
-                return None
-            place = places[0]
-            skipped = box.events[place].skipped(box.entity)
-            if box.events[place].type == SKIPPED:
-                return box.outgoing(place)
-            changed = yield from self._boxes.replace(box, place, skipped)
-            if changed is None:
-                return box.with_event(place, skipped).outgoing(place)
-            box = changed
-        raise ConfigurationError("The entity changed at each try to skip the event: try again when it is quieter.")
+    def _take(self, swept: Swept, finder: Finder, lanes: list[_Lane]) -> Pass[bool]:
+        """Take the next entity into the pass. Is there one?"""
+        found = yield from finder.next()
+        if isinstance(found, Broken):
+            self._found_broken(swept, found)
+        elif found is not None and not self._is_taken(swept, found, lanes):
+            lanes.append(_Lane(found))
+        return found is not None
 
-    def look(self, entity: Entity) -> Pass[OutboxState | None]:
-        """What the entity's outbox holds. None: it has none."""
-        box = yield from self._boxes.read(entity)
-        return None if box.is_unused else OutboxState(box.source, box.base, _remaining(box))
+    def _found_broken(self, swept: Swept, broken: Broken) -> None:
+        swept.broken.append(broken)
+        self._tell(broken)
 
-    def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
-        """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
+    def _is_taken(self, swept: Swept, found: Box, lanes: Sequence[_Lane]) -> bool:
+        """Is the entity in this pass already, or left alone because the database has refused to clear its events?"""
+        if any(lane.box.entity == found.entity for lane in lanes):
+            return True
+        if self._left_alone.get(repr(found.entity), -inf) <= self._clock():
+            return False
+        swept.pending += len(found.events)
+        swept.oldest = max(swept.oldest, self._clock() - seconds(found.events[0].time))
+        return True
 
-        With `source` only if that is its source, so that what is asked for twice is done once.
-        """
-        box = yield from self._boxes.read(entity)
-        for _ in range(_TRIES):
-            if box.is_unused:
-                return None
-            if box.incarnation == incarnation:  # the answer was lost, and events may have been published since
-                return box.source
-            if source is not None and source not in (box.source, box.origin):
-                raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
-            changed = yield from self._boxes.restart(box, incarnation)
-            if changed is None:
-                return f"{box.origin}/{incarnation}"
-            box = changed
-        raise ConfigurationError("The entity changed at each try to restart it: stop its relays first.")
+    def _settle_all(self, swept: Swept, lanes: Sequence[_Lane], *, ends: bool) -> Pass[Exception | None]:
+        """Settle each entity. What the database refuses of one holds up no other; what it refuses of all is returned."""
+        for lane in lanes:
+            try:
+                yield from self._settle(lane, ends=ends)
+            except LedgerMismatch as error:
+                self._found_broken(swept, Broken(lane.box.entity, error))
+                lane.cleared = False
+            except Exception as error:
+                lane.unsettled = error
+                self._leave_alone(lane.box.entity, error)
+        return lanes[-1].unsettled if all(lane.unsettled is not None for lane in lanes) else None
 
-    def waiting(self, older_than: float, most: int) -> Pass[list[Waiting]]:
-        """The entities whose oldest event has waited for longest."""
-        finder, now, found = self._boxes.finder(None), self._clock(), list[Waiting]()
-        while (box := (yield from finder.next())) is not None:
-            if isinstance(box, Box) and (age := now - seconds(box.events[0].time)) >= older_than:
-                found.append(Waiting(box.outgoing(0), age, len(box.events)))
-                found = sorted(found, key=lambda each: -each.age)[:most]
-        return found
-
-    def broken(self, most: int) -> Pass[list[Broken]]:
-        """The entities whose outbox cannot be read."""
-        finder, found = self._boxes.finder(None), list[Broken]()
-        while len(found) < most and (box := (yield from finder.next())) is not None:
-            found += [box] if isinstance(box, Broken) else []
-        return found
+    def _leave_alone(self, entity: Entity, error: Exception) -> None:
+        now = self._clock()
+        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
+        self._left_alone[repr(entity)] = now + _LONGEST_AFTER_FAILURE
+        text = "What was published of %r, or refused, could not be noted there, so that it goes out again in a minute: %r"
+        _log.error(text, dict(entity), error)
 
     def _tell(self, broken: Broken) -> None:
         """Write of an entity that cannot be read to the log, as often as of one whose event is refused: each pass meets it again."""
@@ -226,33 +225,40 @@ class Passes:
             self._told[named] = now
             _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _round(self, lanes: Sequence[_Lane]) -> Pass[bool]:
-        """Publish the next event of each entity. Does the broker answer at all?
+    def _round(self, lanes: Sequence[_Lane], until: float = inf) -> Pass[Exception | None]:
+        """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
         Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
         does not hold up the others.
         """
-        answers = yield from self._publish(lanes)
-        alone = () if answers or len(lanes) == 1 else lanes
-        for lane in alone:
-            answers = (yield from self._publish([lane])) or answers
-        return answers
+        silence = yield from self._publish(lanes)
+        for lane in () if silence is None or len(lanes) == 1 else lanes:
+            if not self._is_over(until) and (yield from self._publish([lane])) is None:
+                silence = None
+        return silence
 
-    def _publish(self, lanes: Sequence[_Lane]) -> Pass[bool]:
+    def _publish(self, lanes: Sequence[_Lane]) -> Pass[Exception | None]:
         events = [lane.event for lane in lanes]
         try:
             reply = yield Publish(tuple(events))
             refused = _refused(events, reply)
-        except OnewriteError:
+        except ConfigurationError:
+            yield from self._clear_accepted(lanes)
             raise
         except Exception as error:
             for lane in lanes:
                 lane.error = error
-            return False
+            return error
         for lane, event in zip(lanes, events, strict=True):
             lane.error = None
             lane.answered(event, accepted=event.id not in refused)
-        return True
+        return None
+
+    def _clear_accepted(self, lanes: Sequence[_Lane]) -> Pass[None]:
+        """Before a pass ends with an error: what the calls before have brought out need not go out again."""
+        for lane in lanes:
+            if lane.accepted:
+                yield from self._clear(lane.box, lane.accepted)
 
     def _settle(self, lane: _Lane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
@@ -265,7 +271,7 @@ class Passes:
             yield from self._boxes.postpone(lane.box, self._later(lane.box, longest))
 
     def _clear(self, box: Box, count: int) -> Pass[bool]:
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             found = yield from self._boxes.clear(box, count, self._clock())
             if found is None or found.is_after(box, count):
                 return True  # an answer that was lost shows a clear that has landed already
@@ -282,7 +288,7 @@ class Passes:
     def _is_over(self, until: float) -> bool:
         return self._stopping() or self._clock() >= until
 
-    def _note(self, swept: Swept, lane: _Lane, *, answers: bool) -> None:
+    def _note(self, swept: Swept, lane: _Lane) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
         if lane.published:
@@ -290,33 +296,40 @@ class Passes:
         swept.overtaken += not lane.cleared
         if lane.refused is not None:
             swept.refused.append(lane.refused)
+        if lane.unsettled is not None:
+            swept.failed.append((lane.box.outgoing(0), lane.unsettled))
+            lane.accepted = 0
         if lane.error is not None:
             swept.failed.append((lane.event, lane.error))
-            swept.error = swept.error if answers else lane.error
         waiting = lane.box.events[lane.accepted :] if lane.cleared else ()
         swept.pending += len(waiting)
         if waiting:
             swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
 
 
-def _remaining(box: Box, accepted: int = 0) -> tuple[Outgoing, ...]:
-    return tuple([box.outgoing(place) for place in range(accepted, len(box.events))])
-
-
 class _Rung:
     """Finds the entities of which a doorbell has told."""
 
-    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
+    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float, is_over: Callable[[], bool]) -> None:
         self._boxes = boxes
-        self._entities = iter(entities)
+        self._entities = deque(entities)
         self._now = now
+        self._is_over = is_over
+        self._was_read = False  # any of them
 
     def next(self) -> Flow[Box | Broken | None]:
-        for entity in self._entities:
+        while self._entities and not self._is_over():
+            entity = self._entities.popleft()
             try:
                 box = yield from self._boxes.read(entity)
             except LedgerMismatch as error:
                 return Broken(entity, error)
+            except Exception as error:
+                if not self._entities and not self._was_read:
+                    raise
+                _log.warning("A doorbell told of %r, which could not be read. A sweep will find it: %r", dict(entity), error)
+                continue
+            self._was_read = True
             if box.events and not box.postponed(self._now):
                 return box
         return None

@@ -16,8 +16,9 @@ from onewrite.clock import random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
+from onewrite.outbox import operators
 from onewrite.outbox.following import Follower, Take, Tokens
-from onewrite.outbox.passes import Outboxes, Passes, Publish
+from onewrite.outbox.passes import MOST_DOUBLINGS, Outboxes, Passes, Publish
 from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import Broken, Outgoing
 
@@ -31,7 +32,6 @@ OnPass: TypeAlias = Callable[[Swept], object]
 _AT_ONCE = timedelta(0)
 _FOR_EVER = timedelta.max
 _LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
-_MOST_DOUBLINGS = 6
 
 _log = logging.getLogger("onewrite")
 
@@ -85,31 +85,31 @@ class Relay:
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
-        return self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
+        return self._run(operators.skip(self._boxes, self._boxes.entity(filter, Key), id))
 
     def skip_oldest(self, event: Outgoing) -> Outgoing | None:
         """The same for an event that `waiting` has listed."""
-        return self._run(self._passes.skip(event.entity, event.id))
+        return self._run(operators.skip(self._boxes, event.entity, event.id))
 
     def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
-        return self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+        return self._run(operators.restart(self._boxes, self._boxes.entity(filter, Key), self._names()))
 
     def restart_source(self, source: str) -> str | None:
         """The same for the entity whose events have that source. It is refused if they have another by now."""
-        return self._run(self._passes.restart(self._boxes.of_source(source), self._names(), source))
+        return self._run(operators.restart(self._boxes, self._boxes.of_source(source), self._names(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return self._run(self._passes.look(self._boxes.of_source(source)))
+        return self._run(operators.look(self._boxes, self._boxes.of_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return self._run(self._passes.waiting(older_than.total_seconds(), most))
+        return self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return self._run(self._passes.broken(most))
+        return self._run(operators.broken(self._boxes, most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
@@ -200,31 +200,31 @@ class AsyncRelay:
 
     async def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
         """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
-        return await self._run(self._passes.skip(self._boxes.entity(filter, Key), id))
+        return await self._run(operators.skip(self._boxes, self._boxes.entity(filter, Key), id))
 
     async def skip_oldest(self, event: Outgoing) -> Outgoing | None:
         """The same for an event that `waiting` has listed."""
-        return await self._run(self._passes.skip(event.entity, event.id))
+        return await self._run(operators.skip(self._boxes, event.entity, event.id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
-        return await self._run(self._passes.restart(self._boxes.entity(filter, Key), self._names()))
+        return await self._run(operators.restart(self._boxes, self._boxes.entity(filter, Key), self._names()))
 
     async def restart_source(self, source: str) -> str | None:
         """The same for the entity whose events have that source. It is refused if they have another by now."""
-        return await self._run(self._passes.restart(self._boxes.of_source(source), self._names(), source))
+        return await self._run(operators.restart(self._boxes, self._boxes.of_source(source), self._names(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return await self._run(self._passes.look(self._boxes.of_source(source)))
+        return await self._run(operators.look(self._boxes, self._boxes.of_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return await self._run(self._passes.waiting(older_than.total_seconds(), most))
+        return await self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return await self._run(self._passes.broken(most))
+        return await self._run(operators.broken(self._boxes, most))
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
@@ -282,21 +282,32 @@ class AsyncRelay:
 
 
 def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
-    """Tell of a pass, and count how many in a row have failed."""
+    """Tell of a pass, and count how many in a row have failed. A hook or a log filter of the user's that fails stops no relay."""
+    try:
+        _write(swept)
+        if on_pass is not None:
+            on_pass(swept)
+    except Exception:
+        _log.exception("A hook or a log filter failed after a pass of the relay, which goes on.")
+    return 0 if swept.error is None else failures + 1
+
+
+def _write(swept: Swept) -> None:
     for event in swept.refused:
         _log.warning(
             "Event %s of %s was refused: its entity stops here until it is accepted or skipped.", event.id, event.source
         )
     if swept.error is not None:
-        _log.warning("A pass of the relay has ended early, and comes again: %r", swept.error)
-    if on_pass is not None:
-        on_pass(swept)
-    return 0 if swept.error is None else failures + 1
+        failed = f" Failed events: {len(swept.failed)}, the first {swept.failed[0][0].id}." if swept.failed else ""
+        _log.warning("A pass of the relay has failed, and comes again: %r.%s", swept.error, failed)
+        return
+    for event, error in swept.failed:
+        _log.warning("Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
 
 
 def pause(failures: int, poll: float, chance: float) -> float:
     """How long to wait before the next pass. It doubles with each failure in a row; `chance` keeps relays apart."""
-    longest = min(poll * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
+    longest = min(poll * (1 << min(failures, MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
     return longest * (0.5 + chance / 2)
 
 
