@@ -92,6 +92,12 @@ def test_records_make_a_pass_over_their_items_and_any_other_event_makes_a_sweep(
     assert broker.made == (kind == "made")
 
 
+def test_the_events_of_a_queue_are_not_answered_with_success(collection: Any, kind: str) -> None:
+    handler = stream_handler(Broker(collection).relay_of(kind))
+    with pytest.raises(ConfigurationError, match="an event of aws:sqs: map the function to the stream"):
+        handler({"Records": [{"eventSource": "aws:sqs", "messageId": "1", "body": "{}"}]}, None)
+
+
 def test_nothing_is_begun_in_the_last_two_seconds(collection: Any, kind: str) -> None:
     broker = Broker(collection)
     emit(collection, "a")

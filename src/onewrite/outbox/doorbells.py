@@ -104,6 +104,10 @@ def rung_keys(outbox: Outbox, records: Sequence[Mapping[str, Any]]) -> list[dict
     """
     keys: dict[str, dict[str, Any]] = {}
     for record in records:
+        if (source := record.get("eventSource", "aws:dynamodb")) != "aws:dynamodb":
+            raise ConfigurationError(
+                f"stream_handler got an event of {source}: map the function to the stream of the relay's table. A queue is consumed by batch_handler."
+            )
         change = cast("Mapping[str, Any]", record.get("dynamodb") or {})
         image = change.get("NewImage")
         if record.get("eventName") != "REMOVE" and (image is None or outbox.names.events in image) and change.get("Keys"):
