@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -132,8 +133,10 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event_id, source = stuck(capsys)
-    monkeypatch.setattr("typer.confirm", lambda _: False)
-    assert main(["relay", NAME, "--skip", event_id]) == 1
+    for answer in ("n\n", ""):  # a no, and the end of the input
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert main(["relay", NAME, "--skip", event_id]) == 1
+        assert "Skip it?" in capsys.readouterr().out
     assert main(["relay", NAME, "--skip", event_id, "--yes", "--operator", "ann"]) == 0
     out, err = capsys.readouterr()
     record = f"Skipped Poison {event_id}, number 1 of {source}."
@@ -349,6 +352,8 @@ def test_a_collection_is_named_by_its_uri(monkeypatch: pytest.MonkeyPatch) -> No
         (["dynamodb://orders/o", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
         (["redis://secret@orders", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
         (["mongodb://secret@h/shop", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
+        (["mongodb://u:secret@[::1/shop.orders", "--outbox", "o", "--to", "https://q/1/2"], "A store is given as"),
+        (["dynamodb://orders?region=eu-west-1", "--outbox", "o", "--to", "https://q/1/2"], "AWS_REGION"),
         (["mongodb://h:x/shop.orders", "--outbox", "o", "--to", "https://q/1/2"], "cannot be reached by this URI"),
         (["mongodb://h/shop.orders", "--outbox", "o", "--index", "i", "--to", "https://q/1/2"], "an index of DynamoDB"),
         (["dynamodb://orders", "--outbox", "o", "--to", "arn:aws:sqs:eu-west-1:1:q"], "give the URL of an SQS queue"),

@@ -47,9 +47,9 @@ To: TypeAlias = Annotated[
     _option("to", "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus."),
 ]
 Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all that is pending, and stop.")]
-Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01)]
+Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01, max=86_400)]
 OlderThan: TypeAlias = Annotated[
-    float, _option("older-than", "Leave out what has waited for less than so many seconds.", min=0)
+    float, _option("older-than", "Leave out what has waited for less than so many seconds.", min=0, max=1e9)
 ]
 Metrics: TypeAlias = Annotated[
     list[MetricsKind] | None,
@@ -151,7 +151,7 @@ def _act(found: Relay, options: dict[str, Any]) -> int:
         if options["skip"]:
             return operator_acts.skip(found, options["skip"], **told)
         return operator_acts.restart(found, options["restart"], **told)
-    except OnewriteError:
+    except (OnewriteError, typer.Abort):
         raise
     except Exception as error:
         return _failed(error)

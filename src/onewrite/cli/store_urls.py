@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
@@ -20,6 +20,8 @@ from onewrite.outbox.relay import Publisher
 from onewrite.step import FoundStep
 
 FORMS = "dynamodb://TABLE or mongodb://HOST/DATABASE.COLLECTION"
+_NO_STORE = f"A store is given as {FORMS}."  # without what was given: it may hold a password
+_BY_ENVIRONMENT = "The region and the endpoint come from the environment: AWS_REGION, AWS_ENDPOINT_URL."
 _TARGET = re.compile("arn:[^:]+:(sns|events):([^:]+):.+|(https?://[^/]+)/.+")
 _OF_AMAZON = re.compile(r"https://sqs\.([^.]+)\.amazonaws\.com.*")
 
@@ -89,16 +91,25 @@ def _outboxes(url: str, outbox: Outbox) -> Outboxes:
 
 def _table(url: str) -> str | None:
     """The name of the table, if it is one of DynamoDB."""
-    parts = urlsplit(url)
+    parts = _parts(url)
+    if parts.scheme == "dynamodb" and (parts.query or parts.fragment):
+        raise ConfigurationError(f"A table is given as dynamodb://TABLE alone. {_BY_ENVIRONMENT}")
     return parts.netloc if parts.scheme == "dynamodb" and parts.netloc and not parts.path else None
 
 
 def _collection(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
+    parts = _parts(url)
     database, _, collection = unquote(parts.path.removeprefix("/")).partition(".")
     if not parts.scheme.startswith("mongodb") or not database or not collection:
-        raise ConfigurationError(f"A store is given as {FORMS}.")  # without what was given: it may hold a password
+        raise ConfigurationError(_NO_STORE)
     return database, collection
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # brackets that hold no address
+        raise ConfigurationError(_NO_STORE) from None
 
 
 def _mongo_client(url: str) -> Any:
