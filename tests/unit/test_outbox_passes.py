@@ -246,11 +246,34 @@ def test_an_item_that_cannot_be_read_now_keeps_no_doorbell_of_its_batch_from_the
         play(passes(boxes).ring([{"id": "a"}]), takes_all)
 
 
-def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass() -> None:
-    boxes, replies = Boxes(box("a", *"XX"), box("b", "X")), iter([None, "ok"])
+@pytest.mark.parametrize("kind", ["sweep", "flush"])
+def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass(kind: str) -> None:
+    boxes, replies = Boxes(box("a", *"XXX"), box("b", "X")), iter([None, None, "ok"])
+    relay = passes(boxes)
     with pytest.raises(ConfigurationError, match="publish returned"):
-        play(passes(boxes).sweep(0.0), lambda _: next(replies))
-    assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
+        play(relay.sweep(0.0) if kind == "sweep" else relay.flush({"id": "a"}), lambda _: next(replies))
+    assert ("a", 2) in boxes.cleared
+
+
+def test_what_went_out_is_cleared_where_the_search_for_more_fails() -> None:
+    class Throttled(Boxes):
+        def finder(self, before: str | None) -> Any:
+            found = super().finder(before)
+
+            class Finder:
+                def next(self) -> Any:
+                    box = yield from found.next()
+                    if box is None:
+                        raise ConnectionError("throttled")
+                    return box
+
+            return Finder()
+
+    boxes = Throttled(box("a", *"XX"), box("b", "X"))
+    boxes.failing = {"b": ConnectionError("not valid")}
+    with pytest.raises(ConnectionError, match="throttled"):
+        play(passes(boxes, batch=2).sweep(0.0), takes_all)
+    assert boxes.cleared == [("a", 1)]
 
 
 def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:

@@ -330,6 +330,19 @@ def test_a_stream_that_cannot_be_asked_for_as_the_relay_is_made_is_the_caller_s_
         following.throw(ConfigurationError("an asynchronous collection"))
 
 
+@pytest.mark.parametrize(
+    ("of_sweep", "raised"), [(TimeoutError(), ConnectionError), (ConfigurationError("publish returned"), ConfigurationError)]
+)
+def test_where_the_sweep_in_place_of_a_stream_fails_too_the_stream_s_failure_is_told(
+    of_sweep: Exception, raised: type[Exception]
+) -> None:
+    following = _follower(Kept(None))
+    next(following)
+    following.throw(ConnectionError())
+    with pytest.raises(raised):
+        following.throw(of_sweep)
+
+
 def test_a_stream_that_the_server_has_ended_is_opened_anew() -> None:
     tokens, stream = Kept({"_data": "82"}), Stream()
     following = _follower(tokens)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -136,8 +135,12 @@ class Follower:
             self.tokens.save(None)
             return
         if getattr(error, "code", None) not in _LOST:
-            with suppress(Exception):  # the failure of the stream is the one to tell
+            try:
                 yield from self._sweep()  # what no stream tells of must go out all the same
+            except Exception as failed:
+                if isinstance(failed, OnewriteError):
+                    raise
+                _log.warning("The sweep in place of a change stream has failed too: %r", failed)
         self._forget(error)
 
     def _listen(self, stream: Any) -> Following:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from types import CoroutineType
@@ -128,12 +129,15 @@ class Passes:
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
         lane = _Lane((yield from self._boxes.read(entity)))
-        while lane.runs:
-            yield from self._round([lane])
-            yield from self._settle(lane)
+        yield from self._to_the_end([lane], self._empty(lane))
         if lane.error is not None:
             raise lane.error
         return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, lane.cleared)
+
+    def _empty(self, lane: _Lane) -> Pass[None]:
+        while lane.runs:
+            yield from self._round([lane])
+            yield from self._settle(lane)
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
         """One pass over all that is due, oldest first. It ends after `within` seconds, and where the broker takes no call at all.
@@ -150,17 +154,32 @@ class Passes:
         """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
         now = self._clock()
         finder = _Rung(self._boxes, entities, now, lambda: self._is_over(now + within))
-        return (yield from self._serve(finder, now + within, inf, complete=False))
+        swept = yield from self._serve(finder, now + within, inf)
+        swept.complete = False
+        return swept
 
-    def _serve(self, finder: Finder, until: float, tries: float, *, complete: bool = True) -> Pass[Swept]:
+    def _serve(self, finder: Finder, until: float, tries: float) -> Pass[Swept]:
         """Publish the events of all entities that are found, until so many rounds in a row were answered by nobody."""
-        swept, lanes = Swept(), list[_Lane]()
-        more, ends, silent = True, False, 0
+        lanes: list[_Lane] = []
+        return (yield from self._to_the_end(lanes, self._serve_in(lanes, finder, until, tries)))
+
+    def _to_the_end(self, lanes: Sequence[_Lane], steps: Pass[T]) -> Pass[T]:
+        """Run the steps. Before an error ends them, what has gone out is cleared, so that it does not go out again."""
+        try:
+            return (yield from steps)
+        except Exception:
+            for lane in lanes:
+                with suppress(Exception):  # the first error is the one to tell
+                    yield from self._settle(lane, ends=True)
+            raise
+
+    def _serve_in(self, lanes: list[_Lane], finder: Finder, until: float, tries: float) -> Pass[Swept]:
+        swept, more, ends, silent = Swept(), True, False, 0
         while True:
             while more and not ends and len(lanes) < self._batch and not self._is_over(until):
                 more = yield from self._take(swept, finder, lanes)
             if not lanes:
-                swept.complete = complete and not more
+                swept.complete = not more
                 return swept
             if not (ends := self._is_over(until)):
                 swept.error = yield from self._round(lanes, until)
@@ -172,7 +191,7 @@ class Passes:
             for lane in lanes:
                 if ends or not lane.runs:
                     self._note(swept, lane)
-            lanes = [lane for lane in lanes if lane.runs and not ends]
+            lanes[:] = [lane for lane in lanes if lane.runs and not ends]
 
     def _take(self, swept: Swept, finder: Finder, lanes: list[_Lane]) -> Pass[bool]:
         """Take the next entity into the pass. Is there one?"""
@@ -243,7 +262,6 @@ class Passes:
             reply = yield Publish(tuple(events))
             refused = _refused(events, reply)
         except ConfigurationError:
-            yield from self._clear_accepted(lanes)
             raise
         except Exception as error:
             for lane in lanes:
@@ -253,12 +271,6 @@ class Passes:
             lane.error = None
             lane.answered(event, accepted=event.id not in refused)
         return None
-
-    def _clear_accepted(self, lanes: Sequence[_Lane]) -> Pass[None]:
-        """Before a pass ends with an error: what the calls before have brought out need not go out again."""
-        for lane in lanes:
-            if lane.accepted:
-                yield from self._clear(lane.box, lane.accepted)
 
     def _settle(self, lane: _Lane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
