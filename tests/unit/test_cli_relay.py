@@ -137,7 +137,7 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         assert main(["relay", NAME, "--skip", event_id]) == 1
         assert "Skip it?" in capsys.readouterr().out
-    assert main(["relay", NAME, "--skip", event_id, "--yes", "--operator", "ann"]) == 0
+    assert main(["relay", NAME, "--skip", event_id, "--yes", "--operator", "ann", "--log-level", "ERROR"]) == 0
     out, err = capsys.readouterr()
     record = f"Skipped Poison {event_id}, number 1 of {source}."
     assert f'{record}\nIts body was: {{"n":1}}' in out

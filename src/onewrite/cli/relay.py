@@ -113,9 +113,8 @@ def _start(context: typer.Context, name: str, log_format: LogFormat, log_level: 
         early.pass_on(_interrupt)  # an act is one write, and nothing of it is under way while a question is open
     try:
         found = _found(name, {each: options[each] for each in _OF_A_STORE}, publishes=not acts)
-        log_to_stderr(
-            log_format, log_level
-        )  # after the import of the user's module, which may have set up logging of its own
+        # After the import of the user's module, which may have set up logging of its own. What was done is written at any level.
+        log_to_stderr(log_format, Level.INFO if acts else log_level)
         code = _act(found, options) if acts else _publish(found, early.pass_on, options)
     except OnewriteError as error:
         sys.stderr.write(f"onewrite: {error}\n")
