@@ -252,8 +252,9 @@ class Passes:
         """
         silence = yield from self._publish(lanes)
         for lane in () if silence is None or len(lanes) == 1 else lanes:
-            if not self._is_over(until) and (yield from self._publish([lane])) is None:
-                silence = None
+            if not self._is_over(until):
+                error = yield from self._publish([lane])
+                silence = silence and error
         return silence
 
     def _publish(self, lanes: Sequence[_Lane]) -> Pass[Exception | None]:
