@@ -124,7 +124,7 @@ class Passes:
         self._stopping = stopping
         self._failed_sweeps = 0  # in a row
         self._left_alone: dict[str, float] = {}  # until when a pass passes over which entity
-        self._told: dict[str, float] = {}  # of which entity that cannot be read, and when
+        self._told: dict[str, float] = {}  # until when the log need not be told again of which entity that cannot be read
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
@@ -160,6 +160,7 @@ class Passes:
 
     def _serve(self, finder: Finder, until: float, tries: float) -> Pass[Swept]:
         """Publish the events of all entities that are found, until so many rounds in a row were answered by nobody."""
+        self._left_alone, self._told = self._of_the_future(self._left_alone), self._of_the_future(self._told)
         lanes: list[_Lane] = []
         return (yield from self._to_the_end(lanes, self._serve_in(lanes, finder, until, tries)))
 
@@ -210,7 +211,7 @@ class Passes:
         """Is the entity in this pass already, or left alone because the database has refused to clear its events?"""
         if any(lane.box.entity == found.entity for lane in lanes):
             return True
-        if self._left_alone.get(repr(found.entity), -inf) <= self._clock():
+        if repr(found.entity) not in self._left_alone:
             return False
         swept.pending += len(found.events)
         swept.oldest = max(swept.oldest, self._clock() - seconds(found.events[0].time))
@@ -230,19 +231,20 @@ class Passes:
         return lanes[-1].unsettled if all(lane.unsettled is not None for lane in lanes) else None
 
     def _leave_alone(self, entity: Entity, error: Exception) -> None:
-        now = self._clock()
-        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
-        self._left_alone[repr(entity)] = now + _LONGEST_AFTER_FAILURE
+        self._left_alone[repr(entity)] = self._clock() + _LONGEST_AFTER_FAILURE
         text = "What was published of %r, or refused, could not be noted there, so that it goes out again in a minute: %r"
         _log.error(text, dict(entity), error)
 
     def _tell(self, broken: Broken) -> None:
         """Write of an entity that cannot be read to the log, as often as of one whose event is refused: each pass meets it again."""
-        now, named = self._clock(), repr(broken.entity)
-        self._told = {each: at for each, at in self._told.items() if now - at < _LONGEST_AFTER_REFUSAL}
+        named = repr(broken.entity)
         if named not in self._told:
-            self._told[named] = now
+            self._told[named] = self._clock() + _LONGEST_AFTER_REFUSAL
             _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
+
+    def _of_the_future(self, times: Mapping[str, float]) -> dict[str, float]:
+        now = self._clock()
+        return {each: until for each, until in times.items() if until > now}
 
     def _round(self, lanes: Sequence[_Lane], until: float = inf) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
