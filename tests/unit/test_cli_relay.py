@@ -157,6 +157,20 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
     assert broken.startswith("cannot be read  {'_id': 2}  The outbox 'outbox_events' of an entity holds something else")
 
 
+def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator_acts, "_MOST", 1)
+    assert main(["relay", NAME, "--stuck"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["There are more: 1 of a kind are listed."]
+    for each in module.relay.waiting():
+        assert main(["relay", NAME, "--skip", each.event.id, "--yes"]) == 0
+
+
+def test_an_age_is_shown_also_where_the_writer_s_clock_was_ahead() -> None:
+    assert [operator_acts.age(seconds) for seconds in (3661.9, 0.0, -61.0)] == ["1:01:01", "0:00:00", "-0:01:01"]
+
+
 def test_an_entity_is_restarted_after_a_question_that_says_what_consumers_will_see(
     module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

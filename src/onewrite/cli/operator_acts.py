@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from onewrite.outbox import OutboxState, Relay, Waiting
 
 _log = logging.getLogger("onewrite")
 
-_MOST = 1000  # entities that are listed, or looked through for an event
+_MOST = 1000  # entities of a kind that are listed
 
 
 def this_user() -> str:
@@ -30,16 +31,19 @@ def this_user() -> str:
 
 def list_stuck(relay: Relay, older_than: timedelta) -> int:
     """What has waited for longest comes first, and what cannot be read, whose age is not known, last."""
-    for each in relay.waiting(older_than, most=_MOST):
+    waiting, broken = relay.waiting(older_than, most=_MOST + 1), relay.broken(most=_MOST + 1)
+    for each in waiting[:_MOST]:
         typer.echo(_line(each))
-    for broken in relay.broken(most=_MOST):
-        typer.echo(f"cannot be read  {dict(broken.entity)!r}  {broken.error}")
+    for other in broken[:_MOST]:
+        typer.echo(f"cannot be read  {dict(other.entity)!r}  {other.error}")
+    if max(len(waiting), len(broken)) > _MOST:
+        typer.echo(f"There are more: {_MOST} of a kind are listed.")
     return 0
 
 
 def skip(relay: Relay, event_id: str, *, operator: str, yes: bool) -> int:
     """Put an event of type onewrite.skipped in the place of one."""
-    stopped = next((each for each in relay.waiting(most=_MOST) if each.event.id == event_id), None)
+    stopped = next((each for each in relay.waiting(most=sys.maxsize) if each.event.id == event_id), None)
     if stopped is None:
         return _refused(
             f"No entity's oldest event is {event_id}: it is published by now, or waits behind the oldest one of its entity. --stuck "
@@ -113,4 +117,5 @@ def _line(waiting: Waiting) -> str:
 
 
 def age(seconds: float) -> str:
-    return str(timedelta(seconds=int(seconds)))
+    """In hours, minutes and seconds. Below zero the clock of the writer was ahead."""
+    return f"{'-' if seconds < 0 else ''}{timedelta(seconds=abs(int(seconds)))}"

@@ -58,10 +58,18 @@ def waiting(boxes: Outboxes, now: float, older_than: float, most: int) -> Flow[l
     """The entities whose oldest event has waited for longest."""
     finder, found = boxes.finder(None), list[Waiting]()
     while (box := (yield from finder.next())) is not None:
-        if isinstance(box, Box) and (age := now - seconds(box.events[0].time)) >= older_than:
+        if not isinstance(box, Box):
+            continue
+        age = now - seconds(box.events[0].time)
+        if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
             found.append(Waiting(box.outgoing(0), age, len(box.events)))
-            found = sorted(found, key=lambda each: -each.age)[:most]
-    return found
+        if len(found) == 2 * most:
+            found = _oldest(found, most)
+    return _oldest(found, most)
+
+
+def _oldest(found: list[Waiting], most: int) -> list[Waiting]:
+    return sorted(found, key=lambda each: -each.age)[:most]
 
 
 def broken(boxes: Outboxes, most: int) -> Flow[list[Broken]]:
