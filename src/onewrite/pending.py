@@ -13,6 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from enum import Enum, auto
 from typing import Any, NamedTuple, SupportsBytes, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
@@ -159,6 +160,12 @@ class Broken:
 
     entity: Mapping[str, Any]
     error: LedgerMismatch
+
+
+class Search(Enum):
+    """What looks for entities with something pending has found none on its last step, and has not come to the end."""
+
+    GOES_ON = auto()
 
 
 def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bson import Decimal128, Int64
+from bson import DatetimeMS, Decimal128, Int64
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
@@ -351,6 +353,53 @@ def test_the_place_in_the_stream_is_kept_whatever_the_documents_are_named_by(
     with _following(store, told, tokens):
         assert told.wait_for(4) == [*range(4)]
     assert caplog.messages == []
+
+
+def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
+    plain, orders = (
+        GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each) for each in (Outbox(OUTBOX.name), OUTBOX)
+    )
+    for n, entity in enumerate("abc"):
+        _emit(orders, n, entity, *[Event(each, n) for each in ("Poison", "Paid", "Paid")])
+    refuses = Relay(plain, lambda events: [event for event in events if event.type == "Poison"])
+    for each in refuses.waiting():
+        refuses.skip_oldest(each.event)
+    once = iter(["a"])
+
+    def publish(events: list[Outgoing]) -> list[Outgoing]:
+        for entity in once:
+            _emit(orders, 9, entity)  # in between: the sweep does not know of it
+        return [event for event in events if event.sequence == 3 and event.source.startswith("shop/orders/id=S:b/")]
+
+    Relay(plain, publish).sweep()
+    later = Relay(orders, lambda _: None, clock=lambda: time.time() + 3600)
+    assert sorted((each.entity["id"], each.pending) for each in later.waiting()) == [("a", 1), ("b", 1)]
+    assert later.sweep().published == 2
+
+
+@pytest.mark.parametrize("odd", [5, None, datetime(2026, 1, 1, tzinfo=UTC), [1]], ids=str)
+def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[str, Any]], odd: object) -> None:
+    store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
+    for n in range(4):
+        _add(store, n)
+    collection.update_many({"_id": {"$in": ["e1", "e2"]}}, {"$set": {"outbox_due": odd}})
+    relay = Relay(store, told)
+    assert [each.entity for each in relay.broken()] == [{"_id": "e1"}, {"_id": "e2"}]
+    assert [each.event.body for each in relay.waiting()] == ["0", "3"]
+    assert relay.sweep().published == 2
+
+
+def test_a_document_that_is_named_by_a_time_beyond_python_s_goes_out_with_the_others(
+    collection: Collection[dict[str, Any]],
+) -> None:
+    store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
+    for n in range(3):
+        _add(store, n)
+    copied = collection.find_one({"_id": "e0"})
+    assert copied is not None
+    collection.insert_one({**copied, "_id": DatetimeMS(2**60)})
+    assert Relay(store, told).sweep().published == 4
+    assert Relay(store, told).look(told.events[0].source) is not None
 
 
 def test_a_document_that_the_database_refuses_to_change_holds_up_no_other(

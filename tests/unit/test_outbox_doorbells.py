@@ -132,7 +132,7 @@ def test_a_database_that_fails_is_left_to_the_sweep_and_a_sweep_that_fails_is_ra
 
 
 def test_a_pass_ends_when_its_time_is_up_and_clears_what_went_out() -> None:
-    clock = iter(range(0, 1_000_000, 30))
+    clock = iter(range(0, 1_000_000, 8))
     with mongomock_collection("orders") as found:
         for name in ("a", "b", "c", "d"):
             emit(found, name)

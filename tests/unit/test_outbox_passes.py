@@ -15,7 +15,7 @@ from onewrite.flow import drive
 from onewrite.outbox import Outgoing, Swept, operators
 from onewrite.outbox.passes import CHUNK, Passes, Publish
 from onewrite.outbox.relay import pause, reported
-from onewrite.pending import Box, Broken, Pending, read_box
+from onewrite.pending import Box, Broken, Pending, Search, read_box
 
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("o")
@@ -39,7 +39,8 @@ class Boxes:
         self.cleared: list[tuple[str, int]] = []
         self.postponed: list[tuple[str, float]] = []
         self.overtaken: set[str] = set()
-        self.failing: dict[str, Exception] = {}  # what is raised at a change of which entity
+        self.failing: dict[str, Exception] = {}  # what is raised at a clear of which entity
+        self.postpone_fails: Exception | None = None
 
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
@@ -67,6 +68,8 @@ class Boxes:
         yield
 
     def postpone(self, box: Box, due: str) -> Any:
+        if self.postpone_fails is not None:
+            raise self.postpone_fails
         self.postponed.append((box.entity["id"], round(seconds(due) - NOW, 3)))
         return None
         yield
@@ -139,20 +142,23 @@ def test_a_call_that_fails_is_made_again_for_each_so_that_one_holds_up_no_other(
 
 
 def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
-    boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
-    swept, calls = play(passes(boxes).sweep(0.0), fails_with(*"abcdefg"))
-    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"], ["c1"]]
+    now, boxes = [NOW], Boxes(*[box(name, "X") for name in "abcdefg"])
+
+    def fails_slowly(events: list[Outgoing]) -> None:
+        now[0] += 10.0
+        raise ConnectionError
+
+    swept, calls = play(Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False).sweep(0.0), fails_slowly)
+    assert calls == [["a1", "b1", "c1"], ["a1"], ["b1"]]  # for half a minute nobody has answered
     assert isinstance(swept.error, ConnectionError)
-    assert boxes.cleared == []
+    assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
 
 
-def test_each_sweep_in_a_row_that_fails_makes_twice_as_many_tries_and_comes_to_what_is_behind() -> None:
-    relay = passes(Boxes(*[box(name, "X") for name in "abcde"]), batch=1)
-    sweeps = [play(relay.sweep(0.0), fails_with(*"abcd")) for _ in range(4)]
-    assert ["".join(call[0][0] for call in calls) for _, calls in sweeps] == ["a", "ab", "abcd", "abcde"]
-    assert [swept.error is None for swept, _ in sweeps] == [False, False, False, True]
-    assert [len(swept.failed) for swept, _ in sweeps] == [1, 2, 4, 4]
-    assert play(relay.sweep(0.0), fails_with(*"abcd"))[1] == [["a1"]]
+def test_many_events_whose_call_raises_do_not_keep_one_behind_them() -> None:
+    bad = [f"{n}" for n in range(500)]
+    boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
+    swept, _ = play(passes(boxes).sweep(0.0), fails_with(*bad))
+    assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 500, None, True)
 
 
 def test_a_doorbell_s_pass_goes_on_where_the_broker_takes_no_call() -> None:
@@ -161,7 +167,7 @@ def test_a_doorbell_s_pass_goes_on_where_the_broker_takes_no_call() -> None:
     assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
 
 
-def test_what_the_database_does_not_clear_holds_up_no_other_and_goes_out_again_in_a_minute(
+def test_what_the_database_does_not_clear_holds_up_no_other_and_is_tried_again_later_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now, boxes = [NOW], Boxes(box("a", *"XX", age=9.0), box("b", "X"))
@@ -170,20 +176,62 @@ def test_what_the_database_does_not_clear_holds_up_no_other_and_goes_out_again_i
     swept, calls = play(relay.sweep(0.0), takes_all)
     assert (calls, boxes.cleared, swept.error) == ([["a1", "b1"], ["a2"]], [("b", 1)], boxes.failing["a"])
     assert [(event.sequence, error) for event, error in swept.failed] == [(1, boxes.failing["a"])]
-    assert (swept.pending, swept.oldest) == (2, 9.0)
+    assert (swept.pending, swept.oldest, swept.overtaken) == (2, 9.0, 0)
     assert caplog.messages[0].startswith("What was published of {'id': 'a'}, or refused, could not be noted there")
-    now[0] += 59.0
+    boxes.boxes = boxes.boxes[:1]
     swept, calls = play(relay.sweep(0.0), takes_all)
-    assert (calls, swept.pending, swept.oldest) == ([["b1"]], 2, 68.0)
-    now[0] += 1.0
-    assert play(relay.sweep(0.0), takes_all)[1] == [["a1", "b1"], ["a2"]]
+    assert (calls, swept.pending, swept.oldest) == ([], 2, 9.0)
+    tries = [second for second in range(2000) if _is_tried(relay, now, second)]
+    assert tries == [1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111, 1411, 1711]
+
+
+def _is_tried(relay: Passes, now: list[float], second: int) -> bool:
+    now[0] = NOW + second
+    return bool(play(relay.sweep(0.0), takes_all)[1])
+
+
+def test_seventy_entities_that_the_database_does_not_clear_do_not_keep_one_behind_them() -> None:
+    bad = [f"{n}" for n in range(70)]
+    boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))
+    boxes.failing = dict.fromkeys(bad, ConnectionError("not valid"))
+    play(passes(boxes).sweep(0.0), takes_all)
+    assert boxes.cleared == [("good", 1)]
+
+
+def test_what_was_found_does_not_wait_for_a_search_that_takes_long() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            found = iter([box("a", "X"), *[Search.GOES_ON] * 9, box("b", "X")])
+
+            class Finder:
+                def next(self) -> Any:
+                    now[0] += 0.5
+                    return next(found, None)
+                    yield
+
+            return Finder()
+
+    def relay() -> Passes:
+        return Passes(Slow(), lambda: now[0], lambda: 1.0, 3, lambda: False)
+
+    assert play(relay().sweep(0.0), takes_all)[1] == [["a1"], ["b1"]]
+    swept, calls = play(relay().sweep(0.0, within=4.0), takes_all)
+    assert (calls, swept.complete) == ([["a1"]], False)
 
 
 def test_a_pass_ends_where_the_database_takes_no_change_at_all() -> None:
     boxes = Boxes(*[box(name, "X") for name in "abcdefg"])
     boxes.failing = {name: ConnectionError() for name in "abcdefg"}
-    swept, calls = play(passes(boxes).sweep(0.0), takes_all)
-    assert (calls, swept.error, swept.complete) == ([["a1", "b1", "c1"]], boxes.failing["c"], False)
+    now = [NOW]
+
+    def takes_slowly(events: list[Outgoing]) -> None:
+        now[0] += 15.0
+
+    swept, calls = play(Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False).sweep(0.0), takes_slowly)
+    assert calls == [["a1", "b1", "c1"], ["d1", "e1", "f1"]]  # for half a minute nobody has answered
+    assert (swept.error, swept.complete) == (boxes.failing["f"], False)
 
 
 def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_other() -> None:
@@ -191,6 +239,20 @@ def test_an_outbox_that_can_no_longer_be_read_when_it_is_cleared_holds_up_no_oth
     boxes.failing = {"a": LedgerMismatch("something else")}
     swept, _ = play(passes(boxes).sweep(0.0), takes_all)
     assert ([each.entity for each in swept.broken], boxes.cleared) == ([{"id": "a"}], [("b", 1)])
+    assert (swept.overtaken, swept.pending) == (0, 0)
+
+
+def test_where_a_call_and_the_clear_of_what_went_out_before_both_fail_the_event_of_the_call_is_told() -> None:
+    boxes, replies = Boxes(box("a", *"XX")), iter([None])
+    boxes.failing = {"a": TimeoutError()}
+
+    def reply(events: list[Outgoing]) -> None:
+        if next(replies, "") == "":
+            raise ConnectionError
+
+    swept, _ = play(passes(boxes).sweep(0.0), reply)
+    assert [(event.sequence, type(error)) for event, error in swept.failed] == [(2, ConnectionError)]
+    assert (swept.published, swept.pending) == (1, 2)
 
 
 def test_an_entity_that_is_found_again_while_its_events_go_out_is_not_taken_twice() -> None:
@@ -227,24 +289,24 @@ def test_no_call_is_begun_when_a_clear_has_taken_all_the_time() -> None:
 
 
 def test_a_sweep_that_has_ended_before_it_has_looked_at_all_is_not_complete() -> None:
-    relay = passes(Boxes(box("a", "X"), box("b", "X")), batch=1)
-    assert not play(relay.sweep(0.0), fails_with("a"))[0].complete
+    stopped = iter([False] * 3 + [True] * 9)
+    boxes = Boxes(*[box(name, "X") for name in "abc"])
+    swept, _ = play(passes(boxes, batch=1, stopping=lambda: next(stopped)).sweep(0.0), takes_all)
+    assert (swept.published, swept.complete) == (1, False)
 
 
-def test_an_item_that_cannot_be_read_now_keeps_no_doorbell_of_its_batch_from_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_entity_that_cannot_be_read_now_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))  # type: ignore[arg-type]  # raised, and not returned
     boxes = Boxes(throttled, box("b", "X"))
-    _, calls = play(passes(boxes).ring([{"id": name} for name in "aba"]), takes_all)
-    assert calls == [["b1"]]
-    assert (
-        caplog.messages
-        == ["A doorbell told of {'id': 'a'}, which could not be read. A sweep will find it: ConnectionError('throttled')"]
-        * 2
-    )
-    with pytest.raises(ConnectionError):
-        play(passes(boxes).ring([{"id": "a"}]), takes_all)
+    swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
+    assert (calls, swept.error) == ([["b1"]], None)
+    said = "Something that may be pending could not be read. A later sweep will find it: ConnectionError('throttled')"
+    assert caplog.messages == [said]
+    swept, calls = play(passes(boxes).ring([{"id": name} for name in "ba"]), takes_all)
+    assert (calls, str(swept.error)) == ([["b1"]], "throttled")
+    for names in ("a", "aaab"):
+        with pytest.raises(ConnectionError):
+            play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])
@@ -256,7 +318,7 @@ def test_what_went_out_is_cleared_before_a_wrong_reply_ends_the_pass(kind: str) 
     assert ("a", 2) in boxes.cleared
 
 
-def test_what_went_out_is_cleared_where_the_search_for_more_fails() -> None:
+def test_what_was_found_goes_out_where_the_search_for_more_fails() -> None:
     class Throttled(Boxes):
         def finder(self, before: str | None) -> Any:
             found = super().finder(before)
@@ -271,10 +333,11 @@ def test_what_went_out_is_cleared_where_the_search_for_more_fails() -> None:
             return Finder()
 
     boxes = Throttled(box("a", *"XX"), box("b", "X"))
-    boxes.failing = {"b": ConnectionError("not valid")}
+    swept, _ = play(passes(boxes).sweep(0.0), takes_all)
+    assert sorted(boxes.cleared) == [("a", 2), ("b", 1)]
+    assert (str(swept.error), swept.published, swept.complete) == ("throttled", 3, False)
     with pytest.raises(ConnectionError, match="throttled"):
-        play(passes(boxes, batch=2).sweep(0.0), takes_all)
-    assert boxes.cleared == [("a", 1)]
+        play(passes(Throttled()).sweep(0.0), takes_all)
 
 
 def test_a_pass_that_ends_clears_what_was_accepted_before() -> None:
@@ -364,6 +427,13 @@ def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not()
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
+def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
+    boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
+    waiting, _ = play(operators.waiting(boxes, NOW, 0.0, 3), takes_all)
+    assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
+    assert play(operators.waiting(boxes, NOW, 1.0, 3), takes_all)[0] == []
+
+
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
     ahead = box("a", "X", age=-60.0, due=moment(NOW + 60))
     assert not ahead.postponed(NOW)
@@ -439,6 +509,7 @@ def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:
     assert [pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
     assert pause(0, 1.0, 0.0) == 0.5
     assert pause(3, 120.0, 1.0) == 120.0
+    assert [pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
 
 
 def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureFixture) -> None:
@@ -467,4 +538,40 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
 
     assert reported(Swept(), 0, hook) == 0
     assert reported(Swept(error=ValueError("w")), 1, hook) == 2
-    assert "A hook or a log filter failed" in caplog.text
+    assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
+
+
+def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def hook(swept: Swept) -> None: ...
+
+    assert reported(Swept(), 0, hook) == 0
+    assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
+
+
+def test_a_log_filter_that_fails_stops_no_relay_and_hides_no_pass_from_the_hook() -> None:
+    def filter_(record: logging.LogRecord) -> bool:
+        raise AttributeError
+
+    told: list[Swept] = []
+    logger = logging.getLogger("onewrite")
+    logger.addFilter(filter_)
+    try:
+        reported(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
+    finally:
+        logger.removeFilter(filter_)
+    assert len(told) == 1
+
+
+def test_of_a_flush_what_publish_raises_is_raised_also_where_the_database_fails_after_it() -> None:
+    boxes = Boxes(box("a", "X"))
+    boxes.postpone_fails = TimeoutError()
+    with pytest.raises(ConnectionError) as raised:
+        play(passes(boxes).flush({"id": "a"}), fails_with("a"))
+    assert raised.value.__cause__ is boxes.postpone_fails
+
+
+def test_of_a_flush_what_the_database_raises_is_raised() -> None:
+    boxes = Boxes(box("a", "X"))
+    boxes.failing = {"a": TimeoutError()}
+    with pytest.raises(TimeoutError):
+        play(passes(boxes).flush({"id": "a"}), takes_all)

@@ -22,7 +22,7 @@ from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
 from onewrite.outbox import operators
 from onewrite.outbox.following import Follower, Take, TokenFile
 from onewrite.outbox.passes import Passes
-from onewrite.pending import Box, Pending
+from onewrite.pending import Box, Pending, Search
 from onewrite.testing import mongomock_collection
 
 NOW = 1_790_000_000.0
@@ -103,30 +103,35 @@ def test_a_conflict_with_a_transaction_is_waited_for() -> None:
 
 
 def test_a_scan_asks_for_the_key_s_names_once_and_goes_on_page_by_page() -> None:
-    boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
-    finding: Any = boxes.finder(None).next()
+    finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
+    finding: Any = finder.next()
     assert next(finding).method == "describe_table"
     schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
     assert "ExclusiveStartKey" not in finding.send(schema).kwargs
-    assert finding.send({"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}).kwargs["ExclusiveStartKey"] == {
-        "id": {"S": "k"}
-    }
-    with pytest.raises(StopIteration) as done:
-        finding.send({"Items": []})
-    assert done.value.value is None
+    assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.GOES_ON
+    finding = finder.next()
+    assert next(finding).kwargs["ExclusiveStartKey"] == {"id": {"S": "k"}}
+    assert _last(finding, {"Items": []}) is Search.GOES_ON
+    assert _last(finder.next(), None) is None
 
 
 def test_what_an_index_shows_too_late_is_passed_over() -> None:
-    boxes = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1))
-    finding: Any = boxes.finder("2026-09-21T14:13:20.500Z").next()
+    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
+    finding: Any = finder.next()
     assert next(finding).method == "query"
-    assert (
-        finding.send({"Items": [{"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}}]}).method
-        == "get_item"
-    )
+    shown = {"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}}
+    assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
+    finding = finder.next()
+    assert next(finding).method == "get_item"
+    assert _last(finding, {}) is Search.GOES_ON
+    assert _last(finder.next(), None) is None
+
+
+def _last(flow: Any, answer: Any) -> Any:
+    """What the flow returns once it has that answer."""
     with pytest.raises(StopIteration) as done:
-        finding.send({})
-    assert done.value.value is None
+        flow.send(answer)
+    return done.value.value
 
 
 # --- an operator and an entity that never rests ---------------------------------------------------------------------------
@@ -300,6 +305,12 @@ def _follower(tokens: Kept, **more: Any) -> Any:
     return Follower(_passes(boxes), boxes, tokens, **options).follow()
 
 
+def _begun(following: Any, stream: Stream) -> Any:
+    """The stream is open, and a sweep has found nothing: what is done next."""
+    assert following.send(stream).method == "find_one"
+    return following.send(None)
+
+
 def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised() -> None:
     tokens, stream = Kept({"_data": "82"}), Stream()
     for when in ("at once", "later"):
@@ -308,7 +319,7 @@ def test_a_token_that_leads_nowhere_is_forgotten_and_any_other_failure_is_raised
         assert next(following).kwargs == {"resume_after": {"_data": "82"}}
         lost = OperationFailure("lost", 286)
         if when == "later":
-            assert following.send(stream) == Take(stream, "try_next")
+            assert _begun(following, stream) == Take(stream, "try_next")
             assert following.throw(lost) == Take(stream, "close")
             with pytest.raises(StopIteration):
                 following.send(None)
@@ -339,6 +350,8 @@ def test_where_the_sweep_in_place_of_a_stream_fails_too_the_stream_s_failure_is_
     following = _follower(Kept(None))
     next(following)
     following.throw(ConnectionError())
+    for _ in range(0 if raised is ConfigurationError else 2):
+        following.throw(of_sweep)
     with pytest.raises(raised):
         following.throw(of_sweep)
 
@@ -347,7 +360,7 @@ def test_a_stream_that_the_server_has_ended_is_opened_anew() -> None:
     tokens, stream = Kept({"_data": "82"}), Stream()
     following = _follower(tokens)
     next(following)
-    assert following.send(stream) == Take(stream, "try_next")
+    assert _begun(following, stream) == Take(stream, "try_next")
     stream.alive = False
     assert following.send(None) == Take(stream, "close")
     with pytest.raises(StopIteration):
@@ -364,13 +377,6 @@ def test_what_is_no_token_is_forgotten() -> None:
     assert tokens.token is None
 
 
-def test_a_stream_that_is_opened_again_and_again_is_no_reason_not_to_sweep() -> None:
-    times = iter([NOW])
-    following = _follower(Kept({"_data": "82"}), sweep_every=60.0, clock=lambda: next(times, NOW + 60))
-    next(following)
-    assert following.send(Stream()).method == "find_one"
-
-
 def test_only_a_collection_has_a_stream_to_follow() -> None:
     boxes = ItemOutboxes(object(), "orders", Outbox("shop"))
     with pytest.raises(ConfigurationError, match="follow is for a collection"):
@@ -378,13 +384,16 @@ def test_only_a_collection_has_a_stream_to_follow() -> None:
 
 
 def test_a_follower_sweeps_now_and_then_and_keeps_its_place_when_the_stream_is_quiet() -> None:
-    tokens, stream = Kept({"_data": "81"}), Stream()
-    stopping, times = iter([False, True]), iter([NOW, NOW])
-    following = _follower(tokens, sweep_every=1.0, stopping=lambda: next(stopping), clock=lambda: next(times, NOW + 1.0))
+    tokens, stream, now, stopped = Kept({"_data": "81"}), Stream(), [NOW], [False]
+    following = _follower(tokens, sweep_every=1.0, stopping=lambda: stopped[0], clock=lambda: now[0])
     next(following)
-    following.send(stream)
-    assert following.send(None).method == "find_one"
+    assert _begun(following, stream) == Take(stream, "try_next")
+    assert following.send(None) == Take(stream, "try_next")
     assert tokens.token == {"_data": "82"}
+    now[0] += 1.0
+    assert following.send(None).method == "find_one"
+    stopped[0] = True
+    assert following.send(None) == Take(stream, "try_next")
     assert following.send(None) == Take(stream, "close")
 
 
@@ -392,7 +401,7 @@ def test_in_a_stream_that_is_never_quiet_the_place_is_kept_now_and_then() -> Non
     tokens, stream = Kept({"_data": "81"}), Stream()
     following = _follower(tokens)
     next(following)
-    step = following.send(stream)
+    step = _begun(following, stream)
     for _ in range(100):
         assert tokens.token == {"_data": "81"}
         assert step == Take(stream, "try_next")

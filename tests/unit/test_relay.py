@@ -86,9 +86,14 @@ def test_a_relay_runs_on_after_failures_until_it_is_stopped(collection: Any) -> 
     emit(collection, 2)
     relay.run(poll=0.001, on_pass=told.append)
     assert sorted(broker.bodies) == ["1", "2"]
-    assert [len(swept.failed) for swept in told][:2] == [1, 2]
-    assert [swept.error is not None for swept in told][:3] == [True, True, False]
+    assert [swept.error is not None for swept in told][:3] == [True, True, True]
     relay.run()  # a relay that was stopped does not begin again
+
+
+@pytest.mark.parametrize("poll", [-1.0, float("nan"), float("inf")])
+def test_a_time_between_passes_that_is_none_is_refused(collection: Any, poll: float) -> None:
+    with pytest.raises(ConfigurationError, match="a number of seconds"):
+        Relay(store(collection), lambda _: None).run(poll=poll)
 
 
 class Ticks:

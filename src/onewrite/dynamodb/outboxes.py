@@ -23,7 +23,7 @@ from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE, OutboxNames, pending_lists
-from onewrite.pending import Box, Broken, Pending, key_parts, read_box
+from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Outboxes:
             yield from self._expire(box, words, sets, conditions, now)
         else:
             removes = [f"{words.name(names.events)}[{place}]" for place in reversed(range(count))]
-            self._due_again(words, sets, removes, box.events[count])
+            sets.append(self._due_again(words, box.events[count]))
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
     def _expire(self, box: Box, words: Placeholders, sets: list[str], conditions: list[str], now: float) -> Flow[None]:
@@ -108,10 +108,10 @@ class Outboxes:
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
         words, names = Placeholders(), self.outbox.names
-        sets, removes = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"], list[str]()
+        sets = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"]
         conditions = self._as_read(box, words, place)
-        self._due_again(words, sets, removes, box.events[0])
-        return (yield from self._change(box.entity, words, sets, removes, conditions))
+        sets.append(self._due_again(words, box.events[0]))
+        return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
@@ -127,13 +127,10 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def _due_again(self, words: Placeholders, sets: list[str], removes: list[str], oldest: Pending) -> None:
-        """Let a sweep take the item as of the time of its oldest event, which an index must show."""
-        due = words.name(self.outbox.names.due)
-        if self.outbox.index is None:
-            removes.append(due)
-        else:
-            sets.append(f"{due}={words.value(oldest.time)}")
+    def _due_again(self, words: Placeholders, oldest: Pending) -> str:
+        """Let a sweep take the item as of the time of its oldest event. Another relay may find it by an index of which this one knows
+        nothing."""
+        return f"{words.name(self.outbox.names.due)}={words.value(oldest.time)}"
 
     def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
         """Conditions on which the item's outbox is the one that was read, up to that place.
@@ -197,21 +194,21 @@ class Finder:
         self._start: Mapping[str, Any] | None = None
         self._key_names: tuple[str, ...] = ()
 
-    def next(self) -> Flow[Box | Broken | None]:
-        """The next outbox, or None at the end."""
-        while True:
-            while not self._keys:
-                if not self._shards:
-                    return None
-                yield from self._turn_page()
-            key = self._keys.popleft()
-            try:
-                box = yield from self._boxes.read(key)
-            except LedgerMismatch as error:
-                return Broken(key, error)
-            # The index is behind the table, so that it also shows what is cleared or postponed by now.
-            if box.events and (self._before is None or box.due_at <= self._before):
-                return box
+    def next(self) -> Flow[Box | Broken | Search | None]:
+        """The next outbox, or None at the end. Each step is one request."""
+        if not self._keys:
+            if not self._shards:
+                return None
+            yield from self._turn_page()
+            return Search.GOES_ON
+        key = self._keys.popleft()
+        try:
+            box = yield from self._boxes.read(key)
+        except LedgerMismatch as error:
+            return Broken(key, error)
+        # The index is behind the table, so that it also shows what is cleared or postponed by now.
+        is_due = box.events and (self._before is None or box.due_at <= self._before)
+        return box if is_due else Search.GOES_ON
 
     def _turn_page(self) -> Flow[None]:
         outbox, words, shard = self._boxes.outbox, Placeholders(), self._shards[0]

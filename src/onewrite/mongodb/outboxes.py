@@ -10,6 +10,7 @@ from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
+from bson.codec_options import DatetimeConversion
 from bson.errors import InvalidId
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -20,7 +21,7 @@ from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.expression import identity
 from onewrite.mongodb.writing.layout import Document
 from onewrite.mongodb.writing.tombstones import emptied
-from onewrite.pending import Box, Broken, Pending, key_parts, read_box
+from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number
 
@@ -29,10 +30,10 @@ class Outboxes:
     """The outboxes of a collection's documents."""
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
-        self.target = of_majority(collection)
+        self.target = _reading_any_time(of_majority(collection))
         self.outbox = outbox
         self._fields = tuple(fields)
-        self._codec = _codec(collection)
+        self._codec = _codec(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
         """Which document is meant."""
@@ -143,24 +144,29 @@ class Finder:
         self._until: Document = {} if before is None else {"$lte": before}
         self._due: str | None = None
         self._passed: list[Any] = []  # the ids of the documents that are due at that very time
+        self._odd: list[Any] = []  # the ids of those whose time is no text
 
-    def next(self) -> Flow[Box | Broken | None]:
+    def next(self) -> Flow[Box | Broken | Search | None]:
         """The next outbox, or None at the end."""
-        since = {} if self._due is None else {"$gte": self._due}
-        entity = {"_id": {"$nin": [*self._passed]}} if self._passed else {}
-        document = yield from self._boxes.found({**self._until, **since}, entity)
+        # Not $gte: with a text it would pass over what is no text, and what comes after all texts is looked for too.
+        since: Document = {} if self._due is None else {"$not": {"$lt": self._due}}
+        passed = [*self._passed, *self._odd]
+        document = yield from self._boxes.found({**self._until, **since}, {"_id": {"$nin": passed}} if passed else {})
         if document is None:
             return None
-        due = document[self._boxes.outbox.names.due]
-        self._passed = [*self._passed, document["_id"]] if due == self._due else [document["_id"]]
-        self._due = due
+        due: object = document[self._boxes.outbox.names.due]
+        if isinstance(due, str):
+            self._passed = [*self._passed, document["_id"]] if due == self._due else [document["_id"]]
+            self._due = due
+        else:
+            self._odd.append(document["_id"])
         try:
             return self._boxes.box(document)
         except LedgerMismatch as error:
             return Broken({"_id": document["_id"]}, error)
 
 
-_PLAIN: CodecOptions[Any] = CodecOptions()
+_PLAIN: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
 
@@ -176,6 +182,14 @@ def origin(key: object, codec: CodecOptions[Any] = _UUIDS) -> str:
         case _:
             text = json_util.dumps(_recoded(key, codec, _PLAIN), json_options=json_util.CANONICAL_JSON_OPTIONS)
             return f"_id=J:{quote(text, safe='')}"
+
+
+def _reading_any_time(collection: Any) -> Any:
+    """The collection with times in it that Python has no datetime for: one document that is named by one must hold up no other."""
+    options: object = collection.codec_options
+    if not isinstance(options, CodecOptions) or options.datetime_conversion != DatetimeConversion.DATETIME:
+        return collection
+    return collection.with_options(codec_options=options.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO))
 
 
 def _codec(collection: Any) -> CodecOptions[Any]:

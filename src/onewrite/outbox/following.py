@@ -6,20 +6,20 @@ opened anew, and a sweep finds what it has missed.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from logging import WARNING
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.extras import installed_by
 from onewrite.flow import Call, Yielded
+from onewrite.outbox.lanes import tell
 from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Swept
-
-_log = logging.getLogger("onewrite")
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
@@ -99,14 +99,13 @@ class Follower:
     clock: Callable[[], float]
     stopping: Callable[[], bool]
     tell: Callable[[Swept], object]
-    swept: float = field(init=False)
+    swept: float = -inf
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.boxes.target, "watch", None)):
             raise ConfigurationError(
                 "follow is for a collection. For a table use stream_handler(relay) in Lambda, or relay.run()."
             )
-        self.swept = self.clock()
 
     def follow(self) -> Following:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
@@ -120,8 +119,6 @@ class Follower:
             return
         try:
             # The stream is open by now, so that nothing falls between it and the sweep.
-            if token is None or self.clock() - self.swept >= self.sweep_every:
-                yield from self._sweep()
             yield from self._listen(stream)
         except Exception as error:
             yield Take(stream, "close")
@@ -131,8 +128,8 @@ class Follower:
 
     def _unopened(self, error: Exception, token: Token | None) -> Following:
         if token is not None and getattr(error, "code", None) in _UNREADABLE:
-            _log.warning("What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
-            self.tokens.save(None)
+            tell(WARNING, "What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
+            self._begin_anew()
             return
         if getattr(error, "code", None) not in _LOST:
             try:
@@ -140,12 +137,14 @@ class Follower:
             except Exception as failed:
                 if isinstance(failed, OnewriteError):
                     raise
-                _log.warning("The sweep in place of a change stream has failed too: %r", failed)
+                tell(WARNING, "The sweep in place of a change stream has failed too: %r", failed)
         self._forget(error)
 
     def _listen(self, stream: Any) -> Following:
         count = 0
         while not self.stopping():
+            if self.clock() - self.swept >= self.sweep_every:
+                yield from self._sweep()
             change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
@@ -154,8 +153,6 @@ class Follower:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
                 self.tokens.save(stream.resume_token)
-            if self.clock() - self.swept >= self.sweep_every:
-                yield from self._sweep()
         self.tokens.save(stream.resume_token)
 
     def _sweep(self) -> Following:
@@ -166,10 +163,16 @@ class Follower:
         """Begin anew where the place is lost, and raise everything else."""
         if getattr(error, "code", None) not in _LOST:
             raise error
-        _log.warning(
-            "The change stream does not reach back to where the relay was, and a sweep finds what it missed: %s", error
+        tell(
+            WARNING,
+            "The change stream does not reach back to where the relay was, and a sweep finds what it missed: %s",
+            error,
         )
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self.tokens.save(None)
+        self.swept = -inf
 
 
 def changes(events: str) -> list[dict[str, Any]]:

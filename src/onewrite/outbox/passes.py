@@ -12,20 +12,21 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from logging import ERROR, WARNING
 from math import inf
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Flow, Yielded
+from onewrite.outbox.lanes import Lane, PassedOver, tell
 from onewrite.outbox.reports import Flushed, Swept
-from onewrite.pending import Box, Broken, Outgoing, Pending
+from onewrite.pending import Box, Broken, Outgoing, Pending, Search
 
 T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]
@@ -37,8 +38,11 @@ TRIES = 3  # of a change to an entity that others write too
 # doubles each time. Where the call failed, the event may be as good as any, and the broker back in a moment.
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
-# After each failure in a row a relay waits twice as long and makes twice as many tries, until both are 64 times as many.
-MOST_DOUBLINGS = 6
+_SHORTEST_WAIT = 1.0  # seconds until an entity is tried again which the database would not change
+_LONGEST_SILENCE = (
+    30.0  # seconds without an answer, after which a pass ends: enough to get past many events that cannot be published
+)
+_LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,13 @@ class Publish:
     events: tuple[Outgoing, ...]
 
 
-_log = logging.getLogger("onewrite")
-
 Pass: TypeAlias = Generator[Yielded | Publish, Any, T]
 
 
 class Finder(Protocol):
     """Goes through the entities that have something pending."""
 
-    def next(self) -> Flow[Box | Broken | None]: ...
+    def next(self) -> Flow[Box | Broken | Search | None]: ...
 
 
 class Outboxes(Protocol):
@@ -78,32 +80,17 @@ class Outboxes(Protocol):
 
 
 @dataclass(slots=True)
-class _Lane:
-    """One entity in a pass: its events go out one after the other."""
+class _Work:
+    """A pass that is under way. `answered`: when the broker and the database have last done what they were asked to."""
 
-    box: Box
-    accepted: int = 0  # of the events in the box, from the front
-    published: list[Outgoing] = field(default_factory=list[Outgoing])
-    refused: Outgoing | None = None
-    error: Exception | None = None
-    cleared: bool = True  # False: another relay was faster, so that what is in the box is not known any more
-    unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
-
-    @property
-    def runs(self) -> bool:
-        halted = self.refused is not None or self.error is not None or self.unsettled is not None or not self.cleared
-        return not halted and self.accepted < len(self.box.events)
-
-    @property
-    def event(self) -> Outgoing:
-        return self.box.outgoing(self.accepted)
-
-    def answered(self, event: Outgoing, *, accepted: bool) -> None:
-        if accepted:
-            self.published.append(event)
-            self.accepted += 1
-        else:
-            self.refused = event
+    finder: Finder
+    until: float
+    answered: float
+    swept: Swept = field(default_factory=Swept)
+    lanes: list[Lane] = field(default_factory=list[Lane])
+    more: bool = True
+    ends: bool = False
+    unfound: Exception | None = None  # what has ended the search for more
 
 
 class Passes:
@@ -122,49 +109,52 @@ class Passes:
         self._chance = chance
         self._batch = batch
         self._stopping = stopping
-        self._failed_sweeps = 0  # in a row
-        self._left_alone: dict[str, float] = {}  # until when a pass passes over which entity
-        self._told: dict[str, float] = {}  # until when the log need not be told again of which entity that cannot be read
+        self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
+        self._told = PassedOver(
+            _LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL
+        )  # the entities that the log knows to be broken
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
-        lane = _Lane((yield from self._boxes.read(entity)))
+        lane = Lane((yield from self._boxes.read(entity)))
         yield from self._to_the_end([lane], self._empty(lane))
         if lane.error is not None:
             raise lane.error
-        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, lane.cleared)
+        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
 
-    def _empty(self, lane: _Lane) -> Pass[None]:
+    def _empty(self, lane: Lane) -> Pass[None]:
         while lane.runs:
-            yield from self._round([lane])
-            yield from self._settle(lane)
+            yield from self._round([lane], inf)
+            try:
+                yield from self._settle(lane)
+            except Exception as error:
+                if lane.error is None:
+                    raise
+                raise lane.error from error
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
-        """One pass over all that is due, oldest first. It ends after `within` seconds, and where the broker takes no call at all.
-
-        Many events that cannot be published look like a broker that is away. So each sweep in a row that has failed makes twice
-        as many tries as the one before it, and comes to the entities behind them.
-        """
-        now, tries = self._clock(), 1 << min(self._failed_sweeps, MOST_DOUBLINGS)
-        swept = yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within, tries)
-        self._failed_sweeps = 0 if swept.error is None else self._failed_sweeps + 1
-        return swept
+        """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
+        now = self._clock()
+        return (yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within))
 
     def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
         """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
         now = self._clock()
-        finder = _Rung(self._boxes, entities, now, lambda: self._is_over(now + within))
-        swept = yield from self._serve(finder, now + within, inf)
+        swept = yield from self._serve(_Rung(self._boxes, entities, now), now + within)
         swept.complete = False
         return swept
 
-    def _serve(self, finder: Finder, until: float, tries: float) -> Pass[Swept]:
-        """Publish the events of all entities that are found, until so many rounds in a row were answered by nobody."""
-        self._left_alone, self._told = self._of_the_future(self._left_alone), self._of_the_future(self._told)
-        lanes: list[_Lane] = []
-        return (yield from self._to_the_end(lanes, self._serve_in(lanes, finder, until, tries)))
+    def _serve(self, finder: Finder, until: float) -> Pass[Swept]:
+        now = self._clock()
+        self._passed_over.forget(now)
+        self._told.forget(now)
+        work = _Work(finder, until, now)
+        yield from self._to_the_end(work.lanes, self._do(work))
+        work.swept.complete = work.swept.complete and not work.more
+        work.swept.error = work.swept.error or work.unfound
+        return work.swept
 
-    def _to_the_end(self, lanes: Sequence[_Lane], steps: Pass[T]) -> Pass[T]:
+    def _to_the_end(self, lanes: Sequence[Lane], steps: Pass[T]) -> Pass[T]:
         """Run the steps. Before an error ends them, what has gone out is cleared, so that it does not go out again."""
         try:
             return (yield from steps)
@@ -174,79 +164,110 @@ class Passes:
                     yield from self._settle(lane, ends=True)
             raise
 
-    def _serve_in(self, lanes: list[_Lane], finder: Finder, until: float, tries: float) -> Pass[Swept]:
-        swept, more, ends, silent = Swept(), True, False, 0
+    def _do(self, work: _Work) -> Pass[None]:
+        swept, lanes = work.swept, work.lanes
         while True:
-            while more and not ends and len(lanes) < self._batch and not self._is_over(until):
-                more = yield from self._take(swept, finder, lanes)
+            if work.more and not work.ends:
+                yield from self._fill(work)
             if not lanes:
-                swept.complete = not more
-                return swept
-            if not (ends := self._is_over(until)):
-                swept.error = yield from self._round(lanes, until)
-                silent = 0 if swept.error is None else silent + 1
-                ends = silent >= tries or self._is_over(until)
-            failed = yield from self._settle_all(swept, lanes, ends=ends)
-            if failed is not None:
-                swept.error, ends = failed, True
+                return
+            work.ends = work.ends or self._is_over(work.until)
+            if not work.ends:
+                swept.error = yield from self._round(lanes, min(work.until, work.answered + _LONGEST_SILENCE))
+                work.ends = self._is_over(work.until)
+            failed = yield from self._settle_all(swept, lanes, ends=work.ends)
+            swept.error, now = swept.error or failed, self._clock()
+            if swept.error is None:
+                work.answered = now
+            elif now >= work.answered + _LONGEST_SILENCE:
+                work.ends = True
             for lane in lanes:
-                if ends or not lane.runs:
+                if work.ends or not lane.runs:
                     self._note(swept, lane)
-            lanes[:] = [lane for lane in lanes if lane.runs and not ends]
+            lanes[:] = [lane for lane in lanes if lane.runs and not work.ends]
 
-    def _take(self, swept: Swept, finder: Finder, lanes: list[_Lane]) -> Pass[bool]:
-        """Take the next entity into the pass. Is there one?"""
-        found = yield from finder.next()
-        if isinstance(found, Broken):
-            self._found_broken(swept, found)
-        elif found is not None and not self._is_taken(swept, found, lanes):
-            lanes.append(_Lane(found))
-        return found is not None
+    def _fill(self, work: _Work) -> Pass[None]:
+        """Take more entities into the pass. Where no more can be looked for, it brings out what was found, and fails at its end."""
+        try:
+            yield from self._take(work)
+        except OnewriteError:
+            raise
+        except Exception as error:
+            if not work.lanes and not work.swept.entities:
+                raise
+            work.unfound, work.more = error, False
+
+    def _take(self, work: _Work) -> Pass[None]:
+        """Take entities until a call to the broker is full. Those that were found wait for others for a second at most."""
+        longest = self._clock() + _LONGEST_SEARCH
+        while len(work.lanes) < self._batch and not self._is_over(min(work.until, longest) if work.lanes else work.until):
+            found = yield from self._find(work)
+            if found is None:
+                work.more = False
+                return
+            if isinstance(found, Broken):
+                self._found_broken(work.swept, found)
+            elif isinstance(found, Box) and not self._is_taken(work, found):
+                work.lanes.append(Lane(found))
+
+    def _find(self, work: _Work) -> Pass[Box | Broken | Search | None]:
+        """What is found next. An entity that cannot be read is passed over, unless that is so of several, or of the last one."""
+        failed: list[Exception] = []
+        while len(failed) < TRIES:
+            try:
+                found = yield from work.finder.next()
+            except OnewriteError:
+                raise
+            except Exception as error:
+                failed.append(error)
+                work.swept.complete = False
+                tell(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
+                continue
+            if found is not None or not failed:
+                return found
+            break
+        raise failed[-1]
 
     def _found_broken(self, swept: Swept, broken: Broken) -> None:
         swept.broken.append(broken)
-        self._tell(broken)
+        self._tell_of(broken)
 
-    def _is_taken(self, swept: Swept, found: Box, lanes: Sequence[_Lane]) -> bool:
-        """Is the entity in this pass already, or left alone because the database has refused to clear its events?"""
-        if any(lane.box.entity == found.entity for lane in lanes):
+    def _is_taken(self, work: _Work, found: Box) -> bool:
+        """Is the entity in this pass already, or passed over because the database would not change it?"""
+        if any(lane.box.entity == found.entity for lane in work.lanes):
             return True
-        if repr(found.entity) not in self._left_alone:
+        now = self._clock()
+        if not self._passed_over.has(found.entity, now):
             return False
-        swept.pending += len(found.events)
-        swept.oldest = max(swept.oldest, self._clock() - seconds(found.events[0].time))
+        work.swept.pending += len(found.events)
+        work.swept.oldest = max(work.swept.oldest, now - seconds(found.events[0].time))
         return True
 
-    def _settle_all(self, swept: Swept, lanes: Sequence[_Lane], *, ends: bool) -> Pass[Exception | None]:
+    def _settle_all(self, swept: Swept, lanes: Sequence[Lane], *, ends: bool) -> Pass[Exception | None]:
         """Settle each entity. What the database refuses of one holds up no other; what it refuses of all is returned."""
         for lane in lanes:
             try:
                 yield from self._settle(lane, ends=ends)
             except LedgerMismatch as error:
                 self._found_broken(swept, Broken(lane.box.entity, error))
-                lane.cleared = False
+                lane.broken = True
             except Exception as error:
                 lane.unsettled = error
-                self._leave_alone(lane.box.entity, error)
+                wait = self._passed_over.add(lane.box.entity, self._clock())
+                text = (
+                    "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
+                )
+                tell(ERROR, text, dict(lane.box.entity), wait, error)
         return lanes[-1].unsettled if all(lane.unsettled is not None for lane in lanes) else None
 
-    def _leave_alone(self, entity: Entity, error: Exception) -> None:
-        self._left_alone[repr(entity)] = self._clock() + _LONGEST_AFTER_FAILURE
-        text = "What was published of %r, or refused, could not be noted there, so that it goes out again in a minute: %r"
-        _log.error(text, dict(entity), error)
-
-    def _tell(self, broken: Broken) -> None:
+    def _tell_of(self, broken: Broken) -> None:
         """Write of an entity that cannot be read to the log, as often as of one whose event is refused: each pass meets it again."""
-        named = repr(broken.entity)
-        if named not in self._told:
-            self._told[named] = self._clock() + _LONGEST_AFTER_REFUSAL
-            _log.error("The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
-
-    def _of_the_future(self, times: Mapping[str, float]) -> dict[str, float]:
         now = self._clock()
-        return {each: until for each, until in times.items() if until > now}
+        if not self._told.has(broken.entity, now):
+            self._told.add(broken.entity, now)
+            tell(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
-    def _round(self, lanes: Sequence[_Lane], until: float = inf) -> Pass[Exception | None]:
+    def _round(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
         Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
@@ -259,7 +280,7 @@ class Passes:
                 silence = silence and error
         return silence
 
-    def _publish(self, lanes: Sequence[_Lane]) -> Pass[Exception | None]:
+    def _publish(self, lanes: Sequence[Lane]) -> Pass[Exception | None]:
         events = [lane.event for lane in lanes]
         try:
             reply = yield Publish(tuple(events))
@@ -275,13 +296,13 @@ class Passes:
             lane.answered(event, accepted=event.id not in refused)
         return None
 
-    def _settle(self, lane: _Lane, *, ends: bool = False) -> Pass[None]:
+    def _settle(self, lane: Lane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
         if lane.accepted and (ends or not lane.runs or lane.accepted == CHUNK):
-            lane.cleared = yield from self._clear(lane.box, lane.accepted)
-            if lane.cleared:
+            lane.overtaken = not (yield from self._clear(lane.box, lane.accepted))
+            if not lane.overtaken:
                 lane.box, lane.accepted = lane.box.after(lane.accepted), 0
-        if lane.cleared and (lane.refused is not None or lane.error is not None):
+        if not lane.overtaken and (lane.refused is not None or lane.error is not None):
             longest = _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE
             yield from self._boxes.postpone(lane.box, self._later(lane.box, longest))
 
@@ -303,20 +324,21 @@ class Passes:
     def _is_over(self, until: float) -> bool:
         return self._stopping() or self._clock() >= until
 
-    def _note(self, swept: Swept, lane: _Lane) -> None:
+    def _note(self, swept: Swept, lane: Lane) -> None:
         swept.entities += 1
         swept.published += len(lane.published)
         if lane.published:
             swept.waited = max(swept.waited, self._clock() - seconds(lane.published[0].time))
-        swept.overtaken += not lane.cleared
+        swept.overtaken += lane.overtaken
         if lane.refused is not None:
             swept.refused.append(lane.refused)
-        if lane.unsettled is not None:
-            swept.failed.append((lane.box.outgoing(0), lane.unsettled))
-            lane.accepted = 0
         if lane.error is not None:
             swept.failed.append((lane.event, lane.error))
-        waiting = lane.box.events[lane.accepted :] if lane.cleared else ()
+        if lane.unsettled is not None:
+            lane.accepted = 0
+            if lane.error is None:
+                swept.failed.append((lane.event, lane.unsettled))
+        waiting = lane.box.events[lane.accepted :] if lane.is_known else ()
         swept.pending += len(waiting)
         if waiting:
             swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
@@ -325,29 +347,20 @@ class Passes:
 class _Rung:
     """Finds the entities of which a doorbell has told."""
 
-    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float, is_over: Callable[[], bool]) -> None:
+    def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
         self._boxes = boxes
         self._entities = deque(entities)
         self._now = now
-        self._is_over = is_over
-        self._was_read = False  # any of them
 
-    def next(self) -> Flow[Box | Broken | None]:
-        while self._entities and not self._is_over():
-            entity = self._entities.popleft()
-            try:
-                box = yield from self._boxes.read(entity)
-            except LedgerMismatch as error:
-                return Broken(entity, error)
-            except Exception as error:
-                if not self._entities and not self._was_read:
-                    raise
-                _log.warning("A doorbell told of %r, which could not be read. A sweep will find it: %r", dict(entity), error)
-                continue
-            self._was_read = True
-            if box.events and not box.postponed(self._now):
-                return box
-        return None
+    def next(self) -> Flow[Box | Broken | Search | None]:
+        if not self._entities:
+            return None
+        entity = self._entities.popleft()
+        try:
+            box = yield from self._boxes.read(entity)
+        except LedgerMismatch as error:
+            return Broken(entity, error)
+        return box if box.events and not box.postponed(self._now) else Search.GOES_ON
 
 
 def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:

@@ -6,17 +6,16 @@ one of aiobotocore, for `AsyncRelay`.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from hashlib import blake2b
+from logging import WARNING
 from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
+from onewrite.outbox.lanes import tell
 from onewrite.pending import Outgoing
-
-_log = logging.getLogger("onewrite")
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
@@ -158,5 +157,5 @@ def _check_known(count: int, *, is_known: bool) -> None:
 
 
 def _refused(event: Outgoing, reason: str) -> Outgoing:
-    _log.warning("The broker did not accept event %s of %s: %s", event.id, event.source, reason)
+    tell(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
     return event

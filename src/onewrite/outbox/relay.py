@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
+from logging import ERROR, WARNING
+from math import inf
 from queue import Empty, SimpleQueue
+from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from onewrite.clock import random_name, random_share, wall_clock
@@ -18,7 +20,8 @@ from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
 from onewrite.outbox import operators
 from onewrite.outbox.following import Follower, Take, Tokens
-from onewrite.outbox.passes import MOST_DOUBLINGS, Outboxes, Passes, Publish
+from onewrite.outbox.lanes import tell
+from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
 from onewrite.pending import Broken, Outgoing
 
@@ -31,9 +34,9 @@ OnPass: TypeAlias = Callable[[Swept], object]
 
 _AT_ONCE = timedelta(0)
 _FOR_EVER = timedelta.max
+_SHORTEST_PAUSE = 0.1  # seconds after a failure, before it is doubled
 _LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
-
-_log = logging.getLogger("onewrite")
+_MOST_DOUBLINGS = 6
 
 
 class Store(Protocol):
@@ -113,7 +116,7 @@ class Relay:
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        failures = 0
+        failures, poll = 0, _checked_poll(poll)
         while not self._stopped:
             try:
                 swept = self.sweep(older_than)
@@ -228,7 +231,7 @@ class AsyncRelay:
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
-        failures = 0
+        failures, poll = 0, _checked_poll(poll)
         while not self._stopped:
             try:
                 swept = await self.sweep(older_than)
@@ -282,33 +285,41 @@ class AsyncRelay:
 
 
 def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
-    """Tell of a pass, and count how many in a row have failed. A hook or a log filter of the user's that fails stops no relay."""
+    """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
+    _write(swept)
     try:
-        _write(swept)
-        if on_pass is not None:
-            on_pass(swept)
-    except Exception:
-        _log.exception("A hook or a log filter failed after a pass of the relay, which goes on.")
+        told = None if on_pass is None else on_pass(swept)
+        if isinstance(told, CoroutineType):
+            told.close()
+            tell(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
+    except Exception as error:
+        tell(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
     return 0 if swept.error is None else failures + 1
 
 
 def _write(swept: Swept) -> None:
     for event in swept.refused:
-        _log.warning(
-            "Event %s of %s was refused: its entity stops here until it is accepted or skipped.", event.id, event.source
-        )
+        text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
+        tell(WARNING, text, event.id, event.source)
     if swept.error is not None:
         failed = f" Failed events: {len(swept.failed)}, the first {swept.failed[0][0].id}." if swept.failed else ""
-        _log.warning("A pass of the relay has failed, and comes again: %r.%s", swept.error, failed)
+        tell(WARNING, "A pass of the relay has failed, and comes again: %r.%s", swept.error, failed)
         return
     for event, error in swept.failed:
-        _log.warning("Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
+        tell(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
 
 
 def pause(failures: int, poll: float, chance: float) -> float:
     """How long to wait before the next pass. It doubles with each failure in a row; `chance` keeps relays apart."""
-    longest = min(poll * (1 << min(failures, MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
+    shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
+    longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
     return longest * (0.5 + chance / 2)
+
+
+def _checked_poll(poll: float) -> float:
+    if not 0 <= poll < inf:
+        raise ConfigurationError(f"poll={poll!r}: it is a number of seconds, and not below zero.")
+    return poll
 
 
 def _checked(batch: object) -> int:
