@@ -154,6 +154,19 @@ def test_a_pass_ends_where_the_broker_takes_no_call_at_all() -> None:
     assert (boxes.cleared, swept.complete, len(swept.failed)) == ([], False, 3)
 
 
+def test_a_search_that_took_long_counts_as_no_silence_of_the_broker() -> None:
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            now[0] += 100.0
+            return super().finder(before)
+
+    relay = Passes(Slow(*[box(name, "X") for name in "abcde"]), lambda: now[0], lambda: 1.0, 2, lambda: False)
+    swept, _ = play(relay.sweep(0.0), fails_with("a", "b", "c"))
+    assert (swept.published, len(swept.failed), swept.error) == (2, 3, None)
+
+
 def test_many_events_whose_call_raises_do_not_keep_one_behind_them() -> None:
     bad = [f"{n}" for n in range(500)]
     boxes = Boxes(*[box(name, "X") for name in bad], box("good", "X"))

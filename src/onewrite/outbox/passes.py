@@ -81,11 +81,11 @@ class Outboxes(Protocol):
 
 @dataclass(slots=True)
 class _Work:
-    """A pass that is under way. `answered`: when the broker and the database have last done what they were asked to."""
+    """A pass that is under way. `silent_since`: since when the broker, or the database, has done nothing that it was asked to."""
 
     finder: Finder
     until: float
-    answered: float
+    silent_since: float | None = None
     swept: Swept = field(default_factory=Swept)
     lanes: list[Lane] = field(default_factory=list[Lane])
     more: bool = True
@@ -148,7 +148,7 @@ class Passes:
         now = self._clock()
         self._passed_over.forget(now)
         self._told.forget(now)
-        work = _Work(finder, until, now)
+        work = _Work(finder, until)
         yield from self._to_the_end(work.lanes, self._do(work))
         work.swept.complete = work.swept.complete and not work.more
         work.swept.error = work.swept.error or work.unfound
@@ -172,15 +172,14 @@ class Passes:
             if not lanes:
                 return
             work.ends = work.ends or self._is_over(work.until)
+            since = self._clock() if work.silent_since is None else work.silent_since
             if not work.ends:
-                swept.error = yield from self._round(lanes, min(work.until, work.answered + _LONGEST_SILENCE))
+                swept.error = yield from self._round(lanes, min(work.until, since + _LONGEST_SILENCE))
                 work.ends = self._is_over(work.until)
             failed = yield from self._settle_all(swept, lanes, ends=work.ends)
-            swept.error, now = swept.error or failed, self._clock()
-            if swept.error is None:
-                work.answered = now
-            elif now >= work.answered + _LONGEST_SILENCE:
-                work.ends = True
+            swept.error = swept.error or failed
+            work.silent_since = None if swept.error is None else since
+            work.ends = work.ends or (swept.error is not None and self._clock() >= since + _LONGEST_SILENCE)
             for lane in lanes:
                 if work.ends or not lane.runs:
                     self._note(swept, lane)
