@@ -5,6 +5,7 @@ A reader of a page has a table and a collection already. So the page shows how t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import mongomock
+import pytest
 
 from onewrite.testing import moto_table
 from tests.support.absent_packages import STAND_INS
@@ -46,7 +48,10 @@ def a_shop(key: str = "orderId") -> Iterator[None]:
 @contextmanager
 def a_shop_with_many_packages() -> Iterator[None]:
     """The same, with Powertools' table, and with stand-ins of packages that are not installed for the tests."""
-    with a_shop(), moto_table("idempotency", "id"), mock.patch.dict("sys.modules", STAND_INS):
+    # Only these are taken out again. What a page imports stays, because a second copy of a package knows nothing of the first.
+    with pytest.MonkeyPatch.context() as patch, a_shop(), moto_table("idempotency", "id"):
+        for package, stand_in in STAND_INS.items():
+            patch.setitem(sys.modules, package, stand_in)
         yield
 
 
