@@ -401,7 +401,9 @@ def test_the_age_of_the_oldest_event_is_watched_and_a_relay_that_says_nothing_ri
     dimensions = [{"Name": "FunctionName", "Value": stacks["relay"].function_name}]
     assert (oldest["Dimensions"], oldest["Threshold"], oldest["Period"]) == (dimensions, 900.0, 600)
     assert (oldest["TreatMissingData"], oldest["AlarmActions"], oldest["OKActions"]) == ("breaching", [TOPIC], [TOPIC])
-    assert len(alarms_of("orders-relay")) == 5
+    (broken,) = [alarm for alarm in alarms_of("orders-relay") if alarm["MetricName"] == "EntitiesBroken"]
+    assert (broken["Dimensions"], broken["Threshold"], broken["TreatMissingData"]) == (dimensions, 0.0, "notBreaching")
+    assert len(alarms_of("orders-relay")) == 6
 
 
 def alarms_of(name: str) -> list[dict[str, Any]]:

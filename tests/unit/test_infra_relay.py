@@ -140,6 +140,7 @@ def test_alarms_watch_the_oldest_event_and_what_every_function_s_alarms_watch() 
     alarms = [found["Properties"] for found in RESOURCES.values() if found["Type"] == "AWS::CloudWatch::Alarm"]
     assert {(alarm["MetricName"], str(alarm["Threshold"]), alarm["TreatMissingData"]) for alarm in alarms} == {
         ("OldestEvent", str({"Ref": "OldestEventSeconds"}), "breaching"),
+        ("EntitiesBroken", "0", "notBreaching"),
         ("ApproximateNumberOfMessagesVisible", "0", "notBreaching"),
         ("IteratorAge", "900000", "notBreaching"),
         ("Errors", "0", "notBreaching"),
@@ -148,13 +149,13 @@ def test_alarms_watch_the_oldest_event_and_what_every_function_s_alarms_watch() 
     assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms)
 
 
-def test_the_alarm_s_metric_is_the_one_that_the_relay_emits(relay: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_alarms_metrics_are_those_that_the_relay_emits(relay: Any, capsys: pytest.CaptureFixture[str]) -> None:
     relay.handler(SCHEDULE, lambda_context())
     line = json.loads(capsys.readouterr().out)
-    alarm = RESOURCES["OldestEventAlarm"]["Properties"]
-    assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == alarm["Namespace"]
-    assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[each["Name"] for each in alarm["Dimensions"]]]
-    assert alarm["MetricName"] in line
+    for alarm in (RESOURCES[name]["Properties"] for name in ("OldestEventAlarm", "BrokenAlarm")):
+        assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == alarm["Namespace"]
+        assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[each["Name"] for each in alarm["Dimensions"]]]
+        assert alarm["MetricName"] in line
 
 
 # ---------------------------------------------------------------- end to end

@@ -132,6 +132,22 @@ resource "aws_cloudwatch_metric_alarm" "oldest_event" {
   ok_actions          = var.alarm_topic_arns
 }
 
+resource "aws_cloudwatch_metric_alarm" "broken" {
+  alarm_name          = "${var.name}-broken"
+  alarm_description   = "Something else stands in the outbox of an item, and its events wait until it is repaired. `onewrite relay --stuck` names it."
+  namespace           = "onewrite"
+  metric_name         = "EntitiesBroken"
+  dimensions          = { FunctionName = module.relay.function_name }
+  statistic           = "Maximum"
+  period              = 600
+  evaluation_periods  = 1
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = var.alarm_topic_arns
+  ok_actions          = var.alarm_topic_arns
+}
+
 output "table_name" {
   value = aws_dynamodb_table.orders.name
 }
