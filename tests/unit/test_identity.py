@@ -9,7 +9,7 @@ import sys
 from base64 import b64encode
 from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
-from hashlib import md5
+from hashlib import md5, sha256
 from typing import Any
 
 import pytest
@@ -680,6 +680,23 @@ def test_the_data_of_a_binary_event_is_parsed_unless_another_type_is_declared(co
 def test_a_binary_event_may_have_no_data() -> None:
     headers = [{"ce_id": list(b"A-1")}, {"ce_source": list(b"/orders")}]
     assert cloudevent()(kafka(None, headers=headers)).body is None
+
+
+@pytest.mark.parametrize(("source", "own_id"), [("日" * 800, "1"), ("/orders", "x" * 2040), ("s" * 2049, "y" * 5_000_000)])
+def test_a_source_or_an_id_that_no_ledger_would_keep_is_kept_as_a_digest(source: str, own_id: str) -> None:
+    event = {"specversion": "1.0", "source": source, "id": own_id, "type": "t"}
+    found = cloudevent()({"messageId": "m", "body": json.dumps(event)})
+    key = f"{len(source)}:{source}:{own_id}"
+    assert found.id == f"sha256:{sha256(key.encode()).hexdigest()}"
+    fits = len(source.encode()) <= 2048
+    assert found.source == (source if fits else f"sha256:{sha256(source.encode()).hexdigest()}")
+    assert found.attributes["source"] == source
+
+
+@pytest.mark.parametrize("longest", ["x" * 2033, "é" * 1016])
+def test_an_id_of_2048_bytes_is_kept_as_it_is(longest: str) -> None:
+    event = {"specversion": "1.0", "source": "0123456789", "id": longest, "type": "t"}
+    assert cloudevent()({"messageId": "m", "body": json.dumps(event)}).id == f"10:0123456789:{longest}"
 
 
 def test_equal_ids_of_two_sources_stay_apart() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any, cast
 
 from onewrite.identity.attributes import attributes_of, message
@@ -26,6 +27,8 @@ from onewrite.message import Message
 # The prefixes of attributes in the bindings to HTTP, Kafka, AMQP and JMS. There is no binding to SQS.
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
+_LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same for ever.
+_MOST_BYTES = 4  # of a character
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
 
@@ -37,7 +40,8 @@ def cloudevent(*, parse_float: ParseFloat = Decimal) -> OneMessage:
     stays the same in redeliveries, when a producer sends twice, and after redrives. Not stable: with a producer that does
     otherwise.
 
-    `message.id` is made of both, because an id is unique within its source only. The extension `sequence` is text, which the
+    `message.id` is made of both, because an id is unique within its source only; where that is longer than 2048 bytes, it is a
+    digest of it. The extension `sequence` is text, which the
     producer must write so that it sorts; with the `sequencetype` Integer it becomes an int. `message.body` is the data, parsed
     unless a content type other than JSON is declared. `message.attributes` has the event's own: "type", "subject", "time".
     """
@@ -73,8 +77,15 @@ def cloudevent_batch(*, parse_float: ParseFloat = Decimal) -> Callable[[Record],
 def _message(record: Record, event: Record, data: Any) -> Message:
     source = text(record, "the CloudEvent's source", event.get("source"))
     own_id = text(record, "the CloudEvent's id", event.get("id"))
-    key = f"{len(source)}:{source}:{own_id}"  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
-    return message(record, key, source=source, sequence=_sequence(record, event), body=data, over=event)
+    key = _kept(f"{len(source)}:{source}:{own_id}")  # The length keeps ("a:b", "c") and ("a", "b:c") apart.
+    return message(record, key, source=_kept(source), sequence=_sequence(record, event), body=data, over=event)
+
+
+def _kept(text: str) -> str:
+    """The text, or a digest of it where no ledger would keep it: the source of an entity with a very long key."""
+    if len(text) * _MOST_BYTES <= _LONGEST or len(encoded := text.encode(errors="surrogatepass")) <= _LONGEST:
+        return text
+    return f"sha256:{sha256(encoded).hexdigest()}"
 
 
 def _binary_mode(record: Record) -> dict[str, Any]:
@@ -130,6 +141,7 @@ def _sequence(record: Record, event: Record) -> int | str | None:
         return sequence
     if not _INTEGER.fullmatch(sequence):
         raise refusal(
-            record, "the CloudEvent's sequence is not one of up to 129 digits, although its sequencetype is Integer."
+            record,
+            "the CloudEvent's sequence is not a whole number of at most 129 digits, although its sequencetype is Integer.",
         )
     return int(sequence)
