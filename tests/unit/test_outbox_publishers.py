@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import boto3
@@ -133,8 +134,19 @@ def test_failed_entries_of_an_answer_that_says_success_are_not_accepted_and_the_
 def test_an_answer_that_does_not_say_what_became_of_the_events_is_a_failure(answer: dict[str, Any]) -> None:
     events = [outgoing(0), outgoing(1)]
     for publish in (to_sqs(Client(answer), "q"), to_eventbridge(Client(answer), "b", source="s")):
-        with pytest.raises(ConnectionError, match="come again"):
+        with pytest.raises(ConnectionError, match="will be published again"):
             publish(events)
+
+
+def test_a_type_that_is_too_long_for_eventbridge_is_refused_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    events = [replace(outgoing(n), type="é" * length) for n, length in enumerate((128, 129, 1))]
+    client = Client()
+    assert to_eventbridge(client, "b", source="s")(events) == [events[1]]
+    assert [len(entry["DetailType"]) for entry in client.requests[0]["Entries"]] == [128, 1]
+    assert caplog.messages == [
+        f"Event {events[1].id} of {events[1].source} was not sent: its type has 129 characters, and at most 128 are taken"
+    ]
+    assert to_sqs(Client(), "q")(events) == []
 
 
 def test_more_than_a_request_takes_goes_in_several() -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from hashlib import blake2b
 from logging import WARNING
+from math import inf
 from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
@@ -23,6 +24,7 @@ Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]
 Read: TypeAlias = Callable[[Sequence[Outgoing], Any], list[Outgoing]]
 
 MOST_ENTRIES = 10  # SQS, SNS and EventBridge all take ten in a request
+_LONGEST_DETAIL_TYPE = 128  # characters, says EventBridge
 LARGEST_REQUEST = 256 * 1024  # bytes, which all of them take everywhere; some take more by now
 _ENTRY = 256  # bytes that the other parts of an entry have at most: the names of a bus, a source or an attribute
 _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
@@ -73,18 +75,21 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
         ]
         return Call("put_events", (), {"Entries": entries})
 
-    return Publisher(client, "put_events", compile_request, _failed_in_order, largest)
+    return Publisher(client, "put_events", compile_request, _failed_in_order, largest, longest_type=_LONGEST_DETAIL_TYPE)
 
 
 class Publisher:
     """Sends events in as many requests as the broker's limits need."""
 
-    def __init__(self, client: Any, method: str, compile_request: Compile, read: Read, largest: int) -> None:
+    def __init__(
+        self, client: Any, method: str, compile_request: Compile, read: Read, largest: int, *, longest_type: float = inf
+    ) -> None:
         if not callable(getattr(client, method, None)):
             raise ConfigurationError(
                 f"{type(client).__name__} has no {method}: give a client of the service that is published to."
             )
-        self._client, self._compile, self._read, self._largest = client, compile_request, read, largest
+        self._client, self._compile, self._read = client, compile_request, read
+        self._largest, self._longest_type = largest, longest_type
         self._awaited = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
@@ -95,8 +100,10 @@ class Publisher:
         return adrive(self._send(events), aperformer(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
-        refused: list[Outgoing] = []
-        for chunk in _chunks(events, self._largest, refused):
+        refused = [event for event in events if len(event.type) > self._longest_type]
+        for event in refused:
+            _not_sent(event, f"its type has {len(event.type)} characters, and at most {self._longest_type} are taken")
+        for chunk in _chunks([event for event in events if event not in refused], self._largest, refused):
             refused += self._read(chunk, (yield self._compile(chunk)))
         return refused
 
@@ -108,7 +115,7 @@ def _chunks(events: Sequence[Outgoing], largest: int, refused: list[Outgoing]) -
     for event in events:
         size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY
         if size > largest:
-            refused.append(_refused(event, f"it has {size} bytes with its attributes, and a request takes {largest}"))
+            refused.append(_not_sent(event, f"it has {size} bytes with its attributes, and a request takes {largest}"))
             continue
         if size > room or len(chunks[-1]) == MOST_ENTRIES:
             chunks.append([])
@@ -151,9 +158,14 @@ def _check_known(count: int, *, is_known: bool) -> None:
     """Raise unless the answer names each event, and no other. A proxy or a wrong address may answer anything with success."""
     if not is_known:
         raise ConnectionError(
-            f"The answer does not say what became of each of the {count} events, so that all of them come again. See whether the address "
-            "that is published to is the broker's."
+            f"The answer does not say what became of each of the {count} events, so all of them will be published again. Check that the "
+            "address is the broker's."
         )
+
+
+def _not_sent(event: Outgoing, reason: str) -> Outgoing:
+    tell(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
+    return event
 
 
 def _refused(event: Outgoing, reason: str) -> Outgoing:
