@@ -541,7 +541,7 @@ def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> No
     reported(Swept(failed=[(first, error)], error=error), 0, None)
     assert caplog.messages == [
         f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
-        f"A pass of the relay has failed, and comes again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
+        f"A pass of the relay has failed, and the next one tries again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
     ]
 
 

@@ -23,7 +23,7 @@ from onewrite.outbox.reports import Swept
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
-# TypeMismatch and its kin, which the server says of what is no token at all. Whatever else it is given here is always the same.
+# TypeMismatch and similar codes: what the server answers where the token is none. All else in that request is always the same.
 _UNREADABLE = frozenset({9, 14, 15, 40647, 40648, 40649})
 _KEPT_EVERY = 100  # changes, after which the token is kept although the stream is not quiet: what comes after it rings twice
 
@@ -43,7 +43,7 @@ class Tokens(Protocol):
 
 
 class TokenFile:
-    """Keeps the place in a change stream in a file. A relay of its own has a file of its own."""
+    """Keeps the place in a change stream in a file. Each relay needs its own file."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)

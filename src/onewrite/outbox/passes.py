@@ -7,7 +7,7 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 - At most one event of an entity is in a call to the broker, because a broker may accept the second and refuse the first.
 - An event that is refused stops its entity and nothing else. It is never given up by itself: an operator may skip it.
 - A clear demands that the outbox is as it was read: the count, the incarnation, and the nonce of the last event that goes.
-  Whoever loses that race leaves it: another relay has published the same, and at worst a copy goes out.
+  A relay whose clear fails leaves the entity: another relay has published the same events, and at worst some went out twice.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Passes:
             lanes[:] = [lane for lane in lanes if lane.runs and not work.ends]
 
     def _fill(self, work: _Work) -> Pass[None]:
-        """Take more entities into the pass. Where no more can be looked for, it brings out what was found, and fails at its end."""
+        """Take more entities into the pass. If the search fails, what was found goes out all the same, and the error is told at the end."""
         try:
             yield from self._take(work)
         except OnewriteError:
@@ -260,7 +260,7 @@ class Passes:
         return lanes[-1].unsettled if all(lane.unsettled is not None for lane in lanes) else None
 
     def _tell_of(self, broken: Broken) -> None:
-        """Write of an entity that cannot be read to the log, as often as of one whose event is refused: each pass meets it again."""
+        """Log that an entity cannot be read. Each pass meets it again, so that the line is written every five minutes at most."""
         now = self._clock()
         if not self._told.has(broken.entity, now):
             self._told.add(broken.entity, now)

@@ -49,7 +49,7 @@ class Store(Protocol):
 class Relay:
     """Publishes the events of a store, in order within each entity, and clears what the broker has accepted.
 
-    Any number of relays may work on one store: a copy may go out twice, and its number shows that. `publish` gets a list of
+    Any number of relays may work on one store: an event may go out more than once, each time with the same number. `publish` gets a list of
     at most `batch` events, no two of one entity. It returns None, or the list of those that were not accepted; where it
     raises, nothing is known, and the events come again.
     """
@@ -303,7 +303,7 @@ def _write(swept: Swept) -> None:
         tell(WARNING, text, event.id, event.source)
     if swept.error is not None:
         failed = f" Failed events: {len(swept.failed)}, the first {swept.failed[0][0].id}." if swept.failed else ""
-        tell(WARNING, "A pass of the relay has failed, and comes again: %r.%s", swept.error, failed)
+        tell(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", swept.error, failed)
         return
     for event, error in swept.failed:
         tell(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)

@@ -29,8 +29,8 @@ class Swept:
     `waited`: for how many seconds the oldest of the published events had been pending.
     `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
     or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
-    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. A doorbell's
-    pass looks at what it was told of only, and one that the database has failed at nothing.
+    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. It is False for a
+    doorbell's pass, which looks only at what it was told of, and for one whose search has not come to its end.
     """
 
     entities: int = 0
