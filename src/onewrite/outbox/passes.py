@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from logging import ERROR, WARNING
 from math import inf
 from types import CoroutineType
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
@@ -118,9 +118,7 @@ class Passes:
         """One pass over one entity, also if it waits after a refusal."""
         lane = Lane((yield from self._boxes.read(entity)))
         yield from self._to_the_end([lane], self._empty(lane))
-        if lane.error is not None:
-            raise lane.error
-        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
+        return _flushed(lane)
 
     def _empty(self, lane: Lane) -> Pass[None]:
         while lane.runs:
@@ -128,9 +126,7 @@ class Passes:
             try:
                 yield from self._settle(lane)
             except Exception as error:
-                if lane.error is None:
-                    raise
-                raise lane.error from error
+                _raise_first(lane, error)
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
         """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
@@ -360,6 +356,19 @@ class _Rung:
         except LedgerMismatch as error:
             return Broken(entity, error)
         return box if box.events and not box.postponed(self._now) else Search.GOES_ON
+
+
+def _raise_first(lane: Lane, error: Exception) -> NoReturn:
+    """Raise what `publish` has raised, if it has, and not what the database has raised after it."""
+    if lane.error is None:
+        raise error
+    raise lane.error from error
+
+
+def _flushed(lane: Lane) -> Flushed:
+    if lane.error is not None:
+        raise lane.error
+    return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
 
 
 def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
