@@ -49,7 +49,7 @@ def test_chaos_that_is_interrupted_leaves_no_process_and_no_folder(tmp_path: Pat
     require(dynoxide_binary)
     with chaos(tmp_path, "--minutes", "10", "--only", "dynoxide") as run:
         assert run.stdout is not None
-        while not [*tmp_path.glob("onewrite-dynoxide-*")]:
+        while not [*tmp_path.glob("onewrite-dynoxide-*/*")]:  # the server has begun to write
             assert run.poll() is None, run.stdout.read()
         run.send_signal(signal.SIGINT)
         said, _ = run.communicate(timeout=300)
