@@ -1,4 +1,4 @@
-"""How the house is built: what it imports, what it exports, and how large its rooms are."""
+"""How the house is built: what it imports, and what it exports."""
 
 from __future__ import annotations
 
@@ -275,18 +275,3 @@ def test_every_exported_class_and_method_says_what_it_is(package: object) -> Non
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(TREES[path])
-
-
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_no_function_is_longer_than_25_lines_and_no_module_than_400(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
-    functions = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    assert [function.name for function in functions if _lines(function) > 25] == []
-
-
-def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Without the docstring: what explains a function does not make it harder to read."""
-    first = function.body[0]
-    documented = ast.get_docstring(function) is not None and first.end_lineno is not None
-    docstring = first.end_lineno - first.lineno + 1 if documented and first.end_lineno is not None else 0
-    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
