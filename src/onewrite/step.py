@@ -55,6 +55,10 @@ class Step(NamedTuple):
     until: float
     first: bool
 
+    def is_same(self, other: Step) -> bool:
+        """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
+        return (self.fence, self.until) == (other.fence, other.until)
+
     def taking_over(self, before: Step) -> Step:
         """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
         return self._replace(key=before.key, since=before.since, first=False)

@@ -49,7 +49,7 @@ def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
             step, replaced = fresh, None
         elif not isinstance(met, Step):
             return met
-        elif met.fence == fresh.fence:
+        elif met.is_same(fresh):
             return met.begun(message, start.entity_key, start.clock)
         elif may_be_taken_over(met, start.now, asked):
             step, replaced = fresh.taking_over(met), met.fence

@@ -61,9 +61,19 @@ class Tombstone(NamedTuple):
         return ceil(now) + self.seconds
 
 
+def tombstone_name(call: str) -> str:
+    """`call` is a name that no other call has."""
+    return blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
+
+
+def is_tombstone_of(name: str, held: object) -> bool:
+    """Is this, as it is stored, the tombstone of that name?"""
+    return isinstance(held, Mapping) and cast("Mapping[str, object]", held).get("by") == name
+
+
 def new_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:
     """`call` is a name that no other call has."""
-    by = blake2b(call.encode(), digest_size=_NAME_BYTES).hexdigest()
+    by = tombstone_name(call)
     seconds = ceil(tombstones.retention.total_seconds())
     return Tombstone(moment(now), tombstones.ttl_attribute, seconds, by, tuple(sorted(key)))
 

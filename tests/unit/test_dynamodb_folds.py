@@ -45,7 +45,7 @@ from tests.support.driven import Table, failure, play_requests, refusal, too_lar
 
 NOW = 1_790_000_000.0
 KEY = {"orderId": "o-1"}
-TOKEN = bytes.fromhex("b84df7")  # of the name "try"
+TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 NOT_SHARED = "attribute_not_exists(ow_tombstone) AND attribute_not_exists(ow_steps)"
 LABELLED = "(attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
 DONE: dict[str, Any] = {"ResponseMetadata": {}}

@@ -27,7 +27,7 @@ from onewrite.ledgers import Ledger
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
-TOKEN = bytes.fromhex("b84df7")  # of the name "try"
+TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 MARK = HighWaterMark()
 KEY = {"Key": {"orderId": "o-1"}}
 LABELLED = "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0) AND attribute_not_exists(events_ledger)"

@@ -33,7 +33,7 @@ from onewrite.ledgers.entry import ABSENT
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
-TOKEN = bytes.fromhex("b84df7")  # of the name "try"
+TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 OTHER = b"\0\1\2"
 ENTITY = {"orderId": "o-1", "n": 1}
 BY_HAND = SeenIds(retention=None, readable=True)

@@ -10,6 +10,7 @@ from onewrite.costs.texts import Cycle
 from onewrite.ledgers.ring import Window, next_change
 
 LOOKS = 36  # at an entity, for averages
+_SLOWLY = 24  # how many generations of a slow stream show its extremes
 _STEP = 1.2  # between two ages at which an entity is looked at to find when it is full
 
 
@@ -62,7 +63,8 @@ def _extremes(part: Cycle, stream: Stream, age: int) -> list[int]:
     if not isinstance(part.turns, Window):
         return [part.size(stream, stream.moment(n)) for n in part.turns.edges(stream.last_by(end))]
     found = [part.size(stream, end)]
-    for change in moments(part.turns, age, 1)[1]:
+    generations = 2 if stream.every < part.turns.width * stream.of else _SLOWLY
+    for change in moments(part.turns, age, 1, generations)[1]:
         found.append(part.size(stream, change - 1))
         first = stream.moment(stream.first_from(change))
         found.extend([part.size(stream, first)] if first <= end else [])

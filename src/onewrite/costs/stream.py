@@ -64,12 +64,12 @@ def held(stream: Stream, seen: Window, slots: int, moment: int) -> Mapping[str, 
     return MappingProxyType(found)
 
 
-def moments(seen: Window, age: int, count: int) -> tuple[list[int], list[int]]:
+def moments(seen: Window, age: int, count: int, generations: int = 2) -> tuple[list[int], list[int]]:
     """When to look at an entity of this age: at even intervals, for averages; and around each change of its ring, for extremes.
 
-    Both look back two generations at most, in which all that a steady stream does has happened.
+    Two generations show all that a steady stream does. One whose messages are further apart than a generation is wide needs more.
     """
-    end, back = BIRTH + age, min(age, 2 * seen.width)
+    end, back = BIRTH + age, min(age, generations * seen.width)
     even = [end - back * step // count for step in range(count)]
     changes: list[int] = []
     at = next_change(seen, end - back)

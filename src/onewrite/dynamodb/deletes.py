@@ -35,6 +35,7 @@ from onewrite.tombstone import (
     made_with_tombstones,
     new_tombstone,
     read_tombstone,
+    tombstone_name,
 )
 
 # An expression has 4096 bytes, and a placeholder such as "#a123," takes six of them.
@@ -48,7 +49,7 @@ class DeleteFlows(StepFlows):
     def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
         _check(native)
         deletion = _Deletion(made_with_tombstones(self._tombstones), self.attempts())
-        attempt = self._attempt(message, native, emit, self.attempts())
+        attempt = self._attempt(message, native, emit, self.attempts())._replace(burial=tombstone_name(deletion.name))
         outcome, item = yield from self._bury(attempt, {**native, "ReturnValues": "ALL_OLD"}, deletion)
         if isinstance(outcome, Applied):
             entity = self._deleted(item) if outcome.retried else outcome.entity

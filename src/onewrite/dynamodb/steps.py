@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.verdict import finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
+from onewrite.dynamodb.writing.layout import step_name
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
 from onewrite.dynamodb.writing.values import Members
 from onewrite.errors import InvalidUpdate, LedgerMismatch
@@ -147,7 +148,7 @@ class StepFlows(Flows):
 
     def _step_call(self, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]) -> Call:
         """A change of the message's step, if it has the fence `:old`."""
-        step = f"{STEP}{step_mark(self._ledger.attribute, message).hex()}"
+        step = step_name(self._ledger.attribute, message)
         names = {"#step": step, "#fence": "fence"} | ({"#until": "until"} if "#until" in update else {})
         return Call(
             "update_item",

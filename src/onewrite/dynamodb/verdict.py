@@ -8,12 +8,13 @@ from typing import cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.attempt import Attempt
-from onewrite.dynamodb.writing.layout import attempts_name, lookup, without_ledger
+from onewrite.dynamodb.writing.layout import attempts_name, lookup, step_name, without_ledger
 from onewrite.errors import LedgerMismatch
-from onewrite.label import STEP, STEPS, TOMBSTONE, check_outbox
+from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Advance, Lookup
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, no_step, read_step
+from onewrite.tombstone import is_tombstone_of
 
 _TURNS = 8  # each after the second means that another writer has come in between
 
@@ -97,14 +98,26 @@ def open_step(attempt: Attempt, item: Entity) -> Step | None:
     """The step that the message has begun and not finished."""
     if not isinstance(item.get(STEPS, frozenset()), AbstractSet):
         raise no_step()
-    held = item.get(f"{STEP}{attempt.step_mark.hex()}")
+    held = item.get(step_name(attempt.entry.terms.attribute, attempt.message))
     return None if held is None else read_step(held)
 
 
 def landed(attempt: Attempt, item: Entity) -> bool:
-    """Did an earlier try of this very call write to the item?"""
+    """Did an earlier try of this very call write to the item?
+
+    A token alone proves nothing, as another call may have the same one: the effect must be there too.
+    """
     tokens: object = item.get(attempts_name(attempt.entry.terms.attribute, attempt.ring.present))
-    return isinstance(tokens, AbstractSet) and attempt.token in cast("AbstractSet[object]", tokens)
+    is_there = isinstance(tokens, AbstractSet) and attempt.token in cast("AbstractSet[object]", tokens)
+    return is_there and shows_effect(attempt, item)
+
+
+def shows_effect(attempt: Attempt, item: Entity) -> bool:
+    """Is the item one that this write may have left, with whatever others have written since?"""
+    if attempt.burial and not is_tombstone_of(attempt.burial, item.get(TOMBSTONE)):
+        return False
+    has_open_step = any(step_name(attempt.entry.terms.attribute, each) in item for each in (attempt.message, *attempt.more))
+    return not has_open_step and attempt.entry.shows(lookup(item))
 
 
 def check_tokens(attempt: Attempt, item: Entity) -> None:

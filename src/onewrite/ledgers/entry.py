@@ -99,6 +99,11 @@ class Remember(NamedTuple):
         spellings = (self.mark, *self.aliases)
         return Duplicate(message, entity) if any(mark in marks for marks in sets for mark in spellings) else None
 
+    def shows(self, held: Lookup) -> bool:
+        """May this change have been made? What is stored holds the mark."""
+        sets = [held(slot) for slot in self.sets.live]
+        return any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
+
 
 class Advance(NamedTuple):
     """Move the mark in `slot` to `mark`, if `rule` allows it.
@@ -147,6 +152,13 @@ class Advance(NamedTuple):
         if self.rule == "below" or not isinstance(mark, int) or mark + 1 == self.mark:
             return None
         return Deferred(message, mark + 1, entity)
+
+    def shows(self, held: Lookup) -> bool:
+        """May this change have been made? The mark is there, or further on."""
+        mark, reaches = held(self.slot), self.reaches
+        if isinstance(mark, str) and isinstance(reaches, str):
+            return mark >= reaches
+        return type(mark) is int and isinstance(reaches, int) and mark >= reaches
 
     def _is_below(self, message: Message, held: object) -> bool:
         if isinstance(held, str) and isinstance(self.mark, str):
@@ -221,6 +233,13 @@ class Number(NamedTuple):
         if _FREE < tag < self.block:  # what the slot holds may go
             return None
         return Duplicate(message, entity) if self.mark in self._numbers(held) else None
+
+    def shows(self, held: Lookup) -> bool:
+        """May this change have been made? The number is in its block, or a later block has taken the slot."""
+        tag, numbers = held(self.tag), held(self.numbers)
+        if type(tag) is not int or tag < self.block:
+            return False
+        return tag > self.block or (isinstance(numbers, frozenset) and self.mark in cast("frozenset[object]", numbers))
 
     def facing(self, held: Lookup) -> Number:
         """The same in the form that fits what is stored."""
@@ -315,6 +334,10 @@ class Entry(NamedTuple):
         refusals = [change.judge(message, held, entity) for change in self.changes]
         refusals.append(Gone(message) if gone else None)
         return next((found for kind in _WEIGHTS for found in refusals if isinstance(found, kind)), None)
+
+    def shows(self, held: Lookup) -> bool:
+        """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""
+        return all(change.shows(held) for change in self.written)
 
     def check(self, held: Lookup) -> None:
         """Raise `LedgerMismatch` where the entity has another ledger, or something else stands in its place."""

@@ -11,7 +11,7 @@ from onewrite.dynamodb.writing.values import plain, typed
 from onewrite.errors import ConfigurationError
 from onewrite.inbox import TOKEN, Inbox, token_of
 from onewrite.message import Message
-from onewrite.outcome import Applied, Duplicate, Entity, Outcome
+from onewrite.outcome import Duplicate, Entity, Outcome
 
 INBOX = -1  # its place: it is no participant
 
@@ -48,11 +48,19 @@ class Mark(NamedTuple):
 
     def refused(self, item: Entity | None) -> Outcome | None:
         """The item is there, and nothing else refuses. None: it has expired by now."""
-        if item is None:
-            return None
-        if item.get(TOKEN) == Binary(self.token):
-            return Applied(self.message, retried=True)
-        return Duplicate(self.message)
+        return None if item is None else Duplicate(self.message)
+
+    @property
+    def guarded(self) -> bool:
+        return True
+
+    def shows_effect(self, item: Entity) -> bool:
+        """Is the message in the inbox?"""
+        return bool(item)
+
+    def landed(self, item: Entity) -> bool:
+        """Did an earlier try of this very transaction put the item there?"""
+        return item.get(TOKEN) == Binary(self.token)
 
 
 def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:

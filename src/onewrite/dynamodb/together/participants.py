@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from onewrite.dynamodb.folds import FoldFlows
 from onewrite.dynamodb.together.unguarded import plain_put, plain_update
-from onewrite.dynamodb.verdict import check_tokens, refused
+from onewrite.dynamodb.verdict import check_tokens, entity_of, judged, landed, shows_effect
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
@@ -90,17 +90,33 @@ class Action(NamedTuple):
         return self.attempt is not None and self.attempt.entry.own.counts
 
     def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | Attempt:
-        """Why its condition failed, given the item as it was then. An attempt: there is no reason, and this one is to be sent."""
+        """Why its condition failed, given the item as it was then, if the transaction has not landed.
+
+        An attempt: there is no reason, and this one is to be sent.
+        """
         if self.attempt is None:
             if TOMBSTONE in (item or {}):
                 return Gone(self.message, participant=self.place)
             entity = None if item is None else without_ledger(NO_LEDGER.terms, item)
             return Rejected(self.message, entity, participant=self.place)
-        outcome = refused(self.attempt._replace(exact=exact or self.attempt.exact), item, shows=False)
+        attempt = self.attempt._replace(exact=exact or self.attempt.exact)
+        outcome = judged(attempt, item or {}, entity_of(attempt, item))
         if isinstance(outcome, Attempt):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
         return numbered(outcome, self.place)
+
+    @property
+    def guarded(self) -> bool:
+        return self.attempt is not None
+
+    def shows_effect(self, item: Entity) -> bool:
+        """Is the item one that this write may have left?"""
+        return self.attempt is not None and shows_effect(self.attempt, item)
+
+    def landed(self, item: Entity) -> bool:
+        """Did an earlier try of this very transaction write to the item?"""
+        return self.attempt is not None and landed(self.attempt, item)
 
     def too_large(self, held: Entity | None) -> EntityTooLarge:
         return self.flows.entity_too_large(self.call, None if self.attempt is None else self.attempt.emission, held)

@@ -115,6 +115,8 @@ class _Verdicts(NamedTuple):
     found: list[tuple[Part, Outcome | Attempt | None]]
     passes: bool  # something was in the way that goes away by itself
     failure: Exception | None  # something cannot be done at all
+    landed: bool  # an earlier try has made the transaction
+    undecided: bool  # it may have, and the next try shows the items that were not shown now
 
     @property
     def holding(self) -> frozenset[int]:
@@ -201,7 +203,7 @@ class _Transaction:
                 outcome = self._outcome(verdicts, parts)
                 if outcome is not None:
                     return outcome
-                done |= verdicts.holding
+                done |= frozenset() if verdicts.undecided else verdicts.holding
                 again |= verdicts.again
                 yield from _paused(verdicts, backoff, error, first=turn == 0)
             else:
@@ -210,9 +212,11 @@ class _Transaction:
 
     def _outcome(self, verdicts: _Verdicts, parts: Sequence[Part]) -> Outcome | None:
         """The answer, or None: the transaction is to be sent again, without the writes that are done."""
+        if verdicts.landed:
+            return Applied(self._message, retried=True)
+        if verdicts.undecided:
+            return None
         outcome = heaviest([each for _, each in verdicts.found if each is not None and not isinstance(each, Attempt)])
-        if isinstance(outcome, Applied):
-            return outcome
         if isinstance(outcome, Duplicate):
             left = [part for part in parts if part.place not in verdicts.holding]
             # What is in the inbox was done as a whole. Anything else may have been done in part.
@@ -257,26 +261,39 @@ def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first:
 def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
     found: list[tuple[Part, Outcome | Attempt | None]] = []
     failures: list[Exception] = []
+    shown: list[tuple[Part, Entity]] = []
     reasons = _reasons(error, parts)
     if not reasons:
         raise error
+    hidden = [reason.part for reason in reasons if reason.code in _PASSING]
     for reason in reasons:
         if reason.code in _PASSING:
             continue
-        verdict = yield from _verdict(reason, error)
+        item, verdict = yield from _verdict(reason, error)
+        shown.append((reason.part, item or {}))
         if isinstance(verdict, Exception):
             failures.append(verdict)
         else:
             found.append((reason.part, verdict))
-    return _Verdicts(found, len(found) + len(failures) < len(reasons), next(iter(failures), None))
+    # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
+    has_token = any(part.landed(item) for part, item in shown)
+    effective = [part for part, item in shown if part.shows_effect(item)]
+    missing = [part for part in parts if part.guarded and part not in effective]
+    landed, undecided = has_token and not missing, has_token and bool(missing) and all(part in hidden for part in missing)
+    return _Verdicts(found, bool(hidden), next(iter(failures), None), landed, undecided)
 
 
-def _verdict(reason: _Reason, error: ClientError) -> Flow[Outcome | Attempt | Exception | None]:
+_Verdict: TypeAlias = tuple[Entity | None, Outcome | Attempt | Exception | None]
+
+
+def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
+    """The item that refused, and what that means."""
     if reason.code == "ValidationError":
         return (yield from _invalid(reason, error))
     if reason.code != "ConditionalCheckFailed":
-        return error
-    return reason.part.refused(reason.item if reason.shown else (yield from _read(reason.part, error)))
+        return None, error
+    item = reason.item if reason.shown else (yield from _read(reason.part, error))
+    return item, reason.part.refused(item)
 
 
 def _reasons(error: ClientError, parts: Sequence[Part]) -> list[_Reason]:
@@ -307,24 +324,24 @@ def _reason(part: Part, given: Mapping[str, Any], *, shown: bool) -> _Reason:
     return _Reason(part, given["Code"], str(given.get("Message", "")), item, shown)
 
 
-def _invalid(reason: _Reason, error: ClientError) -> Flow[Outcome | Attempt | Exception | None]:
+def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     """DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery."""
     part = reason.part
     if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
-        return error
+        return None, error
     try:
         held = None if part.call.method == "put_item" else (yield from _read(part, error))
     except ClientError:  # the caller may be allowed to write only
         held = None
     outcome = part.refused(held, exact=True)
     if not isinstance(outcome, Rejected):
-        return outcome
+        return held, outcome
     if not says_too_large(reason.text):
         part.check_tokens(held)
-        return error
+        return held, error
     failure = part.too_large(held)
     failure.__cause__ = error
-    return failure
+    return held, failure
 
 
 def _read(part: Part, error: ClientError) -> Flow[Entity | None]:

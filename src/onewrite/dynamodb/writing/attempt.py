@@ -22,8 +22,8 @@ from onewrite.step import Step, step_mark
 
 # botocore gives up after four tries of a minute each, in its older mode after ten.
 ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
-# Two calls have the same token once in 2^24. Then a Duplicate is reported as Applied(retried=True); the effect is the same.
-TOKEN_BYTES = 3
+# Two calls have the same token once in 2^48: docs/format.md says what that comes to.
+TOKEN_BYTES = 6
 
 
 # A write of the message; the begin of its step; the finish, and the finish of one whose mark others have moved on meanwhile.
@@ -45,6 +45,7 @@ class Attempt(NamedTuple):
     step: Step | None = None  # that it begins
     fence: str = ""  # of the step that it finishes
     more: tuple[Message, ...] = ()  # the others that it writes
+    burial: str = ""  # the name of the tombstone that it leaves
     turn: int = 0  # how many requests of this call were made in a form that did not fit
 
     @property

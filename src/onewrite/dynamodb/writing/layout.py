@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.values import is_typed, plain, raw
-from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
+from onewrite.label import STEP, TOMBSTONE, Slot, is_shared, labelled
 from onewrite.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.ledgers.seen_ids import SLOTS
 from onewrite.ledgers.seen_numbers import source_of
+from onewrite.message import Message
 from onewrite.outcome import Entity
+from onewrite.step import step_mark
 from onewrite.tombstone import read_tombstone
 
 ATTEMPT_SLOTS = 5
@@ -31,6 +33,11 @@ def name_of(slot: Slot) -> str:
 
 def attempts_name(attribute: str, slot: str) -> str:
     return f"{attribute}_try_{slot}"
+
+
+def step_name(ledger: str, message: Message) -> str:
+    """The attribute that holds the message's open step."""
+    return f"{STEP}{step_mark(ledger, message).hex()}"
 
 
 @lru_cache(maxsize=256)
