@@ -21,6 +21,7 @@ from onewrite import (
     Outbox,
     Rejected,
     SeenIds,
+    SeenNumbers,
     Stale,
     Superseded,
     Uncertain,
@@ -229,6 +230,57 @@ def test_a_step_whose_effect_was_not_sent_leaves_no_trace(shop: Shop) -> None:
     assert shop.open_steps("o") == []
     shop.clock.now += DAY
     assert begin(shop).since == NOW + DAY
+
+
+def text(n: int) -> Message:
+    return Message(f"m{n}", source="s", sequence=f"#{n:04}")
+
+
+# A ledger, a message that is begun, and those that overtake it.
+OVERTAKEN: dict[str, tuple[Ledger, Message, list[Message]]] = {
+    "a mark": (HighWaterMark(), M1, [M2]),
+    "a mark, by many": (HighWaterMark(), M1, [M2, message(50), message(1000)]),
+    "text": (HighWaterMark(), text(1), [text(2)]),
+    "numbers": (SeenNumbers(4), M1, [message(n) for n in (2, 9, 30)]),
+    "numbers, just beyond the window": (SeenNumbers(4), message(3), [message(8)]),
+    "marks after ids": (HighWaterMark(also=SeenIds()), M1, [M2]),
+}
+
+
+@pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
+def test_a_message_whose_step_was_let_go_unsent_is_done_also_if_it_was_overtaken_meanwhile(
+    make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message]
+) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o", n=0)
+    step = begin(shop, begun)
+    assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
+    shop.release(step, sent=False)
+    again = begin(shop, begun)
+    assert isinstance(shop.add(begun, "o", finishes=again), Applied)
+    assert n_of(shop) == len(later) + 1
+
+
+@pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
+def test_a_worker_that_stood_still_past_its_lease_loses_no_effect(
+    make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message]
+) -> None:
+    shop, sent = make_shop(ledger), list[str]()
+    shop.put_raw("o", n=0)
+
+    def effect(step: Begun) -> int:
+        sent.append(step.key)
+        return 1
+
+    asked = {"lease": timedelta(seconds=1)}
+    held = begin(shop, begun, **asked)
+    assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
+    shop.clock.now += MINUTE
+    assert held.left() == 0
+    shop.release(held, sent=False)
+    assert isinstance(shop.perform(begun, "o", effect, lambda amount: amount), Applied)
+    assert isinstance(shop.perform(begun, "o", effect, lambda amount: amount), Duplicate | Stale)
+    assert sent == [held.key]
 
 
 def test_a_step_whose_effect_may_have_been_sent_is_remembered_when_it_is_let_go(shop: Shop) -> None:

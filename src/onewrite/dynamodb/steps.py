@@ -12,11 +12,10 @@ from onewrite.dynamodb.verdict import finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import step_name
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
-from onewrite.dynamodb.writing.values import Members
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, STEPS, is_shared
+from onewrite.label import STEP, is_shared
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain
 from onewrite.step import (
@@ -30,7 +29,6 @@ from onewrite.step import (
     new_step,
     read_step,
     since,
-    step_mark,
 )
 from onewrite.step_flows import Effect, Start, Then, begun, performed
 
@@ -38,6 +36,17 @@ _CONDITION = (
     "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
     "begin."
 )
+
+
+def _is_met(call: Call) -> Flow[bool]:
+    """Send a change of a step. Did the item meet its condition?"""
+    try:
+        yield from send(call)
+    except ClientError as error:
+        if code(error) != "ConditionalCheckFailedException":
+            raise
+        return False
+    return True
 
 
 class StepFlows(Flows):
@@ -113,19 +122,21 @@ class StepFlows(Flows):
         return self._applied(attempt.message, response)
 
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
-        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed."""
-        message, values = step.message, {":old": step.fence}
-        if step.first and not sent:
-            mark = Members((step_mark(self._ledger.attribute, message),))
-            call = self._step_call(message, step.entity_key, f"REMOVE #step DELETE {STEPS} :mark", {**values, ":mark": mark})
-        else:
-            now = moment(self.clock())
-            call = self._step_call(message, step.entity_key, "SET #step.#until=:now", {**values, ":now": now})
-        try:
-            yield from send(call)
-        except ClientError as error:
-            if code(error) != "ConditionalCheckFailedException":
-                raise
+        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
+
+        It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
+        says then that the message is to be done.
+        """
+        if step.first and not sent and (yield from _is_met(self._withdrawal(step))):
+            return
+        values = {":old": step.fence, ":now": moment(self.clock())}
+        yield from _is_met(self._step_call(step.message, step.entity_key, "SET #step.#until=:now", values))
+
+    def _withdrawal(self, step: Begun) -> Call:
+        message, key, now = step.message, step.entity_key, self.clock()
+        entry = self._ledger.entry(message, now).asking
+        attempt = new_attempt(message, entry, "", now, entity_key=key, part="withdraw", fence=step.fence)
+        return guard_update(attempt, {**self._table, "Key": key}, self._convert)
 
     def perform(
         self, message: Message, native: Mapping[str, Any], asked: Asked, *, effect: Effect, then: Then

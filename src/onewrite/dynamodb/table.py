@@ -183,8 +183,8 @@ class GuardedTable(_NothingSent):
         return run(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
-        nothing of it need be remembered.
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
+        the step stays, unless the message could not be done without it.
         """
         run(self._flows.release(step, sent=sent), self._target)
 
@@ -313,8 +313,8 @@ class AsyncGuardedTable(_NothingSent):
         return await arun(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent, so that
-        nothing of it need be remembered.
+        """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
+        the step stays, unless the message could not be done without it.
         """
         await arun(self._flows.release(step, sent=sent), self._target)
 

@@ -16,7 +16,7 @@ from onewrite.mongodb.flows import Flows, Writer, landed
 from onewrite.mongodb.verdict import finish_unmatched, open_step, steps_of
 from onewrite.mongodb.writing.expression import Update, identity
 from onewrite.mongodb.writing.layout import Document, lookup
-from onewrite.mongodb.writing.own_part import Finishes
+from onewrite.mongodb.writing.own_part import Finishes, withdrawing_filter
 from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
 from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain
 from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
@@ -131,13 +131,19 @@ class StepFlows(Flows):
         return guarded.entry.facing(lookup(found or {})) if outcome is None else outcome
 
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
-        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed."""
-        path = self._step(step.message)
+        """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
+
+        It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
+        says then that the message is to be done.
+        """
+        path, entity = self._step(step.message), step.entity_key
         if step.first and not sent:
-            update: dict[str, Any] = {"$unset": {path: ""}}
-        else:
-            update = {"$set": {f"{path}.until": moment(self.clock())}}
-        yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, update))
+            query = withdrawing_filter(self._entry(step.message).asking, entity, path, step.fence)
+            reply = yield Call("update_one", (query, {"$unset": {path: ""}}))
+            if reply.matched_count == 1:
+                return
+        update = {"$set": {f"{path}.until": moment(self.clock())}}
+        yield Call("update_one", ({**entity, f"{path}.fence": step.fence}, update))
 
     def perform(
         self, message: Message, query: Document, native: Document, asked: Asked, *, effect: Effect, then: Then

@@ -26,8 +26,9 @@ ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
 TOKEN_BYTES = 6
 
 
-# A write of the message; the begin of its step; the finish, and the finish of one whose mark others have moved on meanwhile.
-Part: TypeAlias = Literal["write", "begin", "finish", "finish overtaken"]
+# A write of the message; the begin of its step; the finish, and the finish of one whose mark others have moved on meanwhile; a
+# begin that is taken back.
+Part: TypeAlias = Literal["write", "begin", "finish", "finish overtaken", "withdraw"]
 
 
 class Attempt(NamedTuple):

@@ -68,14 +68,18 @@ def conditions(shape: Shape, words: Words, part: Part, *, exact: bool, more: int
         # The fence alone says that the effect is this worker's to record. A mark that others have moved on stays where it is.
         past = _is_in_order(shape.changes[0])
         return ["#ow_x.#ow_xf=:ow_f", *ledger, *(past if part == "finish" else ["#ow_m0>=:ow_m0"])]
+    if part == "withdraw":  # a claim without which the message could still be done
+        return ["#ow_x.#ow_xf=:ow_f", *ledger, *_lets_all_in(shape, words)]
     # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
     own = f"NOT contains({STEPS},:ow_o)" if exact else f"attribute_not_exists({STEPS})"
     parts = [f"attribute_not_exists({TOMBSTONE})", own, *ledger]
     if more:
         return [*parts, *_ask_of_several(shape, words, more if exact else 0)]
-    for n, change in enumerate(shape.changes):
-        parts.extend(_lets_in(change, n, words))
-    return parts
+    return [*parts, *_lets_all_in(shape, words)]
+
+
+def _lets_all_in(shape: Shape, words: Words) -> list[str]:
+    return [asked for n, change in enumerate(shape.changes) for asked in _lets_in(change, n, words)]
 
 
 def _is_in_order(own: ChangeShape) -> list[str]:
@@ -168,6 +172,8 @@ def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str
     sets = [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(shape.terms.labels)]
     if part == "begin":
         return {"SET": ",".join([*sets, "#ow_x=:ow_x"]), "ADD": f"{STEPS} :ow_xs"}
+    if part == "withdraw":
+        return {"REMOVE": "#ow_x", "DELETE": f"{STEPS} :ow_xs"}
     ends = {} if part == "write" else {"DELETE": f"{STEPS} :ow_xs"}
     adds: list[str] = []
     removes = [words(name_of(slot)) for slot in shape.dead] + ["#ow_x" for _ in ends]

@@ -30,6 +30,21 @@ def guarded_filter(
 ) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
     fields = {**fits_labels(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
+    lacks, parts = _lets_in(entry)
+    fields.update(lacks)
+    if piped:
+        parts.extend(_kinds(entry))
+    return _joined(query, fields, parts, emitted)
+
+
+def withdrawing_filter(entry: Entry, entity: Document, step: str, fence: str) -> dict[str, Any]:
+    """The filter of a write that takes a claim back, without which the message could still be done."""
+    lacks, parts = _lets_in(entry)
+    return _joined(entity, {**fits_labels(entry.terms), f"{step}.fence": fence, **lacks}, parts, None)
+
+
+def _lets_in(entry: Entry) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the ledger asks, as fields, and as members of $and."""
     parts: list[dict[str, Any]] = []
     remembered: list[Remember] = []
     for change in entry.changes:
@@ -42,10 +57,7 @@ def guarded_filter(
                 parts.extend([*more, *([found] if found else [])])
             case _:
                 parts.extend([_fits(change), *([] if change.form == "enters" else [_lacks_number(change)])])
-    fields.update(_lacks(remembered))
-    if piped:
-        parts.extend(_kinds(entry))
-    return _joined(query, fields, parts, emitted)
+    return _lacks(remembered), parts
 
 
 def finishing_filter(
