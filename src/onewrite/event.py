@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.label import DEFAULTS, OutboxNames, check_attribute, outbox_names
+from onewrite.label import DEFAULTS, OUTBOX, OUTBOX_ATTRIBUTE, outbox_label
 from onewrite.message import Message, key_of
 
 T = TypeVar("T")
@@ -90,20 +90,18 @@ def as_json(value: object) -> object:
 class Outbox:
     """Lets a store's writes emit events, which stand in the entity until a relay has published them.
 
-    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. Stores that emit from one
-    entity have outboxes of one name, or of different attributes. `index` names the sparse index of a DynamoDB table by which a sweep
-    finds what is pending; without one it reads the whole table. `shards` are the partitions of that index, and are never lowered:
-    an entity stays in its own. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
+    `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. The entity remembers it,
+    and refuses another one. `index` names the sparse index of a DynamoDB table by which a sweep finds what is pending; without one it
+    reads the whole table. `shards` is over how many of that index's partitions writes are spread. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
     less two kilobytes for the rest, or more where keys, types or ids are long. `default` converts what JSON does not know, as in `json.dumps`.
     """
 
     name: str
-    attribute: str = field(default="outbox", kw_only=True)
     index: str | None = field(default=None, kw_only=True)
     shards: int = field(default=8, kw_only=True)
     largest_event: int | None = field(default=None, kw_only=True)
     default: Callable[[Any], object] = field(default=as_json, kw_only=True)
-    names: OutboxNames = field(init=False, repr=False, compare=False)
+    label: str = field(init=False, repr=False, compare=False)
     shape: EmissionShape = field(init=False, repr=False, compare=False)
     encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
 
@@ -116,9 +114,8 @@ class Outbox:
         if type(self.shards) is not int or not 1 <= self.shards <= _MOST_SHARDS:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
         self._check_options()
-        check_attribute(self.attribute)
-        object.__setattr__(self, "names", outbox_names(self.attribute))
-        object.__setattr__(self, "shape", EmissionShape(self.names, emits=True, indexed=self.index is not None))
+        object.__setattr__(self, "label", outbox_label(self.name))
+        object.__setattr__(self, "shape", EmissionShape(self.label, emits=True, indexed=self.index is not None))
         # json.dumps would make an encoder for each event.
         encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
@@ -149,13 +146,13 @@ def check_ledgerless(ledger: object, outbox: object) -> None:
 class EmissionShape(NamedTuple):
     """What decides the text of a request: two emissions of one shape differ in values only."""
 
-    names: OutboxNames
+    label: str
     emits: bool
     indexed: bool
 
 
 class Emission(NamedTuple):
-    """What one write adds to an entity's outbox. With no events the outbox's names are still the store's own."""
+    """What one write adds to an entity's outbox. With no events the outbox is still the store's own."""
 
     shape: EmissionShape
     events: tuple[dict[str, str], ...] = ()
@@ -195,10 +192,9 @@ def emitter_of(outbox: Outbox | None, attributes: tuple[str, ...]) -> Emitter | 
 def _check_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
     if not isinstance(outbox, Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
-    if shared := {outbox.attribute, *outbox.names}.intersection(attributes):
+    if shared := {OUTBOX_ATTRIBUTE, *OUTBOX}.intersection(attributes):
         raise ConfigurationError(
-            f"Outbox(attribute={outbox.attribute!r}) needs {min(shared)!r}, which is the attribute of the store's ledger: give one of "
-            "them another."
+            f"The outbox needs {min(shared)!r}, which is the attribute of the store's ledger: give the ledger another."
         )
 
 

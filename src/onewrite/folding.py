@@ -125,10 +125,9 @@ def _strictest(change: Change) -> object:
 
     Numbers and texts do not compare, nor do digits of different length.
     """
-    if isinstance(change, Remember):
+    if not isinstance(change, Advance):
         return change
-    mark = cast("Advance", change)
-    return mark.slot, type(mark.mark), len(cast("str", mark.mark)) if mark.has_digits else 0
+    return change.slot, type(change.mark), len(cast("str", change.mark)) if change.has_digits else 0
 
 
 # --- who is let in -----------------------------------------------------------------------------------------------------
@@ -228,13 +227,12 @@ def _first_copies(store: Store, messages: Sequence[Message]) -> list[int]:
 
 def _mark(message: Message, entry: Entry) -> object:
     """Equal for two copies of a message."""
-    for change in entry.changes:
-        if not isinstance(change, Remember | Advance):
-            raise ConfigurationError(
-                "This store's ledger cannot take several messages in one write, because two of them may need the same place in it: "
-                "write them one by one, or use SeenIds, HighWaterMark or InSequence."
-            )
     own = entry.own
+    if not isinstance(own, Remember | Advance):
+        raise ConfigurationError(
+            "This store's ledger cannot take several messages in one write, because two of them may need the same place in it: "
+            "write them one by one, or use SeenIds, HighWaterMark or InSequence."
+        )
     return (own.slot, own.mark, message.id) if isinstance(own, Advance) else own.mark
 
 

@@ -25,7 +25,8 @@ class Inbox:
 
     A message that is there was processed, and is a `Duplicate`. That holds as well where its `retention` is over and the
     database's TTL has not come to it yet. `store` is a boto3 Table, or a client with `table_name`; or a pymongo collection. Two
-    consumers of one message have two names. `key` is the partition key of the table, a text and without a sort key; in a
+    consumers of one message have two names. `also` names those that this consumer had before: a message that is there under any of
+    them was processed, and a new one is put there under each, so that a deployment can be taken back. `key` is the partition key of the table, a text and without a sort key; in a
     collection it is `_id`. `ttl_attribute` is where the end of the retention stands: let the table's TTL, or a TTL index, use it.
     The time is that of the first participant's store, unless `clock` tells it.
     """
@@ -36,6 +37,7 @@ class Inbox:
     key: str = field(default="id", kw_only=True)
     ttl_attribute: str = field(default="expiresAt", kw_only=True)
     table_name: str | None = field(default=None, kw_only=True)
+    also: tuple[str, ...] = field(default=(), kw_only=True)
     clock: Callable[[], float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -47,14 +49,24 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox(retention={self.retention!r}): give a timedelta that outlives every redelivery, as in timedelta(days=14)."
             )
+        also = cast("object", self.also)
+        if not isinstance(also, tuple) or not all(
+            isinstance(name, str) and name for name in cast("tuple[object, ...]", also)
+        ):
+            raise ConfigurationError(
+                f"Inbox(also={also!r}): give the names that the consumer had before, as in also=('bills',)."
+            )
         if self.key == self.ttl_attribute or TOKEN in (self.key, self.ttl_attribute):
             raise ConfigurationError(
                 f"Inbox: key, ttl_attribute and {TOKEN!r} name three attributes: give each a name of its own."
             )
 
-    def mark(self, message: Message) -> str:
-        """The key under which the message is remembered."""
-        named = together(self.consumer, message.source, *message.parts, message.id)
+    def marks(self, message: Message) -> list[str]:
+        """The keys under which the message is remembered, the consumer's own name first."""
+        return [self._mark(name, message) for name in dict.fromkeys([self.consumer, *self.also])]
+
+    def _mark(self, consumer: str, message: Message) -> str:
+        named = together(consumer, message.source, *message.parts, message.id)
         if len(named.encode()) <= _LONGEST_KEY:
             return named
         return f"#{blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # any other begins with a digit

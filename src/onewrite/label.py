@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 FORMAT = "ow1"  # the version of what is stored
-OUTBOX = f"{FORMAT} outbox"  # the label of an outbox
+_OUTBOX_LABEL = f"{FORMAT} outbox "  # how the label of an outbox begins. Its name follows
 _SUFFIX = "_ledger"
 DEFAULTS = ("messageIDs", "events")  # the attributes of ledgers that are given none: of ids, and of numbers
 # These three are the same in every store, whatever its ledger: a store must see what another one has left there.
@@ -41,19 +41,27 @@ class Label(NamedTuple):
 
 
 class OutboxNames(NamedTuple):
-    """The top-level attributes or fields in which an outbox is kept. Nothing else of that prefix is taken for its own."""
+    """The top-level attributes or fields in which an entity's outbox is kept. They are the same in every store."""
 
-    label: str
-    events: str
-    sent: str
-    incarnation: str
-    due: str
-    shard: str
+    label: str = f"outbox{_SUFFIX}"
+    events: str = "outbox_events"
+    sent: str = "outbox_sent"
+    incarnation: str = "outbox_incarnation"
+    due: str = "outbox_due"
+    shard: str = "outbox_shard"
 
 
-def outbox_names(attribute: str) -> OutboxNames:
-    kept = ("events", "sent", "incarnation", "due", "shard")
-    return OutboxNames(f"{attribute}{_SUFFIX}", *[f"{attribute}_{each}" for each in kept])
+OUTBOX = OutboxNames()
+OUTBOX_ATTRIBUTE = "outbox"
+
+
+def outbox_label(name: str) -> str:
+    """The label of the outbox of that name."""
+    return f"{_OUTBOX_LABEL}{name}"
+
+
+def is_outbox_label(text: object) -> bool:
+    return isinstance(text, str) and text.startswith(_OUTBOX_LABEL)
 
 
 def label_slot(attribute: str) -> Slot:
@@ -69,36 +77,53 @@ class Labelled(NamedTuple):
     """What has left its label among the fields of an entity."""
 
     ledgers: set[str]  # the attributes of ledgers
-    plain: set[str]  # names that are wholly ours: those of the ledgers that hold ids themselves, and all names of outboxes
+    plain: set[str]  # names that are wholly ours: those of the ledgers that hold ids themselves, and all names of the outbox
 
 
 def labelled(fields: Iterable[tuple[str, object]]) -> Labelled:
     found = {attribute: text for name, text in fields if (attribute := labelled_attribute(name, text)) is not None}
-    outboxes = [attribute for attribute, text in found.items() if text == OUTBOX]
     plain = {attribute for attribute, text in found.items() if shows_plain_set(text)}
-    return Labelled(found.keys() - outboxes, plain.union(*map(outbox_names, outboxes)))
+    if is_outbox_label(found.get(OUTBOX_ATTRIBUTE)):
+        del found[OUTBOX_ATTRIBUTE]
+        plain.update(OUTBOX)
+    return Labelled({*found}, plain)
 
 
-def pending_lists(fields: Mapping[str, object]) -> list[str]:
-    """The names of the lists in which outboxes keep what is pending in an entity, where there is something."""
-    outboxes = [
-        attribute for name, text in fields.items() if text == OUTBOX and (attribute := labelled_attribute(name, text))
-    ]
-    return [events for attribute in outboxes if fields.get(events := outbox_names(attribute).events)]
+def has_pending(fields: Mapping[str, object]) -> bool:
+    """Is something pending in the entity's outbox?"""
+    return is_outbox_label(fields.get(OUTBOX.label)) and bool(fields.get(OUTBOX.events))
 
 
-def check_outbox(names: OutboxNames, held: Mapping[str, object], *, null_is_absent: bool = True) -> None:
-    """Raise unless the outbox in an entity's fields is ours or absent. `null_is_absent`: as the filters of MongoDB take it."""
-    label, events = held.get(names.label), held.get(names.events, [])
-    absent = label is None and (null_is_absent or names.label not in held)
-    if (label == OUTBOX and isinstance(events, list)) or (absent and names.events not in held):
+def check_outbox(label: str | None, held: Mapping[str, object], *, null_is_absent: bool = True) -> None:
+    """Raise unless the outbox in an entity's fields has this label, or is absent. None: any outbox will do.
+
+    `null_is_absent`: as the filters of MongoDB take it.
+    """
+    found, events = held.get(OUTBOX.label), held.get(OUTBOX.events, [])
+    absent = found is None and (null_is_absent or OUTBOX.label not in held)
+    if absent and OUTBOX.events not in held:
         return
-    found = (
-        f"{names.events!r} holds something else than events"
-        if absent or label == OUTBOX
-        else f"{names.label!r} holds {label!r}"
+    if absent or (is_outbox_label(found) and not isinstance(events, list)):
+        raise LedgerMismatch(
+            f"{OUTBOX.events!r} holds something else than events, and no outbox of this version put that there: another writer uses the "
+            "attribute. Repair the entity."
+        )
+    if not is_outbox_label(found):
+        raise LedgerMismatch(
+            f"{OUTBOX.label!r} holds {found!r}, and no outbox of this version put that there: another writer uses the attribute. Repair "
+            "the entity."
+        )
+    if label not in (None, found):
+        raise LedgerMismatch(_other_name(str(found).removeprefix(_OUTBOX_LABEL), str(label).removeprefix(_OUTBOX_LABEL)))
+
+
+def _other_name(held: str, ours: str) -> str:
+    return (
+        f"The outbox of this entity is Outbox({held!r}), and this one is Outbox({ours!r}): consumers know events by that name, and would "
+        f"take the same event for another one. Use {held!r}. To rename an outbox, let a relay of the old name publish all that is pending "
+        "while nobody emits, remove the outbox from the entities (onewrite strip --attribute outbox), and deploy the new name to writers "
+        "and relays: their events are of another source then, and are counted from 1 again."
     )
-    raise LedgerMismatch(f"{found}, and no outbox of this version put that there: give the Outbox another attribute.")
 
 
 def is_label(text: object) -> bool:

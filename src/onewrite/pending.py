@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import seconds
-from onewrite.label import TOMBSTONE, OutboxNames, check_outbox
+from onewrite.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.tombstone import Tombstone, read_tombstone
 
 SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
@@ -32,7 +32,7 @@ _STORED = ("id", "type", "body", "time", "nonce", "cause")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An event as it is stored. `id` is derived from the message; the id that is published is derived from it and the source."""
+    """An event as it is stored. `id` is derived from the message; the id that is published is derived from it, the source and the number."""
 
     id: str
     type: str
@@ -128,9 +128,9 @@ class Box:
 
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source
-        # The length keeps two pairs of a source and an id apart.
-        published = str(uuid5(_EVENTS, f"{len(source)}:{source}{event.id}"))
         number = self.base + place + 1
+        # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
+        published = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
         return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, self.entity)
 
     def waiting(self, first: int = 0) -> tuple[Outgoing, ...]:
@@ -168,18 +168,21 @@ class Search(Enum):
     GOES_ON = auto()
 
 
-def read_box(names: OutboxNames, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
-    """The outbox in the fields of an entity, whose numbers are ints. Raises `LedgerMismatch` where something else stands there."""
-    check_outbox(names, held)
-    ours = {name: held[name] for name in names if name in held and name != names.label}
-    sent, incarnation, due = ours.get(names.sent), ours.get(names.incarnation), ours.get(names.due)
-    events = _events(ours.get(names.events, ()))
+def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
+    """The outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
+
+    Raises `LedgerMismatch` where something else stands there.
+    """
+    check_outbox(label, held)
+    ours = {name: held[name] for name in OUTBOX if name in held and name != OUTBOX.label}
+    sent, incarnation, due = ours.get(OUTBOX.sent), ours.get(OUTBOX.incarnation), ours.get(OUTBOX.due)
+    events = _events(ours.get(OUTBOX.events, ()))
     counted = (sent is None and incarnation is None) or (type(sent) is int and sent >= 0 and isinstance(incarnation, str))
     in_time = due is None or (events and _is_moment(due))
     if events is None or not counted or not in_time or None in ours.values():
         raise LedgerMismatch(
-            f"The outbox {names.events!r} of an entity holds something else than events and their count: another writer uses its "
-            "attributes. Give the Outbox an attribute of its own, or repair the entity."
+            "The outbox of an entity holds something else than events and their count: another writer uses its attributes, which begin with "
+            "outbox_. Repair the entity."
         )
     tombstone = read_tombstone(held[TOMBSTONE]) if TOMBSTONE in held else None
     return Box(entity, origin, sent, incarnation, events, due, tombstone)

@@ -61,7 +61,7 @@ class Step(NamedTuple):
 
     def taking_over(self, before: Step) -> Step:
         """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
-        return self._replace(key=before.key, since=before.since, first=False)
+        return self._replace(ledger=before.ledger, key=before.key, since=before.since, first=False)
 
     def reopening(self, before: Uncertain) -> Step:
         """This step in the place of one of which an operator knows that its effect did not happen."""

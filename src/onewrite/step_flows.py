@@ -51,6 +51,8 @@ def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
             return met
         elif met.is_same(fresh):
             return met.begun(message, start.entity_key, start.clock)
+        elif met.fence == replaced and met.ledger != step.ledger:
+            step = step._replace(ledger=met.ledger)  # it was begun under the ledger before this one, and stays there
         elif may_be_taken_over(met, start.now, asked):
             step, replaced = fresh.taking_over(met), met.fence
         else:

@@ -95,6 +95,7 @@ class Shop(Protocol):
     def raw(self, order: str) -> dict[str, Any] | None: ...
     def put_raw(self, order: str, **fields: Any) -> None: ...
     def delete_raw(self, order: str) -> None: ...
+    def delete_all_raw(self) -> None: ...
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
     def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any: ...
     def creating(self, order: str, n: int = 0) -> Any: ...
@@ -257,6 +258,11 @@ class DynamoShop:
     def delete_raw(self, order: str) -> None:
         self._table.delete_item(Key=self.key(order))
 
+    def delete_all_raw(self) -> None:
+        """What other tests have left too."""
+        for item in self._table.scan()["Items"]:
+            self._table.delete_item(Key={"orderId": item["orderId"]})
+
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
         return ShopRelay(self._guarded, publish, self._done, lambda order: {"Key": self.key(order)}, options)
 
@@ -410,6 +416,10 @@ class MongoShop:
 
     def delete_raw(self, order: str) -> None:
         self._collection.delete_one(self.key(order))
+
+    def delete_all_raw(self) -> None:
+        """What other tests have left too."""
+        self._collection.delete_many({})
 
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
         return ShopRelay(self._guarded, publish, self._done, lambda order: {"filter": self.key(order)}, options)

@@ -12,6 +12,8 @@ import pytest
 
 from onewrite import (
     Applied,
+    Begun,
+    Busy,
     ConfigurationError,
     Deferred,
     Duplicate,
@@ -22,6 +24,8 @@ from onewrite import (
     SeenIds,
     SeenNumbers,
     Stale,
+    Superseded,
+    Uncertain,
 )
 from tests.contract.stores import NOW, MakeShop, Shop
 
@@ -291,3 +295,108 @@ def test_a_source_that_counts_from_now_on_does_not_wait_for_what_the_ledger_befo
     earlier, shop = make_shop(before), make_shop(now)
     assert [type(earlier.add(message(n), "o-1")) for n in (1, 2, 3)] == [Applied] * 3
     assert isinstance(shop.add(message(4), "o-1"), Applied)
+
+
+# --- steps that were begun under the ledger before ---------------------------------------------------------------------
+
+
+def _begun_before(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> tuple[Shop, Shop, Begun]:
+    """The shops of the ledger before and of the one now, and a step that the first has begun."""
+    old, new = make_shop(before), make_shop(now)
+    old.put_raw("o", n=0)
+    step = old.begin(message(1), "o")
+    assert isinstance(step, Begun)
+    return old, new, step
+
+
+@changes
+def test_a_step_of_the_ledger_before_keeps_everybody_else_out(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    _, shop, step = _begun_before(make_shop, before, now)
+    m = message(1)
+    others = (shop.begin, shop.add, shop.record, shop.seen)
+    assert [type(each(m, "o")) for each in others] == [Busy] * 4
+    if not isinstance(now, SeenNumbers):
+        assert [type(each) for each in shop.fold([m], "o")] == [Busy]
+        assert isinstance(shop.fold([m, message(2)], "o")[0], Busy)
+    assert isinstance(shop.open_steps("o")[0], Busy)
+    shop.clock.now = step.until
+    assert [type(each) for each in (shop.begin(m, "o", safe_for=timedelta(0)), shop.add(m, "o"))] == [Uncertain] * 2
+    assert shop.open_steps("o") == [Uncertain(m, step.since, step.fence, step.key)]
+    assert isinstance(shop.add(message(3), "o"), Applied | Deferred)
+
+
+@changes
+def test_a_step_of_the_ledger_before_is_finished_once(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    old, shop, step = _begun_before(make_shop, before, now)
+    assert isinstance(shop.add(message(1), "o", finishes=step), Applied)
+    assert isinstance(shop.add(message(1), "o", finishes=step), Duplicate | Stale)
+    assert isinstance(shop.begin(message(1), "o"), Duplicate | Stale)
+    assert shop.open_steps("o") == []
+    with pytest.raises(LedgerMismatch):
+        old.add(message(1), "o")
+
+
+@changes
+def test_a_step_of_the_ledger_before_is_taken_over_where_it_stands(
+    make_shop: MakeShop, before: AnyLedger, now: AnyLedger
+) -> None:
+    _, shop, step = _begun_before(make_shop, before, now)
+    shop.clock.now = step.until
+    taken = shop.begin(message(1), "o")
+    assert isinstance(taken, Begun)
+    assert (taken.key, taken.since, taken.first) == (step.key, step.since, False)
+    assert shop.begin(message(1), "o") == Busy(message(1), taken.until)
+    assert isinstance(shop.add(message(1), "o", finishes=step), Superseded)
+    assert isinstance(shop.add(message(1), "o", finishes=taken), Applied)
+    assert (shop.get("o") or {})["n"] == 1
+
+
+@changes
+def test_an_operator_opens_a_step_of_the_ledger_before_again(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    _, shop, step = _begun_before(make_shop, before, now)
+    shop.clock.now = step.until + 30 * DAY
+    (found,) = shop.open_steps("o")
+    assert isinstance(found, Uncertain)
+    again = shop.begin(message(1), "o", after=found)
+    assert isinstance(again, Begun)
+    assert again.key == step.key
+    assert isinstance(shop.begin(message(1), "o"), Busy)
+    assert isinstance(shop.add(message(1), "o", finishes=again), Applied)
+    assert shop.open_steps("o") == []
+
+
+@changes
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_step_of_the_ledger_before_is_let_go(make_shop: MakeShop, before: AnyLedger, now: AnyLedger, sent: bool) -> None:
+    _, shop, step = _begun_before(make_shop, before, now)
+    shop.release(step, sent=sent)
+    again = shop.begin(message(1), "o")
+    assert isinstance(again, Begun)
+    assert again.first is not sent
+    assert isinstance(shop.add(message(1), "o", finishes=again), Applied)
+
+
+@changes
+def test_tokens_of_the_ledger_before_are_forgotten(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    old, new = make_shop(before), make_shop(now)
+    old.add(message(1), "o")
+    for n in range(2, 12):
+        new.clock.now += 2 * 3600
+        assert isinstance(new.add(message(n), "o"), Applied)
+    left = [name for name in new.raw("o") or {} if "_try_" in name]
+    assert len(left) <= 1
+
+
+@pytest.mark.parametrize("window", [4, 100])
+def test_messages_are_folded_after_a_ledger_of_numbers(make_shop: MakeShop, window: int) -> None:
+    before = SeenNumbers(window)
+    old, new = make_shop(before), make_shop(SeenIds(also=before))
+    assert [type(old.add(message(n), "o")) for n in (3, 5, 40)] == [Applied] * 3
+    numbers = [2, 3, 4, 5, 6, 39, 40, 41, 42, 200]
+    alone = [type(new.seen(message(n), "o")) for n in numbers]
+    assert {Applied, Duplicate} <= {*alone}
+    assert (Stale in alone) is (window == 4)
+    assert [type(each) for each in new.fold([message(n) for n in numbers], "o")] == alone
+    assert [type(each) for each in new.fold([message(n) for n in numbers], "o")].count(Applied) == 0

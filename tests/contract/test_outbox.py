@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -22,14 +22,15 @@ from onewrite import (
     Outbox,
     Rejected,
     SeenIds,
+    Tombstones,
 )
 from onewrite.outbox import Outgoing
-from tests.contract.stores import MakeShop, Shop
+from tests.contract.stores import Adding, MakeShop, Shop
 
 OUTBOX = Outbox("shop/orders")
+TOMBSTONES = Tombstones(timedelta(days=14))
 PAID = Event("OrderPaid", {"cents": 1250})
 M1, M2 = Message("m1"), Message("m2")
-_numbers = itertools.count()
 
 
 @pytest.fixture
@@ -40,7 +41,9 @@ def shop(make_shop: MakeShop) -> Shop:
 @pytest.fixture
 def swept_shop(make_shop: MakeShop) -> Shop:
     """A shop whose sweeps find nothing of other tests in the same store."""
-    return make_shop(SeenIds(), Outbox("shop/orders", attribute=f"outbox{next(_numbers)}"))
+    shop = make_shop(SeenIds(), OUTBOX)
+    shop.delete_all_raw()
+    return shop
 
 
 @pytest.fixture
@@ -293,13 +296,46 @@ def test_two_services_that_emit_from_one_entity_for_one_message_emit_two_events(
     assert len({event.id for event in broker.accepted}) == 2
 
 
-@pytest.mark.parametrize("attribute", ["out-box", "Ausgänge", "9 lives", "_"])
-def test_an_outbox_may_have_any_attribute_that_an_entity_may_have(make_shop: MakeShop, attribute: str) -> None:
-    shop, broker = make_shop(SeenIds(), Outbox("shop/orders", attribute=attribute)), Broker()
-    assert isinstance(shop.add(M1, "o", emit=[PAID]), Applied)
-    assert isinstance(shop.add(M2, "o", emit=[PAID]), Applied)
-    shop.relay(broker).flush("o")
-    assert broker.said() == [("OrderPaid", 1), ("OrderPaid", 2)]
+# The name of a relay or of another writer, beside that of the writer: what is alike, and what is not.
+NAMES = ["shop/order", "shop/orders2", "Shop/orders", "shop/orders/", "shop", "shop/orders/de", "billing"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_relay_of_another_name_publishes_an_event(make_shop: MakeShop, swept_shop: Shop, name: str) -> None:
+    other, broker = make_shop(SeenIds(), Outbox(name)), Broker()
+    swept_shop.add(M1, "o", emit=[PAID])
+    before = swept_shop.raw("o")
+    told = re.escape(f"Outbox('shop/orders'), and this one is Outbox('{name}')")
+    with pytest.raises(LedgerMismatch, match=told):
+        other.relay(broker).flush("o")
+    with pytest.raises(LedgerMismatch, match=told):
+        other.relay(broker).restart("o")
+    with pytest.raises(LedgerMismatch, match=told):
+        other.relay(broker).skip("o", "id")
+    swept = other.relay(broker).sweep()
+    assert [type(each.error) for each in swept.broken] == [LedgerMismatch]
+    assert (broker.accepted, swept_shop.raw("o")) == ([], before)
+    assert swept_shop.relay(broker).sweep().broken == []
+    assert broker.said() == [("OrderPaid", 1)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, name: str, is_sent: bool) -> None:
+    shop, other = make_shop(SeenIds(), OUTBOX, TOMBSTONES), make_shop(SeenIds(), Outbox(name), TOMBSTONES)
+    shop.add(M1, "o", emit=[PAID])
+    if is_sent:
+        shop.relay(Broker()).flush("o")
+    before = shop.raw("o")
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.add(M2, "o", emit=[PAID])
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.delete(M2, "o", emit=[PAID])
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.fold([M2, Message("m3")], "o", Adding(emit=lambda m: Event("Paid", 1, cause=m)))
+    assert shop.raw("o") == before
+    assert isinstance(other.add(M2, "o"), Applied)  # which emits nothing
+    assert "outbox_ledger" not in (other.get("o") or {})
 
 
 @pytest.mark.parametrize("fields", [{"outbox_events": ["mine"]}, {"outbox_ledger": "ow9 outbox"}])
@@ -325,10 +361,9 @@ def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop
     for order in ("odd", "good"):
         swept_shop.add(M1, order, emit=[PAID])
     raw = swept_shop.raw("odd") or {}
-    (attribute,) = [field.removesuffix("_ledger") for field, text in raw.items() if text == "ow1 outbox"]
-    due = {f"{attribute}_due": raw[f"{attribute}_events"][0]["time"]}
+    due = {"outbox_due": raw["outbox_events"][0]["time"]}
     swept_shop.delete_raw("odd")
-    swept_shop.put_raw("odd", **{**raw, **due, f"{attribute}_{name}": value, **swept_shop.key("odd")})
+    swept_shop.put_raw("odd", **{**raw, **due, f"outbox_{name}": value, **swept_shop.key("odd")})
     swept_shop.relay(broker).sweep()
     assert broker.said() == [("OrderPaid", 1)]
     with pytest.raises(LedgerMismatch, match="something else than events"):
@@ -350,3 +385,34 @@ def test_events_beside_a_null_for_their_label_are_those_of_others(shop: Shop) ->
     with pytest.raises(LedgerMismatch, match="outbox"):
         shop.add(M1, "o", emit=[PAID])
     assert (shop.raw("o") or {})["outbox_events"] == ["mine"]
+
+
+# --- the ids of events --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [None, "receipt"])
+def test_a_message_that_takes_effect_a_second_time_emits_events_of_their_own(make_shop: MakeShop, name: str | None) -> None:
+    shop, broker = make_shop(SeenIds(timedelta(hours=1)), OUTBOX), Broker()
+    for turn in range(3):
+        assert isinstance(shop.add(M1, "o", emit=[Event("Paid", 1, name=name)]), Applied)
+        shop.relay(broker).flush("o")
+        for n in range(4):  # each write forgets what is old enough
+            shop.clock.now += 3600
+            shop.add(Message(f"another {turn} {n}"), "o")
+    assert [event.sequence for event in broker.accepted] == [1, 2, 3]
+    assert len({event.id for event in broker.accepted}) == 3
+    assert len({event.source for event in broker.accepted}) == 1
+
+
+def test_the_writes_of_one_transaction_begin_incarnations_of_their_own(make_shop: MakeShop) -> None:
+    if "mock" in make_shop(SeenIds()).name:
+        pytest.skip("mongomock has no sessions")
+    shop, broker = make_shop(SeenIds(), OUTBOX), Broker()
+    for order in ("a", "b", "c"):
+        shop.put_raw(order, n=0)
+    writes = [shop.adding(order, emit=[Event("Paid", 1)]) for order in ("a", "b", "c")]
+    assert isinstance(shop.transact(M1, *writes), Applied)
+    for order in ("a", "b", "c"):
+        shop.relay(broker).flush(order)
+    lives = {event.source.rpartition("/")[2] for event in broker.accepted}
+    assert len(lives) == len(broker.accepted)

@@ -227,6 +227,20 @@ def test_consumers_sources_and_parts_do_not_share_a_place_in_the_inbox(make_shop
     assert numbers(plain, "a") == [8]
 
 
+def test_a_consumer_that_was_renamed_knows_what_it_did_under_its_old_names(make_shop: MakeShop) -> None:
+    plain = make_shop(None)
+    oldest, old, other = plain.inbox("bills"), plain.inbox("billing"), plain.inbox("mail")
+    new = replace(old, consumer=old.consumer.replace("billing", "invoices"), also=(old.consumer, oldest.consumer))
+    messages = [Message(f"n{n}") for n in range(4)]
+    for inbox, m in zip((oldest, old, other), messages, strict=False):
+        assert isinstance(plain.transact(m, plain.adding("a"), inbox=inbox), Applied)
+    found = [type(plain.transact(m, plain.adding("a"), inbox=new)) for m in messages]
+    assert found == [Duplicate, Duplicate, Applied, Applied]
+    # A deployment of before, which is still there or comes back, sees what is done now.
+    assert [type(plain.transact(messages[3], plain.adding("a"), inbox=inbox)) for inbox in (old, oldest)] == [Duplicate] * 2
+    assert (plain.get("a") or {})["n"] == 5
+
+
 def test_what_is_refused_is_not_in_the_inbox(make_shop: MakeShop) -> None:
     plain, shop = make_shop(None), make_shop(SeenIds())
     inbox = plain.inbox("billing")

@@ -72,7 +72,6 @@ def create_table_with_outbox(
     view: Literal["NEW_IMAGE", "KEYS_ONLY"] = "NEW_IMAGE",
     *,
     key: str = "id",
-    attribute: str = "outbox",
 ) -> None:
     """A table with a stream, and with the sparse index `pending`."""
     client.create_table(
@@ -80,15 +79,15 @@ def create_table_with_outbox(
         KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
         AttributeDefinitions=[
             {"AttributeName": key, "AttributeType": "S"},
-            {"AttributeName": f"{attribute}_shard", "AttributeType": "N"},
-            {"AttributeName": f"{attribute}_due", "AttributeType": "S"},
+            {"AttributeName": "outbox_shard", "AttributeType": "N"},
+            {"AttributeName": "outbox_due", "AttributeType": "S"},
         ],
         GlobalSecondaryIndexes=[
             {
                 "IndexName": "pending",
                 "KeySchema": [
-                    {"AttributeName": f"{attribute}_shard", "KeyType": "HASH"},
-                    {"AttributeName": f"{attribute}_due", "KeyType": "RANGE"},
+                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
+                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }

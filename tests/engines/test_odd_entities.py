@@ -45,7 +45,7 @@ TOMBSTONES = Tombstones(timedelta(days=14))
 PAID = Event("OrderPaid", 1)
 M1, M2 = (Message(f"m{n}", sequence=n) for n in (1, 2))
 ODD: tuple[Any, ...] = (
-    *(None, True, 0, -1, 5, "", "x", "ow1 outbox", "ow1 marks"),
+    *(None, True, 0, -1, 5, "", "x", "ow1 outbox shop/orders", "ow1 marks"),
     *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
 )
 OURS = (

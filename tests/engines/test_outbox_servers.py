@@ -64,6 +64,26 @@ def test_a_sweep_by_the_sparse_index_finds_all_and_leaves_the_index_empty(dynamo
     assert _index_entries(dynamo, indexed) == 0
 
 
+@pytest.mark.parametrize(("written", "swept"), [((64,), 1), ((1, 8, 64), 3), ((3,), 64), ((1000, 2), 2)])
+def test_a_sweep_finds_all_that_is_pending_whatever_the_shards_of_its_writers(
+    dynamo: DynamoDBClient, indexed: str, written: tuple[int, ...], swept: int
+) -> None:
+    def orders(shards: int) -> GuardedTable:
+        return GuardedTable(
+            dynamo, SeenIds(), table_name=indexed, outbox=Outbox("shop/orders", index="pending", shards=shards)
+        )
+
+    writers = [orders(shards) for shards in written]
+    for n in range(60):
+        _emit(writers[n % len(writers)], n, f"o{n}")
+    told: list[Outgoing] = []
+    relay = Relay(orders(swept), told.extend)
+    assert len(relay.waiting(most=100)) == 60
+    assert relay.sweep().complete
+    assert {event.body for event in told} == {f"{n}" for n in range(60)}
+    assert _index_entries(dynamo, indexed) == 0
+
+
 def test_a_refusal_moves_the_entity_back_in_the_index_and_a_skip_brings_it_forward(
     dynamo: DynamoDBClient, indexed: str
 ) -> None:

@@ -246,10 +246,10 @@ def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: py
     steps: dict[str, Any] = (
         {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
     )
-    place.put(outbox_ledger="ow1 outbox", outbox_events=[1], ow_tombstone=1, **steps)
+    place.put(outbox_ledger="ow1 outbox shop/orders", outbox_events=[1], ow_tombstone=1, **steps)
     found = inspect(place, capsys)
     assert "Repair the entity" in found["steps"][0]["damaged"]
-    assert "repair the entity" in found["outboxes"][0]["damaged"]
+    assert "epair the entity" in found["outboxes"][0]["damaged"]
     assert "ow_tombstone" in found["tombstone"]["damaged"]
     assert place.run("inspect") == 0
     assert capsys.readouterr().out.count("epair the entity") == 3

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from onewrite import Applied, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Duplicate, Event, Inbox, Message, Outbox, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable, explain_transaction, transact
+from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import dynamo_client
+from tests.engines.stores import create_table
 from tests.support.proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
@@ -154,3 +156,22 @@ def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient
 
 def _explained(participants: Any, options: Any) -> Any:
     return explain_transaction(Message(str(len(participants)) + str(options.keys())), list(participants), **options)
+
+
+def test_items_of_equal_keys_in_several_tables_emit_events_of_their_own(dynamo: DynamoDBClient, table: str) -> None:
+    names = [table, *[f"{table}-{n}" for n in range(3)]]
+    for name in names[1:]:
+        create_table(dynamo, name)
+    stores = [GuardedTable(dynamo, SeenIds(), table_name=name, outbox=Outbox("shop")) for name in names]
+    told: list[Outgoing] = []
+    for message in (M1, Message("m-2")):
+        writes: list[Any] = [
+            each.updating(Key={"id": "ann"}, UpdateExpression="REMOVE x", emit=[Event("Paid", 1)]) for each in stores[:2]
+        ]
+        if message is M1:
+            writes += [each.putting(Item={"id": "ann"}, emit=[Event("Paid", 1)]) for each in stores[2:]]
+        assert isinstance(transact(message, writes), Applied)
+    for each in stores:
+        Relay(each, told.extend).sweep()
+    assert len(told) == len({event.id for event in told}) == 6
+    assert len({event.source for event in told}) == 4

@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: py
     assert main(["relay", NAME, "--stuck"]) == 0
     waiting, broken = capsys.readouterr().out.splitlines()
     assert "1 pending  Poison" in waiting
-    assert broken.startswith("cannot be read  {'_id': 2}  The outbox 'outbox_events' of an entity holds something else")
+    assert broken.startswith("cannot be read  {'_id': 2}  The outbox of an entity holds something else")
 
 
 def test_where_more_is_stuck_than_is_listed_it_is_said_and_all_can_be_skipped(
@@ -284,14 +284,14 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def table() -> GuardedTable:
-    """A table with an outbox that has another attribute and an index, and one event in it."""
+    """A table with an outbox that has an index."""
     client = boto3.client("dynamodb")
-    create_table_with_outbox(client, "orders", key="orderId", attribute="out")
-    outbox = Outbox("shop/orders", attribute="out", index="pending", shards=3)
+    create_table_with_outbox(client, "orders", key="orderId")
+    outbox = Outbox("shop/orders", index="pending", shards=3)
     return GuardedTable(client, SeenIds(), table_name="orders", outbox=outbox)
 
 
-OF_THE_TABLE = ["dynamodb://orders", "--outbox", "shop/orders", "--attribute", "out", "--index", "pending", "--shards", "3"]
+OF_THE_TABLE = ["dynamodb://orders", "--outbox", "shop/orders", "--index", "pending"]
 
 
 def paid(orders: GuardedTable) -> None:
@@ -305,7 +305,7 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert main(["relay", *OF_THE_TABLE, "--once", "--to", url]) == 0
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     assert json.loads(message["Body"])["source"].startswith("shop/orders/orderId=S:o/")
-    assert "out_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
+    assert "outbox_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
 def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,7 +316,7 @@ def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFix
     assert main(["relay", *OF_THE_TABLE, "--once"]) == 2
     assert "Give --to" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="nowhere to publish"):
-        relay_of("dynamodb://orders", Outbox("shop/orders", attribute="out"), None).sweep()
+        relay_of("dynamodb://orders", Outbox("shop/orders"), None).sweep()
 
 
 @pytest.mark.parametrize(

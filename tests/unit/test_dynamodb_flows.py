@@ -172,9 +172,9 @@ def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> No
 
 def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
     guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
-    full = {**SEEN, "outbox_ledger": "ow1 outbox", "outbox_events": [{"body": "x" * 1000}]}
+    full = {**SEEN, "outbox_ledger": "ow1 outbox shop/orders", "outbox_events": [{"body": "x" * 1000}]}
     with pytest.raises(
-        EntityTooLarge, match="51 of them its ledger's, 1048 its outbox's, whose events wait for a relay, and 13"
+        EntityTooLarge, match="51 of them its ledger's, 1060 its outbox's, whose events wait for a relay, and 13"
     ):
         play(guarded.write(Message("m6"), CLOSE), too_large(), {"Item": full})
 

@@ -311,18 +311,13 @@ class Fill(NamedTuple):
 class Blocks:
     """A ledger whose marks share places."""
 
-    def __init__(self, also: bool) -> None:
-        self._also = also
-
     def entry(self, message: Message, now: float) -> Any:
         change: Any = Fill(Slot("blocks"), 1)
-        entry = SeenIds().entry(message, now)
-        return entry._replace(also=(change,)) if self._also else entry._replace(own=change)
+        return SeenIds().entry(message, now)._replace(own=change)
 
 
-@pytest.mark.parametrize("also", [False, True])
-def test_a_ledger_in_which_two_messages_may_need_one_place_is_refused(also: bool) -> None:
-    store = Memory(Blocks(also))  # type: ignore[arg-type]  # it has what a fold asks of it
+def test_a_ledger_in_which_two_messages_may_need_one_place_is_refused() -> None:
+    store = Memory(Blocks())  # type: ignore[arg-type]  # it has what a fold asks of it
     with pytest.raises(ConfigurationError, match="one by one"):
         folded(store, messages(1))
 

@@ -19,6 +19,9 @@ DAY = timedelta(days=1)
         ({"consumer": None}, "consumer=None"),
         ({"retention": timedelta(0)}, "outlives every redelivery"),
         ({"retention": 14}, "outlives every redelivery"),
+        ({"also": "bills"}, "also='bills'"),
+        ({"also": ("bills", "")}, "also="),
+        ({"also": None}, "also=None"),
         ({"key": "expiresAt"}, "three attributes"),
         ({"key": "attempt"}, "three attributes"),
         ({"ttl_attribute": "attempt"}, "three attributes"),
@@ -31,7 +34,8 @@ def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> 
 
 def test_no_two_messages_share_a_key() -> None:
     def mark(consumer: str, message: Message) -> str:
-        return Inbox(object(), consumer=consumer, retention=DAY).mark(message)
+        (only,) = Inbox(object(), consumer=consumer, retention=DAY).marks(message)
+        return only
 
     marks = [
         mark("a", Message("c", source="b")),

@@ -208,7 +208,7 @@ def test_the_role_may_call_what_the_relay_calls_and_nothing_else(
     of_the_code = {
         ("Allow", "dynamodb:GetItem", table),
         ("Allow", "dynamodb:UpdateItem", table),
-        ("Allow", "dynamodb:Query", f"{table}/index/pending"),
+        ("Allow", "dynamodb:Scan", f"{table}/index/pending"),
         ("Allow", "sns:Publish", "<topic>"),  # which PublishBatch needs
     }
     assert {action for _, action, _ in of_the_code} == operations

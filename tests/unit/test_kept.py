@@ -39,7 +39,10 @@ def test_marks_are_read_as_those_of_a_high_water_mark_whoever_keeps_them() -> No
 
 def test_an_outbox_and_a_field_of_the_users_are_no_ledgers() -> None:
     assert (
-        kept_ledgers([("outbox_ledger", "ow1 outbox"), ("general_ledger", "2026"), ("events", 3), ("x_ledger", None)]) == []
+        kept_ledgers(
+            [("outbox_ledger", "ow1 outbox shop/orders"), ("general_ledger", "2026"), ("events", 3), ("x_ledger", None)]
+        )
+        == []
     )
 
 

@@ -207,7 +207,7 @@ def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
 def test_what_is_tried_next_after_a_write_that_did_not_land(
     ledger: Ledger, upsert: bool, query: Any, turn: int, failed: bool, exists: bool, expected: bool | None
 ) -> None:
-    guarded: Guarded = guard_update(ledger.entry(M5, NOW), (), query, UPDATE, {"upsert": upsert}, step="s")
+    guarded: Guarded = guard_update(ledger.entry(M5, NOW), (), query, UPDATE, {"upsert": upsert}, steps=("s",))
     assert next_try(guarded, turn, failed=failed, exists=exists) is expected
 
 

@@ -37,7 +37,7 @@ def guard(
     ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
 ) -> Guarded:
     return guard_update(
-        ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native, step=STEP
+        ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native, steps=(STEP,)
     )
 
 
@@ -90,7 +90,7 @@ MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
 )
 def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
     entry = ledger.entry(M5, NOW)
-    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {}, step=STEP)
+    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {}, steps=(STEP,))
     assert guarded == Guarded(
         entry,
         filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
@@ -99,7 +99,7 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
         entity={"_id": "o-1"},
         conditional=True,
         native={},
-        step=STEP,
+        steps=(STEP,),
         query={"_id": "o-1", "left": {"$gte": 2}},
         change={"$inc": {"left": -2}},
     )
@@ -297,7 +297,7 @@ def test_what_a_filter_says_beside_the_entity_is_a_condition(
 
 def test_a_record_is_the_ledgers_own_part() -> None:
     entry = HighWaterMark().entry(M5, NOW)
-    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True}, step=STEP)
+    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True}, steps=(STEP,))
     assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, **MARKS_LABEL, "$and": [BELOW]}
     assert guarded.update == MOVES
     assert guarded.upsert is True
@@ -305,7 +305,7 @@ def test_a_record_is_the_ledgers_own_part() -> None:
 
 def test_a_record_that_reads_the_ledger_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {}, step=STEP)
+        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {}, steps=(STEP,))
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
         with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
             guard(SeenIds(), query, upsert=upsert)
     with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
-        guard_record(SeenIds().entry(M5, NOW), (), query, {}, step=STEP)
+        guard_record(SeenIds().entry(M5, NOW), (), query, {}, steps=(STEP,))
 
 
 def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
@@ -401,7 +401,7 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
     assert guarded.update["$set"]["events@.s"] == longest
     too_long = ledger.entry(Message("m", source="s", sequence=longest + sign), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, step=STEP)
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, steps=(STEP,))
     with pytest.raises(InvalidMessage, match="64 bits"):
         guard_insert(too_long, {"_id": 1}, {})
 
@@ -410,7 +410,7 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
 def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) -> None:
     too_long = SeenIds(also=HighWaterMark()).entry(Message("m", source="s", sequence=sign * 2**63), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, step=STEP)
+        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, steps=(STEP,))
 
 
 TEXTS = [

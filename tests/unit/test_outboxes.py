@@ -118,7 +118,7 @@ def test_a_scan_asks_for_the_key_s_names_once_and_goes_on_page_by_page() -> None
 def test_what_an_index_shows_too_late_is_passed_over() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
     finding: Any = finder.next()
-    assert next(finding).method == "query"
+    assert next(finding).method == "scan"
     shown = {"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}}
     assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
     finding = finder.next()

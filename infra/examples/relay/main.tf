@@ -77,7 +77,7 @@ resource "aws_sns_topic" "events" {
 
 data "aws_iam_policy_document" "relay" {
   statement {
-    actions   = ["dynamodb:Query"]
+    actions   = ["dynamodb:Scan"]
     resources = ["${aws_dynamodb_table.orders.arn}/index/pending"]
   }
 

@@ -27,7 +27,7 @@ from onewrite.outbox.relay import OnPass, reported
 
 _option = partial(option, "RELAY")
 _SUMMARY = 60.0  # seconds between two lines that sum up
-_OF_A_STORE = ("outbox", "attribute", "index", "shards", "to")
+_OF_A_STORE = ("outbox", "index", "to")
 _log = logging.getLogger("onewrite")
 
 Name: TypeAlias = Annotated[
@@ -39,9 +39,7 @@ Name: TypeAlias = Annotated[
     ),
 ]
 OutboxName: TypeAlias = Annotated[str | None, _option("outbox", "Of a store: the name of its Outbox, as in shop/orders.")]
-Attribute: TypeAlias = Annotated[str | None, _option("attribute", "Of a store: the attribute of its Outbox, if not outbox.")]
 Index: TypeAlias = Annotated[str | None, _option("index", "Of a table: the sparse index of its Outbox.")]
-Shards: TypeAlias = Annotated[int | None, _option("shards", "Of a table: the shards of that index, if not 8.")]
 To: TypeAlias = Annotated[
     str | None,
     _option("to", "Of a store: where its events go: an SQS queue's URL, the ARN of an SNS topic or of an EventBridge bus."),
@@ -79,9 +77,7 @@ def relay(
     name: Name,
     *,
     outbox: OutboxName = None,
-    attribute: Attribute = None,
     index: Index = None,
-    shards: Shards = None,
     to: To = None,
     once: Once = False,
     poll: Poll = 1.0,
@@ -138,8 +134,7 @@ def _found(name: str, given: dict[str, Any], *, publishes: bool) -> Relay:
     for each in ("outbox", "to") if publishes else ("outbox",):
         if given[each] is None:
             raise ConfigurationError(f"Give --{each}: a store alone does not say it. See onewrite relay --help.")
-    named = {each: given[each] for each in ("attribute", "index", "shards") if given[each] is not None}
-    return relay_of(name, Outbox(given["outbox"], **named), given["to"])
+    return relay_of(name, Outbox(given["outbox"], index=given["index"]), given["to"])
 
 
 def _act(found: Relay, options: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from onewrite.costs.items import ItemLedger
 from onewrite.costs.plan import Cost, Other, Spread
 from onewrite.costs.sizes import Sizes
 from onewrite.costs.stream import BIRTH, SECOND, Stream
-from onewrite.dynamodb.together.inboxes import mark_of
+from onewrite.dynamodb.together.inboxes import marks_of
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.inbox import Inbox
 from onewrite.ledgers import Ledger, SeenNumbers
@@ -86,7 +86,7 @@ class OnDynamoDB:
 
     def _mark_bytes(self) -> int:
         inbox = Inbox(None, consumer="consumer", retention=self._inputs.retention, table_name="processed")
-        mark = mark_of(inbox, self._inputs.texts.message(0), "", lambda: BIRTH / SECOND)
+        (mark,) = marks_of(inbox, self._inputs.texts.message(0), "", lambda: BIRTH / SECOND)
         return item_size(mark.item)
 
 

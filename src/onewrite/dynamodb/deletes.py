@@ -25,7 +25,7 @@ from onewrite.dynamodb.writing.size import value_size
 from onewrite.dynamodb.writing.values import Convert
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, STEPS, TOMBSTONE, is_shared, pending_lists
+from onewrite.label import STEP, STEPS, TOMBSTONE, has_pending, is_shared
 from onewrite.message import Message
 from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain
 from onewrite.step import read_step
@@ -108,7 +108,7 @@ class DeleteFlows(StepFlows):
         """
         tombstone = read_tombstone(left[TOMBSTONE])
         names = [name for name in self._own(left) if name not in key]
-        expires = tombstone.ttl not in left and not pending_lists(left)
+        expires = tombstone.ttl not in left and not has_pending(left)
         chunks = [names[n : n + _MOST_NAMES] for n in range(0, len(names), _MOST_NAMES)]
         for chunk in chunks[:-1]:
             yield from self._change(key, tombstone, chunk, expires=False)

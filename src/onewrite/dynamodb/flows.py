@@ -25,7 +25,7 @@ from onewrite.event import (
     nothing_emitted,
 )
 from onewrite.flow import Call, Flow, Wait, check_awaited
-from onewrite.label import TOMBSTONE
+from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
@@ -70,7 +70,7 @@ class Flows:
 
     @property
     def _outbox_names(self) -> tuple[str, ...]:
-        return () if self._outbox is None else self._outbox.names
+        return () if self._outbox is None else OUTBOX
 
     def write(
         self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
@@ -130,13 +130,20 @@ class Flows:
         return guard(attempt, {**self._table, **native}, self._convert)
 
     def _attempt(
-        self, message: Message, native: Mapping[str, Any], emit: object, name: str, guard: Guard = guard_update
+        self,
+        message: Message,
+        native: Mapping[str, Any],
+        emit: object,
+        name: str,
+        guard: Guard = guard_update,
+        place: int = 0,
     ) -> Attempt:
+        """`name` and `place`: which call it is of, and which of the call's writes."""
         now = self.clock()
         entry = self._ledger.entry(message, now)
         if guard is guard_put:
             entry = entry.asking
-        emitted = self._nothing if emit is None else emission(self._emitter, message, emit, now, name)
+        emitted = self._nothing if emit is None else emission(self._emitter, message, emit, now, f"{name} {place}")
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 

@@ -22,7 +22,7 @@ from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.label import STEPS
-from onewrite.ledgers.entry import Entry, Lookup, RememberShape, Shape
+from onewrite.ledgers.entry import AdvanceShape, Entry, Lookup, Shape
 from onewrite.message import Message
 from onewrite.outcome import Entity, Outcome
 
@@ -132,5 +132,5 @@ def most_at_once(shape: Shape, *, exact: bool) -> int:
 
 def _for(shape: Shape, count: int) -> Shape:
     """The shape for so many messages of one source."""
-    own, *also = [[change] * (count if isinstance(change, RememberShape) else 1) for change in shape.changes]
+    own, *also = [[change] * (1 if isinstance(change, AdvanceShape) else count) for change in shape.changes]
     return Shape(shape.terms, (*own, *[change for changes in also for change in changes]), len(own))

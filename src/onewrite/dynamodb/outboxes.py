@@ -22,7 +22,7 @@ from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
-from onewrite.label import TOMBSTONE, OutboxNames, pending_lists
+from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
@@ -60,7 +60,7 @@ class Outboxes:
 
     def read(self, key: Key) -> Flow[Box]:
         words = Placeholders()
-        projection = ",".join([words.name(name) for name in (*self.outbox.names, TOMBSTONE)])
+        projection = ",".join([words.name(name) for name in (*OUTBOX, TOMBSTONE)])
         request = {**self._named(key), "ConsistentRead": True, "ProjectionExpression": projection}
         response = yield Call("get_item", (), {**request, "ExpressionAttributeNames": words.names})
         item: Mapping[str, Any] = response.get("Item", {})
@@ -68,57 +68,51 @@ class Outboxes:
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done; else the box as it is now."""
-        words, names = Placeholders(), self.outbox.names
+        words = Placeholders()
         sets = [
-            f"{words.name(names.sent)}={words.value(box.base + count)}",
-            f"{words.name(names.incarnation)}={words.value(box.life)}",
+            f"{words.name(OUTBOX.sent)}={words.value(box.base + count)}",
+            f"{words.name(OUTBOX.incarnation)}={words.value(box.life)}",
         ]
         conditions = self._as_read(box, words, count - 1)
         if count == len(box.events):
-            events = words.name(names.events)
+            events = words.name(OUTBOX.events)
             conditions.append(f"size({events})={words.value(count)}")
-            removes = [events, words.name(names.due), words.name(names.shard)]
-            yield from self._expire(box, words, sets, conditions, now)
+            removes = [events, words.name(OUTBOX.due), words.name(OUTBOX.shard)]
+            self._expire(box, words, sets, conditions, now)
         else:
-            removes = [f"{words.name(names.events)}[{place}]" for place in reversed(range(count))]
+            removes = [f"{words.name(OUTBOX.events)}[{place}]" for place in reversed(range(count))]
             sets.append(self._due_again(words, box.events[count]))
         return (yield from self._change(box.entity, words, sets, removes, conditions))
 
-    def _expire(self, box: Box, words: Placeholders, sets: list[str], conditions: list[str], now: float) -> Flow[None]:
-        """Let the database remove a deleted item with its last event, unless it was deleted since, or waits for another outbox."""
+    def _expire(self, box: Box, words: Placeholders, sets: list[str], conditions: list[str], now: float) -> None:
+        """Let the database remove a deleted item with its last event, unless it was deleted since."""
         tombstone = words.name(TOMBSTONE)
         if box.tombstone is None:
             conditions.append(f"attribute_not_exists({tombstone})")
             return
         conditions.append(f"{tombstone}.{words.name('by')}={words.value(box.tombstone.by)}")
-        response = yield Call("get_item", (), {**self._named(box.entity), "ConsistentRead": True})
-        item: Mapping[str, Any] = response.get("Item", {})
-        others = [name for name in pending_lists(plain(item) if self.typed else item) if name != self.outbox.names.events]
-        if others:  # whoever clears the last of them will do it
-            conditions.append(f"attribute_exists({words.name(others[0])})")
-        else:
-            sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
+        sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
         words = Placeholders()
-        sets = [f"{words.name(self.outbox.names.due)}={words.value(due)}"]
+        sets = [f"{words.name(OUTBOX.due)}={words.value(due)}"]
         return (yield from self._change(box.entity, words, sets, [], self._as_read(box, words, 0)))
 
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
-        words, names = Placeholders(), self.outbox.names
-        sets = [f"{words.name(names.events)}[{place}]={words.value(event.stored())}"]
+        words = Placeholders()
+        sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.stored())}"]
         conditions = self._as_read(box, words, place)
         sets.append(self._due_again(words, box.events[0]))
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
-        words, names = Placeholders(), self.outbox.names
+        words = Placeholders()
         sets = [
-            f"{words.name(names.sent)}={words.value(0)}",
-            f"{words.name(names.incarnation)}={words.value(incarnation)}",
+            f"{words.name(OUTBOX.sent)}={words.value(0)}",
+            f"{words.name(OUTBOX.incarnation)}={words.value(incarnation)}",
         ]
         conditions = self._as_read(box, words, 0 if box.events else None)
         return (yield from self._change(box.entity, words, sets, [], conditions))
@@ -130,21 +124,20 @@ class Outboxes:
     def _due_again(self, words: Placeholders, oldest: Pending) -> str:
         """Let a sweep take the item as of the time of its oldest event. Another relay may find it by an index of which this one knows
         nothing."""
-        return f"{words.name(self.outbox.names.due)}={words.value(oldest.time)}"
+        return f"{words.name(OUTBOX.due)}={words.value(oldest.time)}"
 
     def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
         """Conditions on which the item's outbox is the one that was read, up to that place.
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
-        names = self.outbox.names
-        held = ((names.sent, box.sent), (names.incarnation, box.incarnation))
+        held = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
         conditions = [
             f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
             for name, value in held
         ]
         if place is not None:
-            nonce = f"{words.name(names.events)}[{place}].{words.name('nonce')}"
+            nonce = f"{words.name(OUTBOX.events)}[{place}].{words.name('nonce')}"
             conditions.append(f"{nonce}={words.value(box.events[place].nonce)}")
         return conditions
 
@@ -176,8 +169,8 @@ class Outboxes:
         return {**self.table, "Key": typed(key) if self.typed else dict(key)}
 
     def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
-        held = {name: _neutral(item[name]) for name in (*self.outbox.names, TOMBSTONE) if name in item}
-        return read_box(self.outbox.names, key, f"{self.outbox.name}/{origin(key)}", held)
+        held = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
+        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", held)
 
 
 class Finder:
@@ -190,14 +183,14 @@ class Finder:
         self._boxes = boxes
         self._before = before
         self._keys: deque[Key] = deque()
-        self._shards = deque[int | None](range(boxes.outbox.shards) if boxes.outbox.index is not None else [None])
+        self._more = True
         self._start: Mapping[str, Any] | None = None
         self._key_names: tuple[str, ...] = ()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
         """The next outbox, or None at the end. Each step is one request."""
         if not self._keys:
-            if not self._shards:
+            if not self._more:
                 return None
             yield from self._turn_page()
             return Search.GOES_ON
@@ -211,36 +204,31 @@ class Finder:
         return box if is_due else Search.GOES_ON
 
     def _turn_page(self) -> Flow[None]:
-        outbox, words, shard = self._boxes.outbox, Placeholders(), self._shards[0]
+        outbox, words = self._boxes.outbox, Placeholders()
+        if outbox.index is None and not self._key_names:
+            self._key_names = yield from self._read_key_names()
+        request = self._scan(words) if outbox.index is None else self._scan_of_index(words)
         start = {} if self._start is None else {"ExclusiveStartKey": self._start}
-        if shard is None:
-            if not self._key_names:
-                self._key_names = yield from self._read_key_names()
-            call = Call("scan", (), {**self._scan(outbox.names, words), **start})
-        else:
-            call = Call("query", (), {**self._query(outbox, shard, words), **start})
-        page = yield call
+        page = yield Call("scan", (), {**request, **start})
         for item in page["Items"]:
             found = plain(item) if self._boxes.typed else item
-            if shard is not None and (len(found) > _MOST_OF_AN_INDEX or outbox.names.events in found):
+            if outbox.index is not None and (len(found) > _MOST_OF_AN_INDEX or OUTBOX.events in found):
                 raise ConfigurationError(
                     f"The index {outbox.index!r} shows more than keys: make one with the projection KEYS_ONLY."
                 )
-            self._keys.append({n: v for n, v in found.items() if n not in (outbox.names.due, outbox.names.shard)})
+            self._keys.append({n: v for n, v in found.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
-        if not self._start:
-            self._shards.popleft()
+        self._more = bool(self._start)
 
-    def _query(self, outbox: Outbox, shard: int, words: Placeholders) -> dict[str, Any]:
-        condition = f"{words.name(outbox.names.shard)}={words.value(shard)}"
-        if self._before is not None:
-            condition += f" AND {words.name(outbox.names.due)}<={words.value(self._before)}"
-        return {"IndexName": outbox.index, "KeyConditionExpression": condition, **self._said(words)}
+    def _scan_of_index(self, words: Placeholders) -> dict[str, Any]:
+        """The index has nothing but what is pending. A query would have to know over how many shards all writers spread it."""
+        due = {} if self._before is None else {"FilterExpression": f"{words.name(OUTBOX.due)}<={words.value(self._before)}"}
+        return {"IndexName": self._boxes.outbox.index, **due, **self._said(words)}
 
-    def _scan(self, names: OutboxNames, words: Placeholders) -> dict[str, Any]:
-        condition = f"attribute_exists({words.name(names.events)})"
+    def _scan(self, words: Placeholders) -> dict[str, Any]:
+        condition = f"attribute_exists({words.name(OUTBOX.events)})"
         if self._before is not None:
-            due = words.name(names.due)
+            due = words.name(OUTBOX.due)
             condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
         projection = ",".join([words.name(name) for name in self._key_names])
         return {
@@ -252,8 +240,8 @@ class Finder:
 
     def _said(self, words: Placeholders) -> dict[str, Any]:
         values = typed(words.values) if self._boxes.typed else words.values
-        named = {"ExpressionAttributeNames": words.names, **({"ExpressionAttributeValues": values} if values else {})}
-        return {**self._boxes.table, **named}
+        said = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
+        return {**self._boxes.table, **{name: used for name, used in said.items() if used}}
 
     def _read_key_names(self) -> Flow[tuple[str, ...]]:
         if self._boxes.typed:

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from onewrite.dynamodb.flows import Flows, code, send
 from onewrite.dynamodb.verdict import finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
-from onewrite.dynamodb.writing.layout import step_name
+from onewrite.dynamodb.writing.layout import name_of_step
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
@@ -29,6 +29,7 @@ from onewrite.step import (
     new_step,
     read_step,
     since,
+    step_mark,
 )
 from onewrite.step_flows import Effect, Start, Then, begun, performed
 
@@ -93,8 +94,8 @@ class StepFlows(Flows):
     def _begin_call(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Call:
         if replaced is None:
             return guard_begin(attempt, {**self._table, **native}, self._convert)
-        values = {":new": attempt.fresh.stored(), ":old": replaced}
-        return self._step_call(attempt.message, attempt.entity_key, "SET #step=:new", values)
+        step, values = attempt.fresh, {":new": attempt.fresh.stored(), ":old": replaced}
+        return self._step_call(step.ledger, attempt.message, attempt.entity_key, "SET #step=:new", values)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
         check_claim(claim, message, native.get("Key"))
@@ -127,15 +128,18 @@ class StepFlows(Flows):
         It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
         says then that the message is to be done.
         """
-        if step.first and not sent and (yield from _is_met(self._withdrawal(step))):
-            return
-        values = {":old": step.fence, ":now": moment(self.clock())}
-        yield from _is_met(self._step_call(step.message, step.entity_key, "SET #step.#until=:now", values))
+        for ledger in self._ledger.terms.attributes:  # it may be under one in also=
+            if step.first and not sent and (yield from _is_met(self._withdrawal(ledger, step))):
+                return
+            values = {":old": step.fence, ":now": moment(self.clock())}
+            if (yield from _is_met(self._step_call(ledger, step.message, step.entity_key, "SET #step.#until=:now", values))):
+                return
 
-    def _withdrawal(self, step: Begun) -> Call:
+    def _withdrawal(self, ledger: str, step: Begun) -> Call:
         message, key, now = step.message, step.entity_key, self.clock()
         entry = self._ledger.entry(message, now).asking
-        attempt = new_attempt(message, entry, "", now, entity_key=key, part="withdraw", fence=step.fence)
+        more: dict[str, Any] = {"part": "withdraw", "fence": step.fence, "step_ledger": ledger}
+        attempt = new_attempt(message, entry, "", now, entity_key=key, **more)
         return guard_update(attempt, {**self._table, "Key": key}, self._convert)
 
     def perform(
@@ -148,18 +152,20 @@ class StepFlows(Flows):
         return performed(self.begin(message, native, asked), effect, finish, self.release, then)
 
     def open_steps(self, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
-        """The entity's steps of this store's ledger, those first that were begun first."""
+        """The entity's steps of this store's ledger, and of those in its also=, those first that were begun first."""
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         return self._steps_of(item or {}, native["Key"])
 
     def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
         steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
-        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
+        mine = sorted([step for step in steps if step.ledger in self._ledger.terms.attributes], key=since)
         return [answer_to(step, step.message, self.clock(), None, key) for step in mine]
 
-    def _step_call(self, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]) -> Call:
-        """A change of the message's step, if it has the fence `:old`."""
-        step = step_name(self._ledger.attribute, message)
+    def _step_call(
+        self, ledger: str, message: Message, key: Mapping[str, Any], update: str, values: Mapping[str, Any]
+    ) -> Call:
+        """A change of the message's step under that ledger, if it has the fence `:old`."""
+        step = name_of_step(step_mark(ledger, message))
         names = {"#step": step, "#fence": "fence"} | ({"#until": "until"} if "#until" in update else {})
         return Call(
             "update_item",

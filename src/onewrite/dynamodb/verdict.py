@@ -8,9 +8,9 @@ from typing import cast
 from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.writing.attempt import Attempt
-from onewrite.dynamodb.writing.layout import attempts_name, lookup, step_name, without_ledger
+from onewrite.dynamodb.writing.layout import attempts_name, lookup, name_of_step, without_ledger
 from onewrite.errors import LedgerMismatch
-from onewrite.label import STEPS, TOMBSTONE, check_outbox
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Advance, Lookup
 from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, no_step, read_step
@@ -73,6 +73,8 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
         return Superseded(attempt.message, entity) if refusal is None or isinstance(refusal, Deferred) else refusal
     if step.fence != attempt.fence:
         return Superseded(attempt.message, entity)
+    if step.ledger != (attempt.step_ledger or attempt.entry.terms.attribute):
+        return attempt._replace(step_ledger=step.ledger)
     attempt.entry.check(lookup(held))
     _check_outbox(attempt, held)
     entry = attempt.entry.facing(lookup(held))
@@ -85,21 +87,21 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
 
 def entity_of(attempt: Attempt, item: Entity | None) -> Entity | None:
     """The item as the caller sees it."""
-    names = () if attempt.emission is None else attempt.emission.shape.names
+    names = () if attempt.emission is None else OUTBOX
     return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
 
 
 def _check_outbox(attempt: Attempt, held: Entity) -> None:
     if attempt.emission is not None and attempt.emission.events:
-        check_outbox(attempt.emission.shape.names, held, null_is_absent=False)
+        check_outbox(attempt.emission.shape.label, held, null_is_absent=False)
 
 
 def open_step(attempt: Attempt, item: Entity) -> Step | None:
-    """The step that the message has begun and not finished."""
+    """The step that the message has begun and not finished, under this ledger or one in its also=."""
     if not isinstance(item.get(STEPS, frozenset()), AbstractSet):
         raise no_step()
-    held = item.get(step_name(attempt.entry.terms.attribute, attempt.message))
-    return None if held is None else read_step(held)
+    names = [name_of_step(mark) for mark in attempt.step_marks[0]]
+    return next((read_step(item[name]) for name in names if name in item), None)
 
 
 def landed(attempt: Attempt, item: Entity) -> bool:
@@ -116,7 +118,7 @@ def shows_effect(attempt: Attempt, item: Entity) -> bool:
     """Is the item one that this write may have left, with whatever others have written since?"""
     if attempt.burial and not is_tombstone_of(attempt.burial, item.get(TOMBSTONE)):
         return False
-    has_open_step = any(step_name(attempt.entry.terms.attribute, each) in item for each in (attempt.message, *attempt.more))
+    has_open_step = any(name_of_step(mark) in item for marks in attempt.step_marks for mark in marks)
     return not has_open_step and attempt.entry.shows(lookup(item))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import FORMAT, OUTBOX, labelled_attribute
+from onewrite.label import FORMAT, is_outbox_label, labelled_attribute
 from onewrite.ledgers.ledger import Ledger
 from onewrite.ledgers.marks import HighWaterMark
 from onewrite.ledgers.seen_ids import UNITS, SeenIds
@@ -47,5 +47,5 @@ class Kept(NamedTuple):
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[Kept]:
     """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their attributes."""
-    found = [(labelled_attribute(name, text), str(text)) for name, text in fields if text != OUTBOX]
+    found = [(labelled_attribute(name, text), str(text)) for name, text in fields if not is_outbox_label(text)]
     return sorted([Kept(attribute, text.removeprefix(f"{FORMAT} ")) for attribute, text in found if attribute is not None])

@@ -24,7 +24,7 @@ from onewrite.event import (
     nothing_emitted,
 )
 from onewrite.flow import Call, Flow, check_awaited
-from onewrite.label import STEPS, TOMBSTONE
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
@@ -99,7 +99,7 @@ class Flows:
 
     @property
     def _outbox_names(self) -> tuple[str, ...]:
-        return () if self._outbox is None else self._outbox.names
+        return () if self._outbox is None else OUTBOX
 
     @property
     def _key(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class Flows:
     ) -> Flow[Outcome]:
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
+        guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
         return self._write(message, now, guarded, writer)
 
     def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
@@ -130,8 +130,8 @@ class Flows:
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         check_filter(entry.terms, query, self._outbox_names)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
-        options, step = {"upsert": creates, **native}, self._step(message)
-        guarded = guard_record(entry, self._fields, query, options, step=step, emission=emitted)
+        options, steps = {"upsert": creates, **native}, self._steps(message)
+        guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
         return self._write(message, now, guarded, "update_one")
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
@@ -187,7 +187,7 @@ class Flows:
     ) -> dict[str, Any]:
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, step=self._step(message), emission=emitted)
+        guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
         return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
 
     def without_ledger(self, document: Document) -> Entity:
@@ -199,9 +199,13 @@ class Flows:
     def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
         return unmatched(entry, message, document, self._nothing, now=self.clock(), entity_key=entity)
 
-    def _step(self, message: Message) -> str:
+    def _step(self, message: Message, ledger: str = "") -> str:
         """The path at which a step of the message would be."""
-        return f"{STEPS}.{step_mark(self._ledger.attribute, message).hex()}"
+        return f"{STEPS}.{step_mark(ledger or self._ledger.attribute, message).hex()}"
+
+    def _steps(self, message: Message) -> tuple[str, ...]:
+        """The same under this ledger, and under each in its also=."""
+        return tuple([self._step(message, ledger) for ledger in self._ledger.terms.attributes])
 
     def _entry(self, message: Message) -> Entry:
         return self._ledger.entry(message, self.clock())
@@ -266,7 +270,7 @@ class Flows:
         if outcome.entity is None:  # a new entity would change what conditions say of it
             return Rejected(message, settled=False)
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        guarded = guard_record(entry, self._fields, entity, options, step=self._step(message))
+        guarded = guard_record(entry, self._fields, entity, options, steps=self._steps(message))
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
         if landed("update_one", reply, upsert=False):
             return outcome

@@ -64,7 +64,7 @@ class FoldFlows(DeleteFlows):
         # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
         entry = joined([self._ledger.entry(message, now) for message in messages])
         emitted = self._nothing if emit is None else emission_of_fold(self._emitter, messages, emit, now, self.attempts())
-        steps = [self._step(message) for message in messages]
+        steps = [path for message in messages for path in self._steps(message)]
         guarded = guard_fold(entry, self._fields, query, update, options, steps=steps, emission=emitted)
         return guarded, "find_one_and_update" if _RETURNING & options.keys() else "update_one"
 

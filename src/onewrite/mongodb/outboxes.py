@@ -16,7 +16,7 @@ from bson.errors import InvalidId
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
-from onewrite.label import TOMBSTONE
+from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.expression import identity
 from onewrite.mongodb.writing.layout import Document
@@ -60,33 +60,31 @@ class Outboxes:
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
         """Remove the first events, which were sent. None: it is done; else the box as it is now."""
-        names, same = self.outbox.names, self._as_read(box, count - 1)
-        sent = {names.sent: box.base + count, names.incarnation: box.life}
+        same = self._as_read(box, count - 1)
+        sent = {OUTBOX.sent: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
-            same |= {"$and": [{names.events: {"$size": count}}]} | _same_life(box)
-            update: Any = {"$set": sent, "$unset": {names.events: "", names.due: ""}}
+            same |= {"$and": [{OUTBOX.events: {"$size": count}}]} | _same_life(box)
+            update: Any = {"$set": sent, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
             if box.tombstone is not None:
-                update = [emptied(names, sent, box.tombstone, box.tombstone.expiry(now))]
+                update = [emptied(sent, box.tombstone, box.tombstone.expiry(now))]
         else:
-            rest = {"$slice": [f"${names.events}", count, _REST]}
+            rest = {"$slice": [f"${OUTBOX.events}", count, _REST]}
             literal = {name: {"$literal": value} for name, value in sent.items()}
-            update = [{"$set": {**literal, names.events: rest, names.due: {"$literal": box.events[count].time}}}]
+            update = [{"$set": {**literal, OUTBOX.events: rest, OUTBOX.due: {"$literal": box.events[count].time}}}]
         return (yield from self._change(box, same, update))
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
-        return (yield from self._change(box, self._as_read(box, 0), {"$set": {self.outbox.names.due: due}}))
+        return (yield from self._change(box, self._as_read(box, 0), {"$set": {OUTBOX.due: due}}))
 
     def replace(self, box: Box, place: int, event: Pending) -> Flow[Box | None]:
         """Put another event in the place of one, and let a sweep take the entity at once."""
-        names = self.outbox.names
-        changed = {f"{names.events}.{place}": event.stored(), names.due: box.events[0].time}
+        changed = {f"{OUTBOX.events}.{place}": event.stored(), OUTBOX.due: box.events[0].time}
         return (yield from self._change(box, self._as_read(box, place), {"$set": changed}))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
         """Count from zero again, as another source."""
-        names = self.outbox.names
-        update = {"$set": {names.sent: 0, names.incarnation: incarnation}}
+        update = {"$set": {OUTBOX.sent: 0, OUTBOX.incarnation: incarnation}}
         return (yield from self._change(box, self._as_read(box, 0 if box.events else None), update))
 
     def finder(self, before: str | None) -> Finder:
@@ -95,27 +93,25 @@ class Outboxes:
 
     def found(self, due: Document, entity: Document) -> Flow[Document | None]:
         """The document that is due first."""
-        names = self.outbox.names
-        query = {names.due: {"$exists": True, **due}, **entity}
-        found: Document | None = yield Call("find_one", (query, self._projection()), {"sort": [(names.due, 1)]})
+        query = {OUTBOX.due: {"$exists": True, **due}, **entity}
+        found: Document | None = yield Call("find_one", (query, self._projection()), {"sort": [(OUTBOX.due, 1)]})
         return found
 
     def box(self, document: Document) -> Box:
-        names, key = self.outbox.names, document["_id"]
-        held = {name: _neutral(document[name]) for name in (*names, TOMBSTONE) if name in document}
-        return read_box(names, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
+        key = document["_id"]
+        held = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
+        return read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
         """Conditions on which the document's outbox is the one that was read, up to that place.
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
-        names = self.outbox.names
-        held = {names.sent: box.sent, names.incarnation: box.incarnation}
+        held = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
         conditions |= {name: {"$exists": False} if value is None else value for name, value in held.items()}
         if place is not None:
-            conditions[f"{names.events}.{place}.nonce"] = box.events[place].nonce
+            conditions[f"{OUTBOX.events}.{place}.nonce"] = box.events[place].nonce
         return conditions
 
     def _change(self, box: Box, query: dict[str, Any], update: Any) -> Flow[Box | None]:
@@ -123,7 +119,7 @@ class Outboxes:
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
     def _projection(self) -> dict[str, int]:
-        return dict.fromkeys((*self.outbox.names, TOMBSTONE), 1)
+        return dict.fromkeys((*OUTBOX, TOMBSTONE), 1)
 
 
 def _same_life(box: Box) -> dict[str, Any]:
@@ -154,7 +150,7 @@ class Finder:
         document = yield from self._boxes.found({**self._until, **since}, {"_id": {"$nin": passed}} if passed else {})
         if document is None:
             return None
-        due: object = document[self._boxes.outbox.names.due]
+        due: object = document[OUTBOX.due]
         if isinstance(due, str):
             self._passed = [*self._passed, document["_id"]] if due == self._due else [document["_id"]]
             self._due = due

@@ -33,9 +33,9 @@ class StepFlows(Flows):
         now, entity = self.clock(), identity(query, self._fields)
         if asked.after is not None:
             check_claim(asked.after, message, entity)
-        entry, path = self._ledger.entry(message, now).asking, self._step(message)
+        entry = self._ledger.entry(message, now).asking
         fresh = new_step(self._ledger.attribute, message, asked, self.attempts(), now)
-        guarded = guard_begin(entry, self._fields, query, native, path=path, step=fresh)
+        guarded = guard_begin(entry, self._fields, query, native, paths=self._steps(message), step=fresh)
         if self._fields or keeps_text(entry):
             yield from self._check_collection(entry)
 
@@ -48,8 +48,9 @@ class StepFlows(Flows):
         self, message: Message, guarded: Guarded, step: Step, replaced: str | None
     ) -> Flow[Step | Outcome | None]:
         if replaced is not None:
-            same = {**guarded.entity, f"{guarded.step}.fence": replaced}
-            guarded = guarded._replace(filter=same, update={"$set": {guarded.step: step.stored()}})
+            path = self._step(message, step.ledger)
+            same = {**guarded.entity, f"{path}.fence": replaced}
+            guarded = guarded._replace(filter=same, update={"$set": {path: step.stored()}})
         outcome: Outcome | None = None
         for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
             if (yield from self._lands(guarded)):
@@ -110,25 +111,30 @@ class StepFlows(Flows):
         now, entity = self.clock(), identity(query, self._fields)
         check_claim(finishes, message, entity)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        path = self._step(message)
         for turn in range(_FINISHES):
-            fenced = Finishes(self._step(message), finishes.fence, overtaken=turn % 2 == 1)
+            fenced = Finishes(path, finishes.fence, overtaken=turn % 2 == 1)
             guarded = guard_finish(entry, self._fields, query, update, native, finishes=fenced, emission=emitted)
             met = yield from self._try_finish(message, now, guarded, writer, finishes.fence)
-            if not isinstance(met, Entry):
+            if not isinstance(met, tuple):
                 return met
-            entry = met
+            entry, ledger = met
+            path = self._step(message, ledger)
         raise LedgerMismatch(MOVED_BACK)
 
     def _try_finish(
         self, message: Message, now: float, guarded: Guarded, writer: Writer, fence: str
-    ) -> Flow[Outcome | Entry]:
-        """An entry: the step is ours, and this is what the next try asks of the ledger."""
+    ) -> Flow[Outcome | tuple[Entry, str]]:
+        """An entry: the step is ours, and this is what the next try asks of the ledger. The text is the step's own ledger."""
         tried = yield from self._try(message, now, guarded, writer, upsert=False)
         if isinstance(tried, Applied):
             return tried
         found = yield from self._look(guarded.entity, guarded.native)
         outcome = finish_unmatched(guarded.entry, message, found, guarded.emission, fence=fence)
-        return guarded.entry.facing(lookup(found or {})) if outcome is None else outcome
+        if outcome is not None:
+            return outcome
+        held = found or {}
+        return guarded.entry.facing(lookup(held)), cast("Step", open_step(guarded.entry, message, held)).ledger
 
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
         """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
@@ -136,14 +142,17 @@ class StepFlows(Flows):
         It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
         says then that the message is to be done.
         """
-        path, entity = self._step(step.message), step.entity_key
-        if step.first and not sent:
-            query = withdrawing_filter(self._entry(step.message).asking, entity, path, step.fence)
-            reply = yield Call("update_one", (query, {"$unset": {path: ""}}))
+        entity = step.entity_key
+        for path in self._steps(step.message):  # it may be under a ledger in also=
+            if step.first and not sent:
+                query = withdrawing_filter(self._entry(step.message).asking, entity, path, step.fence)
+                reply = yield Call("update_one", (query, {"$unset": {path: ""}}))
+                if reply.matched_count == 1:
+                    return
+            update = {"$set": {f"{path}.until": moment(self.clock())}}
+            reply = yield Call("update_one", ({**entity, f"{path}.fence": step.fence}, update))
             if reply.matched_count == 1:
                 return
-        update = {"$set": {f"{path}.until": moment(self.clock())}}
-        yield Call("update_one", ({**entity, f"{path}.fence": step.fence}, update))
 
     def perform(
         self, message: Message, query: Document, native: Document, asked: Asked, *, effect: Effect, then: Then
@@ -156,9 +165,9 @@ class StepFlows(Flows):
         return performed(self.begin(message, query, native, asked), effect, finish, self.release, then)
 
     def open_steps(self, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
-        """The entity's steps of this store's ledger, those first that were begun first."""
+        """The entity's steps of this store's ledger, and of those in its also=, those first that were begun first."""
         entity = identity(query, self._fields)
         found = yield from self._look(entity, native)
         steps = [read_step(value) for value in steps_of(found or {}).values()]
-        mine = sorted([step for step in steps if step.ledger == self._ledger.attribute], key=since)
+        mine = sorted([step for step in steps if step.ledger in self._ledger.terms.attributes], key=since)
         return [answer_to(step, step.message, self.clock(), None, entity) for step in mine]

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
 from onewrite.event import Emission
-from onewrite.label import STEPS, TOMBSTONE, check_outbox
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Entry, Lookup, Terms
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
@@ -63,7 +63,7 @@ def kept_out(
 
 def entity_of(terms: Terms, document: Document | None, emission: Emission | None) -> Entity | None:
     """The document as the caller sees it."""
-    names = () if emission is None else emission.shape.names
+    names = () if emission is None else OUTBOX
     return None if document is None or TOMBSTONE in document else without_ledger(terms, document, names)
 
 
@@ -93,13 +93,14 @@ def finish_unmatched(
 def check_emits(emission: Emission | None, held: Document) -> None:
     """Raise if the write emits events, and something else stands where they would be."""
     if emission is not None and emission.events:
-        check_outbox(emission.shape.names, held)
+        check_outbox(emission.shape.label, held)
 
 
 def open_step(entry: Entry, message: Message, document: Document) -> Step | None:
-    """The step that the message has begun and not finished."""
-    held = steps_of(document).get(step_mark(entry.terms.attribute, message).hex())
-    return None if held is None else read_step(held)
+    """The step that the message has begun and not finished, under this ledger or one in its also=."""
+    steps = steps_of(document)
+    marks = [step_mark(attribute, message).hex() for attribute in entry.terms.attributes] if steps else []
+    return next((read_step(steps[mark]) for mark in marks if mark in steps), None)
 
 
 def steps_of(document: Document) -> Document:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.batch.workers import runner_of_this_thread
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.event import Outbox
+from onewrite.label import OUTBOX
 from onewrite.outbox.relay import AsyncRelay, OnPass, Relay, reported
 from onewrite.outbox.reports import Swept
 
@@ -88,7 +88,7 @@ def _begun(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelt
     """The pass, which is to be awaited if the relay is asynchronous."""
     if "Records" not in event:
         return relay.sweep(within=within)
-    keys = rung_keys(relay.outbox, event["Records"])
+    keys = rung_keys(event["Records"])
     return relay.ring(keys, within=within) if keys else None
 
 
@@ -97,7 +97,7 @@ def _time_left(context: Any) -> timedelta:
     return _NO_END if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
 
 
-def rung_keys(outbox: Outbox, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def rung_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The keys of the items that may have something pending, each once. They are typed, as a stream has them.
 
     An image without events rules that out: whatever is emitted after it has a record of its own.
@@ -110,6 +110,6 @@ def rung_keys(outbox: Outbox, records: Sequence[Mapping[str, Any]]) -> list[dict
             )
         change = cast("Mapping[str, Any]", record.get("dynamodb") or {})
         image = change.get("NewImage")
-        if record.get("eventName") != "REMOVE" and (image is None or outbox.names.events in image) and change.get("Keys"):
+        if record.get("eventName") != "REMOVE" and (image is None or OUTBOX.events in image) and change.get("Keys"):
             keys[repr(sorted(change["Keys"].items()))] = change["Keys"]
     return [*keys.values()]

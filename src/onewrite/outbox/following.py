@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.extras import installed_by
 from onewrite.flow import Call, Yielded
+from onewrite.label import OUTBOX
 from onewrite.outbox.lanes import tell
 from onewrite.outbox.passes import Outboxes, Passes, Publish
 from onewrite.outbox.reports import Swept
@@ -111,7 +112,7 @@ class Follower:
         """Open the stream and follow it until the relay is stopped, or the place in it is lost."""
         token = self.tokens.load()
         try:
-            stream = yield Call("watch", (changes(self.boxes.outbox.names.events),), {"resume_after": token})
+            stream = yield Call("watch", (changes(OUTBOX.events),), {"resume_after": token})
         except OnewriteError:
             raise
         except Exception as error:

@@ -110,9 +110,10 @@ def _named(ledger: Ledger) -> str:
 
 
 def _outcome(image: Image, entry: Entry, message: Message, now: float, held: Lookup) -> tuple[str, str]:
-    stored = image.steps.get(step_mark(entry.terms.attribute, message).hex())
-    if stored is not None:
-        return _told(answer_to(read_step(stored), message, now, None, {}), "")
+    for attribute in entry.terms.attributes:
+        stored = image.steps.get(step_mark(attribute, message).hex())
+        if stored is not None:
+            return _told(answer_to(read_step(stored), message, now, None, {}), "")
     refusal = entry.judge(message, held, gone=TOMBSTONE in image.fields)
     if refusal is None:
         return "Applied", "nothing here keeps it out. If your own condition holds, it takes effect"

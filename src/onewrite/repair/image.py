@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from onewrite.errors import OnewriteError
-from onewrite.label import OUTBOX, Slot, is_shared, label_slot, labelled_attribute, outbox_names, shows_plain_set
+from onewrite.label import OUTBOX, Slot, is_outbox_label, is_shared, label_slot, labelled_attribute, shows_plain_set
 from onewrite.ledgers.entry import Lookup
 
 
@@ -52,8 +52,8 @@ class Image:
     def fields_of(self, attribute: str) -> tuple[str, ...]:
         """The top-level fields of the ledger, or the outbox, that has its label at this attribute."""
         label = self.fields.get(label_slot(attribute).group)
-        if label == OUTBOX:
-            return tuple([name for name in outbox_names(attribute) if name in self.fields])
+        if is_outbox_label(label):
+            return tuple([name for name in OUTBOX if name in self.fields])
         own = {attribute} if shows_plain_set(label) else set[str]()
         return tuple([name for name in self.fields if name in own or self.layout.is_made_by(attribute, name)])
 

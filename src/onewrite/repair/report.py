@@ -7,7 +7,7 @@ from typing import Any
 
 from onewrite.errors import LedgerMismatch
 from onewrite.event import moment
-from onewrite.label import STEP, STEPS, TOMBSTONE, Slot, outbox_names
+from onewrite.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
 from onewrite.pending import Box, read_box
 from onewrite.repair.answers import Asked, expected
 from onewrite.repair.holdings import Block, Held, IdSet, SourceMark, held_ledgers, read_id
@@ -91,10 +91,9 @@ def _block(each: Block) -> dict[str, Any]:
 
 
 def _outbox(image: Image, attribute: str) -> dict[str, Any]:
-    names = outbox_names(attribute)
     size = image.bytes_of(image.fields_of(attribute))
     try:
-        box = read_box(names, {}, image.named, _held(image, names))
+        box = read_box(None, {}, image.named, _held(image))
     except LedgerMismatch as error:
         return {"attribute": attribute, "bytes": size, "damaged": str(error)}
     return {
@@ -107,9 +106,9 @@ def _outbox(image: Image, attribute: str) -> dict[str, Any]:
     }
 
 
-def _held(image: Image, names: tuple[str, ...]) -> dict[str, Any]:
+def _held(image: Image) -> dict[str, Any]:
     """The fields of an outbox, its list of events as it is."""
-    found = {name: image.fields[name] for name in (*names, TOMBSTONE) if name in image.fields}
+    found = {name: image.fields[name] for name in (*OUTBOX, TOMBSTONE) if name in image.fields}
     return {name: value if isinstance(value, list | Mapping) else image.lookup(Slot(name)) for name, value in found.items()}
 
 

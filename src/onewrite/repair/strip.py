@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX, TOMBSTONE, labelled_attribute, outbox_names
+from onewrite.label import OUTBOX, TOMBSTONE, is_outbox_label, labelled_attribute
 from onewrite.repair.holdings import as_read, held_ledgers, kept_as
 from onewrite.repair.image import Image, Plan
 from onewrite.step import Step, found_step
@@ -42,7 +42,7 @@ def strip(image: Image, attribute: str | None) -> Stripping:
     if TOMBSTONE in image.fields and attribute is None:
         return Stripped(Plan((TOMBSTONE,), deletes=True), image.size)  # which lets no guarded write in
     ledgers = [held for held in held_ledgers(image, 0) if held.kept is not None and attribute in (None, held.attribute)]
-    outboxes = [name for each in outboxes_of(image) if attribute in (None, each) for name in outbox_names(each)]
+    outboxes = [name for each in outboxes_of(image) if attribute in (None, each) for name in OUTBOX]
     plan = Plan(as_read(image, ledgers, fields=[*fields, *outboxes]), removes=fields)
     return Stripped(plan, image.bytes_of(fields))
 
@@ -55,7 +55,7 @@ def _held_back(image: Image, attribute: str | None) -> str | None:
             _ = kept_as(held) if held.moved_to is None else None
         except LedgerMismatch as error:
             return str(error)
-    outboxes = [outbox_names(each).events for each in outboxes_of(image) if attribute in (None, each)]
+    outboxes = [OUTBOX.events for each in outboxes_of(image) if attribute in (None, each)]
     if pending := [name for name in outboxes if image.fields.get(name)]:
         return f"Events are pending in {pending[0]!r}: let the relay publish them first."
     if any(attribute in (None, step_ledger(held)) for held in image.steps.values()):
@@ -71,5 +71,5 @@ def step_ledger(held: object) -> str | None:
 
 def outboxes_of(image: Image) -> list[str]:
     """The attributes of the entity's outboxes."""
-    found = [labelled_attribute(name, text) for name, text in image.fields.items() if text == OUTBOX]
+    found = [labelled_attribute(name, text) for name, text in image.fields.items() if is_outbox_label(text)]
     return sorted([attribute for attribute in found if attribute is not None])

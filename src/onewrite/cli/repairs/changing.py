@@ -33,6 +33,7 @@ from onewrite.cli.repairs.text import shortened, shown
 from onewrite.cli.stores import CollectionUrl, TableName
 from onewrite.errors import ConfigurationError
 from onewrite.flow import run
+from onewrite.label import OUTBOX, is_outbox_label
 from onewrite.repair.answers import Asked
 from onewrite.repair.changes import Repair, Wanted
 from onewrite.repair.changes import clear as cleared
@@ -145,7 +146,12 @@ def _change(act: str, planned: Callable[[Image, Given], Repair], given: Given) -
         return told("The entity is not as it was shown then, and nothing was written: look at it again, without --yes.", 1)
     result = _write(act, given["operator"] or operator_acts.this_user(), repairs, image, repair) if given["yes"] else None
     if given["as_json"]:
-        told_of = {"entity": image.named, "changes": repair.changes, "effects": repair.effects, "requests": requests}
+        told_of = {
+            "entity": image.named,
+            "changes": repair.changes,
+            "effects": _effects(image, repair),
+            "requests": requests,
+        }
         sys.stdout.write(json.dumps({**told_of, "shown": code, "written": result == 0}, indent=2) + "\n")
     elif result is None:
         sys.stdout.write(f"\nNothing was written. To write exactly this, give the same command --yes --shown {code}\n")
@@ -154,8 +160,16 @@ def _change(act: str, planned: Callable[[Image, Given], Repair], given: Given) -
     return result or 0
 
 
+def _effects(image: Image, repair: Repair) -> tuple[str, ...]:
+    """What the change means. Consumers cannot tell the second events of a message from news."""
+    if not is_outbox_label(image.fields.get(OUTBOX.label)):
+        return repair.effects
+    told_again = "This entity emits events. What takes effect once more emits once more: events with new ids and numbers, which consumers apply"
+    return (*repair.effects, told_again)
+
+
 def _lines(image: Image, repair: Repair, requests: list[Any]) -> list[str]:
-    changes, effects = [[f"  {shown(each)}" for each in texts] for texts in (repair.changes, repair.effects)]
+    changes, effects = [[f"  {shown(each)}" for each in texts] for texts in (repair.changes, _effects(image, repair))]
     asked = [f"  {json.dumps(shortened(each))}" for each in requests]
     lines = [f"{image.named}:", *changes, "What that means:", *effects, "The request:", *asked]
     return [f"{line}\n" for line in lines]

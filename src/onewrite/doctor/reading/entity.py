@@ -10,7 +10,7 @@ from typing import Any, cast
 from onewrite.doctor.facts import Entity
 from onewrite.errors import LedgerMismatch
 from onewrite.identity.record import printable
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE, is_outbox_label
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Terms
 from onewrite.ledgers.kept import Kept, kept_ledgers
@@ -57,7 +57,7 @@ def entity_of(
         unlabelled=tuple(sorted(unlabelled)),
         unmarked=tuple([kept.attribute for kept, names in ledgers.items() if not _is_marked(kept, names, fields)]),
         tombstone=_tombstone(fields),
-        in_use=STEPS in fields or OUTBOX in [text for text in fields.values() if isinstance(text, str)],
+        in_use=STEPS in fields or is_outbox_label(fields.get(OUTBOX.label)),
         expires=expires,
     )
 

@@ -63,11 +63,12 @@ class Mark(NamedTuple):
         return item.get(TOKEN) == Binary(self.token)
 
 
-def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:
+def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
     """`call` is the name of the call, which no other call has."""
     token, named = token_of(call), inbox.table_name is not None
-    item = {inbox.key: inbox.mark(message), inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}
-    return Mark(message, token, inbox.table_name or inbox.store.name, item, inbox.key, named)
+    rest, table_name = {inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}, inbox.table_name or inbox.store.name
+    keys = inbox.marks(message)
+    return [Mark(message, token, table_name, {inbox.key: key, **rest}, inbox.key, named) for key in keys]
 
 
 def client_of(inbox: Inbox) -> Any:

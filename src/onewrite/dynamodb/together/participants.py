@@ -160,7 +160,7 @@ class JointFlows(FoldFlows):
         puts = prepared.method == "putting"
         if self.guards:
             guard = guard_put if puts else guard_update
-            attempt = self._attempt(message, prepared.native, prepared.emit, name, guard)
+            attempt = self._attempt(message, prepared.native, prepared.emit, name, guard, place=place)
             if before is not None:
                 attempt = attempt._replace(entry=attempt.entry.like(before.entry), turn=before.turn)
             return Action(place, self, message, self._call(attempt, prepared.native, guard), attempt)

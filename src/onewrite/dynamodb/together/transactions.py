@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from onewrite.backoff import Backoff
 from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
-from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, mark_of
+from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, marks_of
 from onewrite.dynamodb.together.participants import Action, Prepared
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.values import plain
@@ -183,11 +183,9 @@ class _Transaction:
         writes: list[Part] = [
             each.store.action(place, message, each, name, before.get(place)) for place, each in enumerate(self._participants)
         ]
-        return (
-            writes
-            if self._inbox is None
-            else [*writes, mark_of(self._inbox, message, name, self._participants[0].store.clock)]
-        )
+        if self._inbox is None:
+            return writes
+        return [*writes, *marks_of(self._inbox, message, name, self._participants[0].store.clock)]
 
     def _together(self, backoff: Backoff) -> Flow[Outcome]:
         # One name for all tries of this call: whichever has landed is known by its token.
@@ -370,7 +368,7 @@ def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awai
 
 
 def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None:
-    count = len(participants) + (inbox is not None)
+    count = len(participants) + (0 if inbox is None else 1 + len(inbox.also))
     if count > _MOST_ACTIONS:
         raise InvalidUpdate(f"A transaction has {count} writes, and DynamoDB takes {_MOST_ACTIONS}: split it.")
     # An item has 400 KB at most, so that ten of them are within the limit.

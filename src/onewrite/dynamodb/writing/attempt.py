@@ -47,6 +47,7 @@ class Attempt(NamedTuple):
     fence: str = ""  # of the step that it finishes
     more: tuple[Message, ...] = ()  # the others that it writes
     burial: str = ""  # the name of the tombstone that it leaves
+    step_ledger: str = ""  # the ledger of the step that it finishes, if that is one before this
     turn: int = 0  # how many requests of this call were made in a form that did not fit
 
     @property
@@ -56,7 +57,16 @@ class Attempt(NamedTuple):
 
     @property
     def step_mark(self) -> bytes:
-        return step_mark(self.entry.terms.attribute, self.message)
+        """Of the step that it begins or finishes."""
+        return step_mark(self.step_ledger or self.entry.terms.attribute, self.message)
+
+    @property
+    def step_marks(self) -> list[list[bytes]]:
+        """For each message those of the steps that may be open: under this ledger, and under those in its also=."""
+        return [
+            [step_mark(attribute, message) for attribute in self.entry.terms.attributes]
+            for message in (self.message, *self.more)
+        ]
 
 
 def new_attempt(

@@ -11,19 +11,18 @@ from onewrite.label import OUTBOX
 _Word = Callable[[str], str]  # a name as it may stand in an expression
 
 
-def outbox_condition(shape: EmissionShape, word: _Word) -> str:
+def outbox_condition(word: _Word) -> str:
     """The entity's outbox must be ours, or not there at all: what stands in its place would be appended to."""
-    label, events = word(shape.names.label), word(shape.names.events)
+    label, events = word(OUTBOX.label), word(OUTBOX.events)
     return f"({label}=:ow_ol OR (attribute_not_exists({label}) AND attribute_not_exists({events})))"
 
 
 def outbox_sets(shape: EmissionShape, word: _Word) -> list[str]:
     """What a write that emits adds to its SET clause."""
-    names = shape.names
-    events = word(names.events)
-    sets = [f"{word(names.label)}=:ow_ol", f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)"]
+    events = word(OUTBOX.events)
+    sets = [f"{word(OUTBOX.label)}=:ow_ol", f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)"]
     if shape.indexed:
-        due, shard = word(names.due), word(names.shard)
+        due, shard = word(OUTBOX.due), word(OUTBOX.shard)
         # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
         sets += [f"{due}=if_not_exists({due},:ow_od)", f"{shard}=if_not_exists({shard},:ow_os)"]
     return sets
@@ -37,13 +36,12 @@ def outbox_values(emission: Emission) -> dict[str, Any]:
     return values
 
 
-def outbox_constants() -> dict[str, Any]:
+def outbox_constants(shape: EmissionShape) -> dict[str, Any]:
     """The values that are the same for all writes that emit."""
-    return {":ow_ol": OUTBOX, ":ow_on": []}
+    return {":ow_ol": shape.label, ":ow_on": []}
 
 
 def stored_outbox(emission: Emission) -> dict[str, Any]:
     """What a new entity's outbox looks like."""
-    names = emission.shape.names
-    held: dict[str, Any] = {names.label: OUTBOX, names.events: [*emission.events]}
-    return held | ({names.due: emission.due, names.shard: emission.shard} if emission.shape.indexed else {})
+    held: dict[str, Any] = {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events]}
+    return held | ({OUTBOX.due: emission.due, OUTBOX.shard: emission.shard} if emission.shape.indexed else {})

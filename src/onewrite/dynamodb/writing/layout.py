@@ -16,9 +16,7 @@ from onewrite.label import STEP, TOMBSTONE, Slot, is_shared, labelled
 from onewrite.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.ledgers.seen_ids import SLOTS
 from onewrite.ledgers.seen_numbers import source_of
-from onewrite.message import Message
 from onewrite.outcome import Entity
-from onewrite.step import step_mark
 from onewrite.tombstone import read_tombstone
 
 ATTEMPT_SLOTS = 5
@@ -35,9 +33,9 @@ def attempts_name(attribute: str, slot: str) -> str:
     return f"{attribute}_try_{slot}"
 
 
-def step_name(ledger: str, message: Message) -> str:
-    """The attribute that holds the message's open step."""
-    return f"{STEP}{step_mark(ledger, message).hex()}"
+def name_of_step(mark: bytes) -> str:
+    """The attribute that holds the open step of that mark."""
+    return f"{STEP}{mark.hex()}"
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,6 @@ from onewrite.ledgers.entry import (
     Terms,
 )
 from onewrite.ledgers.ring import Ring
-from onewrite.step import step_mark
 
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
@@ -71,8 +70,9 @@ def conditions(shape: Shape, words: Words, part: Part, *, exact: bool, more: int
     if part == "withdraw":  # a claim without which the message could still be done
         return ["#ow_x.#ow_xf=:ow_f", *ledger, *_lets_all_in(shape, words)]
     # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
-    own = f"NOT contains({STEPS},:ow_o)" if exact else f"attribute_not_exists({STEPS})"
-    parts = [f"attribute_not_exists({TOMBSTONE})", own, *ledger]
+    marks = _step_values_of(0, len(shape.terms.attributes))
+    own = [f"NOT contains({STEPS},{mark})" for mark in marks] if exact else [f"attribute_not_exists({STEPS})"]
+    parts = [f"attribute_not_exists({TOMBSTONE})", *own, *ledger]
     if more:
         return [*parts, *_ask_of_several(shape, words, more if exact else 0)]
     return [*parts, *_lets_all_in(shape, words)]
@@ -123,13 +123,23 @@ def _lacks(change: RememberShape, n: int, words: Words) -> list[str]:
 
 def _ask_of_several(shape: Shape, words: Words, steps_of_others: int) -> list[str]:
     """What the ledger asks of several messages. One NOT for all, and short names, leave room for twice as many."""
-    found = [f"contains({STEPS},:ow_o{n})" for n in range(1, 1 + steps_of_others)]
+    ledgers = len(shape.terms.attributes)
+    found = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
     for n, change in enumerate(shape.changes):
         if isinstance(change, RememberShape):
             names = [words.short(name_of(slot)) for slot in change.sets.live]
             found.extend([f"contains({name},{mark})" for name in names for mark in _spellings(change, n)])
+        elif isinstance(change, NumberShape):  # of a ledger in also=, which is only looked at
+            found.append(f"contains(#ow_n{n},:ow_m{n})")
     past = [_is_past(change, n) for n, change in enumerate(shape.changes) if isinstance(change, AdvanceShape)]
-    return [*past, f"NOT ({' OR '.join(found)})"] if found else past
+    fits = [_fits(change, n) for n, change in enumerate(shape.changes) if isinstance(change, NumberShape)]
+    return [*past, *fits, *([f"NOT ({' OR '.join(found)})"] if found else [])]
+
+
+def _step_values_of(n: int, ledgers: int) -> list[str]:
+    """The marks of the steps that the n-th message may have open: one for each attribute of a ledger."""
+    own = f":ow_o{n or ''}"
+    return [own, *[f":ow_o{n}_{other}" for other in range(1, ledgers)]]
 
 
 def _spellings(change: RememberShape, n: int) -> list[str]:
@@ -184,9 +194,9 @@ def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str
         adds.extend(["#ow_n0 :ow_s"] if own.form == "joins" else [])
     elif part != "finish overtaken":
         sets.extend([f"#ow_m{n}=:ow_m{n}" for n in range(shape.written)])
-    attribute = shape.terms.attribute
-    adds.append(f"{words(attempts_name(attribute, ring.present))} :ow_a")
-    removes.extend([words(attempts_name(attribute, slot)) for slot in ring.dead])
+    adds.append(f"{words(attempts_name(shape.terms.attribute, ring.present))} :ow_a")
+    # Nobody else empties those of a ledger in also=, once its stores are gone.
+    removes.extend([words(attempts_name(attribute, slot)) for attribute in shape.terms.attributes for slot in ring.dead])
     return {"SET": ",".join(sets), "ADD": ",".join(adds), "REMOVE": ",".join(removes), **ends}
 
 
@@ -228,9 +238,8 @@ def values_of(attempt: Attempt) -> dict[str, Any]:
     entry = attempt.entry
     values: dict[str, Any] = {":ow_a": Members((attempt.token,))}
     if attempt.exact:
-        values[":ow_o"] = attempt.step_mark
-        marks = [step_mark(entry.terms.attribute, message) for message in attempt.more]
-        values.update({f":ow_o{n}": mark for n, mark in enumerate(marks, start=1)})
+        for n, marks in enumerate(attempt.step_marks):
+            values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
     if attempt.part != "write":
         values |= _step_values(attempt)
     if attempt.emission is not None and attempt.emission.events:

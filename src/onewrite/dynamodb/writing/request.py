@@ -29,7 +29,7 @@ from onewrite.dynamodb.writing.values import Convert, sendable
 from onewrite.errors import InvalidUpdate
 from onewrite.event import EmissionShape
 from onewrite.flow import Call
-from onewrite.label import is_shared
+from onewrite.label import OUTBOX, is_shared
 from onewrite.ledgers.entry import Shape, Terms
 from onewrite.ledgers.ring import Ring
 
@@ -193,7 +193,7 @@ class _Form:
 def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
     shape, ring, emits, part, exact, more = wanted
-    words, names, outbox = Words(), dict(written.names), () if emits is None else emits.names
+    words, names, outbox = Words(), dict(written.names), () if emits is None else OUTBOX
     _check_arguments(written.arguments)
     _check_types(written, names)
     _check_placeholders([*names, *written.values])
@@ -203,9 +203,9 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     asked, ours = conditions(shape, words, part, exact=exact, more=more), clauses(shape, ring, words, part)
     values = constants(shape.terms)
     if emits is not None and emits.emits:
-        asked.append(outbox_condition(emits, words))
+        asked.append(outbox_condition(words))
         ours["SET"] = ",".join([ours["SET"], *outbox_sets(emits, words)])
-        values |= outbox_constants()
+        values |= outbox_constants(emits)
     condition = " AND ".join(asked)
     used = frozenset(_OURS.findall(condition))
     merged = merge_update(theirs, ours)
@@ -270,7 +270,7 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
 
 
 def _outbox_names(attempt: Attempt) -> tuple[str, ...]:
-    return () if attempt.emission is None else attempt.emission.shape.names
+    return () if attempt.emission is None else OUTBOX
 
 
 def _check_roots(terms: Terms, outbox: tuple[str, ...], names: Mapping[str, str], roots: Iterable[str]) -> None:
@@ -278,7 +278,6 @@ def _check_roots(terms: Terms, outbox: tuple[str, ...], names: Mapping[str, str]
     for root in roots:
         name = names.get(root, root)
         if belongs(terms, name) or name in outbox or is_shared(name):
+            instead = "" if name in outbox else ", or give the ledger another attribute"
             owner = "outbox" if name in outbox else "ledger"
-            raise InvalidUpdate(
-                f"This call touches {name!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."
-            )
+            raise InvalidUpdate(f"This call touches {name!r}, which belongs to the {owner}: leave it out{instead}.")

@@ -60,11 +60,10 @@ class Mark(NamedTuple):
         yield from ()
 
 
-def mark_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> Mark:
+def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
     """`call` is the name of the call, which no other call has."""
     if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
         raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
     expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
-    return Mark(
-        message, of_majority(inbox.store), {"_id": inbox.mark(message), inbox.ttl_attribute: expires, TOKEN: token_of(call)}
-    )
+    rest, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, of_majority(inbox.store)
+    return [Mark(message, store, {"_id": key, **rest}) for key in inbox.marks(message)]

@@ -199,12 +199,12 @@ class JointFlows(FoldFlows):
             inserted = guard_insert(entry, document, native, emission)
             entity = {"_id": document["_id"]}
             return Operation(place, self, message, entity, "insert_one", (inserted,), native, entry, None, emission)
-        step = self._step(message)
+        steps = self._steps(message)
         if prepared.method == "recording":
-            guarded = guard_record(entry, self._fields, document, native, step=step, emission=emission)
+            guarded = guard_record(entry, self._fields, document, native, steps=steps, emission=emission)
         else:
             update = prepared.update or {}
-            guarded = guard_update(entry, self._fields, document, update, native, step=step, emission=emission)
+            guarded = guard_update(entry, self._fields, document, update, native, steps=steps, emission=emission)
         args = (guarded.filter, guarded.update)
         entity = guarded.entity
         return Operation(place, self, message, entity, "update_one", args, guarded.native, entry, guarded, emission)

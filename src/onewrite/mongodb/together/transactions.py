@@ -24,7 +24,7 @@ from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_ag
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
-from onewrite.mongodb.together.inboxes import INBOX, Mark, mark_of
+from onewrite.mongodb.together.inboxes import INBOX, Mark, marks_of
 from onewrite.mongodb.together.participants import Operation, Prepared
 from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
@@ -142,7 +142,7 @@ class _Transaction:
         ]
         if self._inbox is None:
             return writes
-        return [mark_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
+        return [*marks_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
 
     def flow(self, session: Any, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
         backoff = Backoff(deadline, chance, self._participants[0].store.clock)

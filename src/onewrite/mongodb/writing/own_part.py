@@ -26,10 +26,10 @@ class Finishes(NamedTuple):
 
 
 def guarded_filter(
-    entry: Entry, query: Document, step: str, emitted: Emission | None = None, *, piped: bool
+    entry: Entry, query: Document, steps: Sequence[str], emitted: Emission | None = None, *, piped: bool
 ) -> dict[str, Any]:
     """The caller's filter, and the ledger's conditions beside it."""
-    fields = {**fits_labels(entry.terms), TOMBSTONE: {"$exists": False}, step: {"$exists": False}}
+    fields = {**fits_labels(entry.terms), TOMBSTONE: {"$exists": False}, **{step: {"$exists": False} for step in steps}}
     lacks, parts = _lets_in(entry)
     fields.update(lacks)
     if piped:
@@ -85,7 +85,7 @@ def _joined(
     query: Document, fields: dict[str, Any], parts: list[dict[str, Any]], emitted: Emission | None
 ) -> dict[str, Any]:
     if emitted is not None:
-        parts.append(outbox_condition(emitted.shape.names))
+        parts.append(outbox_condition(emitted.shape.label))
     # Where the caller's filter names the same field, its condition and ours both hold.
     parts.extend([{name: fields.pop(name)} for name in query if name in fields])
     guarded = {**query, **fields}

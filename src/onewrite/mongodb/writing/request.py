@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
-from onewrite.label import STEPS
+from onewrite.label import OUTBOX, STEPS
 from onewrite.ledgers.entry import Advance, Entry, Number
 from onewrite.mongodb.writing.emit import stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
@@ -20,7 +20,7 @@ _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
 
 
 class Guarded(NamedTuple):
-    """A write that is ready to be sent, and where to look if it did not match. `step`: the path of a step of its message."""
+    """A write that is ready to be sent, and where to look if it did not match. `steps`: the paths of steps of its messages."""
 
     entry: Entry
     filter: dict[str, Any]
@@ -30,7 +30,7 @@ class Guarded(NamedTuple):
     conditional: bool  # does the caller's filter say more than which entity?
     native: dict[str, Any]
     emission: Emission | None = None
-    step: str = ""
+    steps: tuple[str, ...] = ()
     deletes: bool = False
     query: Document = MappingProxyType({})  # the caller's own filter
     change: Update = ()  # and update
@@ -40,7 +40,7 @@ class Guarded(NamedTuple):
         entry = self.entry.facing(lookup(document or {}))
         if entry == self.entry:
             return self
-        found, update = _merged(entry, self.query, self.change, self.step, _events_of(self.emission))
+        found, update = _merged(entry, self.query, self.change, self.steps, _events_of(self.emission))
         return self._replace(entry=entry, filter={**found, STEPS: _NO_STEP} if self.deletes else found, update=update)
 
 
@@ -51,14 +51,14 @@ def guard_update(
     update: Update,
     native: Mapping[str, Any],
     *,
-    step: str,
+    steps: Sequence[str],
     emission: Emission | None = None,
 ) -> Guarded:
-    """`fields`: those that name an entity, beside `_id`. `step`: the path at which a step of the message would be."""
+    """`fields`: those that name an entity, beside `_id`. `steps`: the paths at which steps of its messages would be."""
     outbox = names_of(emission)
     check_filter(entry.terms, query, outbox)
     check_update(entry.terms, fields, update, outbox)
-    return _guard(entry, fields, query, update, native, step=step, emission=emission)
+    return _guard(entry, fields, query, update, native, steps=steps, emission=emission)
 
 
 def guard_record(
@@ -67,12 +67,12 @@ def guard_record(
     query: Document,
     native: Mapping[str, Any],
     *,
-    step: str,
+    steps: Sequence[str],
     emission: Emission | None = None,
 ) -> Guarded:
     """Compile an update that changes nothing but the ledger."""
     check_filter(entry.terms, query, names_of(emission))
-    return _guard(entry, fields, query, {}, native, step=step, emission=emission)
+    return _guard(entry, fields, query, {}, native, steps=steps, emission=emission)
 
 
 def guard_fold(
@@ -88,10 +88,10 @@ def guard_fold(
     """Compile one write of several messages. `update` is None where it changes nothing but the ledger."""
     if update is None:
         options = {"upsert": "_id" in query and not in_transaction(native), **native}  # as a record
-        guarded = guard_record(entry, fields, query, options, step=steps[0], emission=emission)
+        guarded = guard_record(entry, fields, query, options, steps=steps, emission=emission)
     else:
-        guarded = guard_update(entry, fields, query, update, native, step=steps[0], emission=emission)
-    return guarded._replace(filter={**guarded.filter, **{path: {"$exists": False} for path in steps[1:]}})
+        guarded = guard_update(entry, fields, query, update, native, steps=steps, emission=emission)
+    return guarded
 
 
 def guard_delete(
@@ -109,7 +109,7 @@ def guard_delete(
     """
     check_filter(entry.terms, query, names_of(emission))
     creates = len(query) == len(identity(query, fields)) and not in_transaction(native)
-    guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, step=STEPS, emission=emission)
+    guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, steps=(STEPS,), emission=emission)
     return guarded._replace(filter={**guarded.filter, STEPS: _NO_STEP}, deletes=True)
 
 
@@ -122,7 +122,7 @@ def guard_begin(
     query: Document,
     native: Mapping[str, Any],
     *,
-    path: str,
+    paths: Sequence[str],
     step: Step,
 ) -> Guarded:
     """Compile the begin of a step, in a document that is there."""
@@ -130,8 +130,8 @@ def guard_begin(
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     _check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
-    guarded = _guard(entry, fields, query, {}, native, step=path, emission=None)
-    begins = {"$set": {**labels(entry.terms), path: step.stored()}}
+    guarded = _guard(entry, fields, query, {}, native, steps=paths, emission=None)
+    begins = {"$set": {**labels(entry.terms), paths[0]: step.stored()}}
     return guarded._replace(update=begins)
 
 
@@ -150,7 +150,7 @@ def guard_finish(
     check_filter(entry.terms, query, outbox)
     if update is not None:
         check_update(entry.terms, fields, update, outbox)
-    guarded = _guard(entry, fields, query, update or {}, native, step=finishes.step, emission=emission)
+    guarded = _guard(entry, fields, query, update or {}, native, steps=(finishes.step,), emission=emission)
     if guarded.upsert or guarded.conditional:
         raise InvalidUpdate(_CONDITIONAL)
     emitted, changed = _events_of(emission), update or {}
@@ -176,7 +176,7 @@ _CONDITIONAL = (
 
 def names_of(emission: Emission | None) -> tuple[str, ...]:
     """The names that belong to the store's outbox."""
-    return () if emission is None else emission.shape.names
+    return () if emission is None else OUTBOX
 
 
 def _guard(
@@ -186,33 +186,33 @@ def _guard(
     update: Update,
     native: Document,
     *,
-    step: str,
+    steps: Sequence[str],
     emission: Emission | None,
 ) -> Guarded:
     _check_sendable(entry, fields, native)
     entity = identity(query, fields)
     return Guarded(
         entry,
-        *_merged(entry, query, update, step, _events_of(emission)),
+        *_merged(entry, query, update, steps, _events_of(emission)),
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=bool(native.get("upsert", False)) and not entry.follows_gap,
         entity=entity,
         conditional=len(query) > len(entity),
         native={name: value for name, value in native.items() if name != "upsert"},
         emission=emission,
-        step=step,
+        steps=tuple(steps),
         query=query,
         change=update,
     )
 
 
 def _merged(
-    entry: Entry, query: Document, update: Update, step: str, emitted: Emission | None
+    entry: Entry, query: Document, update: Update, steps: Sequence[str], emitted: Emission | None
 ) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
     """The caller's filter and update, each with our part of it."""
     if isinstance(update, Mapping):
-        return guarded_filter(entry, query, step, emitted, piped=False), operators(entry, update, emitted)
-    return guarded_filter(entry, query, step, emitted, piped=True), [*update, stage(entry, emitted)]
+        return guarded_filter(entry, query, steps, emitted, piped=False), operators(entry, update, emitted)
+    return guarded_filter(entry, query, steps, emitted, piped=True), [*update, stage(entry, emitted)]
 
 
 def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.label import FORMAT, OUTBOX, TOMBSTONE, OutboxNames
+from onewrite.label import FORMAT, OUTBOX, TOMBSTONE
 from onewrite.ledgers.entry import Terms
 from onewrite.mongodb.writing.layout import Document
 from onewrite.tombstone import Tombstone
@@ -19,7 +19,6 @@ _FIELDS = {"$objectToArray": "$$ROOT"}
 _LABEL = "_ledger"
 _END = r"(?![\s\S])"  # "$" would also match before a newline at the end
 _OF_LEDGERS = rf"_(?:ledger|all|[0-9]+(?:d|h|m|s|us)t?){_END}"  # as docs/format.md has them
-_OF_OUTBOXES = rf"_(?:ledger|events|sent|incarnation|due|shard){_END}"
 
 
 def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[str, Any]:
@@ -30,11 +29,11 @@ def burial(terms: Terms, tombstone: Tombstone, expires: float | None) -> dict[st
     return _document_of(left)
 
 
-def emptied(names: OutboxNames, sent: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
+def emptied(sent: Mapping[str, Any], tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """The stage that clears all that is pending in a tombstone's outbox. `sent`: what it holds of those sent before."""
-    gone = [names.events, names.due, *sent]
+    gone = [OUTBOX.events, OUTBOX.due, *sent]
     stays = _fields_where({"$not": [{"$in": [_NAME, {"$literal": gone}]}]})
-    return _document_of([stays, _literal(sent), _expiry(tombstone, expires, besides=names.events)])
+    return _document_of([stays, _literal({**sent, tombstone.ttl: datetime.fromtimestamp(expires, UTC)})])
 
 
 def _document_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -45,38 +44,35 @@ def _literal(fields: Document) -> dict[str, Any]:
     return {"$literal": [{"k": name, "v": value} for name, value in fields.items()]}
 
 
-def _expiry(tombstone: Tombstone, expires: float, besides: str = "") -> dict[str, Any]:
-    """When the database may remove the tombstone, if nothing is pending `besides` that list."""
-    return {"$cond": [_pending(besides), [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
+def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
+    """When the database may remove the tombstone, if nothing is pending."""
+    # Without an outbox's label the field is the caller's own.
+    pending = {"$and": [_IS_OUTBOX, {"$ne": [{"$ifNull": [f"${OUTBOX.events}", []]}, []]}]}
+    return {"$cond": [pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
 @lru_cache(maxsize=64)
 def _kept(terms: Terms, key: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that stay: the key, and what the ledgers and outboxes consist of whose labels are in the document."""
+    """The fields that stay: the key, and what the ledgers and the outbox consist of whose labels are in the document."""
     parts: list[Any] = [
         {"$in": [_NAME, {"$literal": [*key, *sorted(terms.plain_sets)]}]},
         {"$in": [_NAME, "$$plain"]},
         {"$in": [_NAME, _each("$$ledgers", {"$concat": ["$$each", "@"]})]},
         {"$and": [_matches(_NAME, _OF_LEDGERS), {"$in": [_NAME, _with_last_part("$$ledgers")]}]},
-        {"$and": [_matches(_NAME, _OF_OUTBOXES), {"$in": [_NAME, _with_last_part("$$outboxes")]}]},
+        {"$and": [{"$in": [_NAME, [*OUTBOX]]}, _IS_OUTBOX]},
     ]
     attributes = {
-        "ledgers": {"$concatArrays": [_labelled({"$ne": ["$$label.v", OUTBOX]}), {"$literal": [*terms.attributes]}]},
+        "ledgers": {"$concatArrays": [_labelled({"$ne": ["$$label.k", OUTBOX.label]}), {"$literal": [*terms.attributes]}]},
         "plain": _labelled({"$eq": ["$$label.v", f"{FORMAT} all text"]}),
-        "outboxes": _labelled({"$eq": ["$$label.v", OUTBOX]}),
     }
     return {"$let": {"vars": attributes, "in": _fields_where({"$or": parts})}}
 
 
-@lru_cache(maxsize=64)
-def _pending(besides: str) -> dict[str, Any]:
-    """Is there an outbox in which something is pending?"""
-    lists = _each(_labelled({"$eq": ["$$label.v", OUTBOX]}), {"$concat": ["$$each", "_events"]})
-    waits: list[Any] = [{"$in": [_NAME, lists]}, {"$ne": ["$$field.v", []]}, {"$ne": [_NAME, {"$literal": besides}]}]
-    return {"$ne": [_fields_where({"$and": waits}), []]}
-
-
 _NAME = "$$field.k"
+# Every text that begins with "ow1 outbox " stands between these two.
+_IS_OUTBOX = {
+    "$and": [{"$gte": [f"${OUTBOX.label}", f"{FORMAT} outbox "]}, {"$lt": [f"${OUTBOX.label}", f"{FORMAT} outbox!"]}]
+}
 
 
 def _fields_where(condition: Document) -> dict[str, Any]:
