@@ -12,6 +12,7 @@ rules, each of which keeps somebody from being charged twice, or a charge from b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -68,8 +69,9 @@ class Step(NamedTuple):
         return self._replace(key=before.key, first=False)
 
     def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
-        """The answer to the worker whose step it is."""
-        return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=entity_key, clock=clock)
+        """The answer to the worker whose step it is. It outlives the call, so that the key is a copy."""
+        key = deepcopy(entity_key)
+        return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def stored(self) -> dict[str, Any]:
         message = self.message
@@ -139,7 +141,7 @@ def answer_to(
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until:
         return Busy(message, step.until, entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=entity_key)
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=deepcopy(entity_key))
 
 
 def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:

@@ -136,6 +136,7 @@ class Flows:
         emit: object,
         name: str,
         guard: Guard = guard_update,
+        *,
         place: int = 0,
     ) -> Attempt:
         """`name` and `place`: which call it is of, and which of the call's writes."""

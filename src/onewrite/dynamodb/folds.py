@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any, cast
 
@@ -51,7 +52,7 @@ class FoldFlows(DeleteFlows):
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return {**cast("Mapping[str, Any]", key)}
+        return deepcopy({**cast("Mapping[str, Any]", key)})  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         return self.write(message, _arguments(native), emit=native.get("emit"))

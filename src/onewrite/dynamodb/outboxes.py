@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, unquote
@@ -44,7 +45,7 @@ class Outboxes:
         """Which item is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return cast("Key", key)
+        return deepcopy(cast("Key", key))  # it is part of the events that a relay publishes
 
     def rung(self, told: Key) -> Key:
         """The key that a doorbell has told of: typed, as a stream has it, or plain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
@@ -61,6 +62,7 @@ class StepFlows(Flows):
 
     def begin(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
         check_begin(asked)
+        native = deepcopy({**native})  # others run before the effect does, and may use these again
         key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
             check_claim(asked.after, message, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
@@ -43,7 +44,9 @@ class FoldFlows(DeleteFlows):
         if query is None:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self._ledger.terms, query, self._outbox_names)
-        return identity(cast("Document", query), self._fields)
+        return deepcopy(
+            identity(cast("Document", query), self._fields)
+        )  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         now = self.clock()

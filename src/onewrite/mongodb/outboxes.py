@@ -6,6 +6,7 @@ It reads what a majority holds, from the primary: an event that a failover takes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -39,11 +40,11 @@ class Outboxes:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        return identity(cast("Document", filter), self._fields)
+        return deepcopy(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
 
     def rung(self, told: Document) -> Document:
         """The document that a doorbell has told of."""
-        return {"_id": told["_id"]}
+        return {"_id": deepcopy(told["_id"])}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""

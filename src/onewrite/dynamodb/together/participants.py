@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -147,7 +148,8 @@ class JointFlows(FoldFlows):
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
-        return Prepared(self, method, {**native}, [*emit] if isinstance(emit, list) else emit)
+        # It is sent later, and the caller may use all of these again before.
+        return Prepared(self, method, deepcopy({**native}), deepcopy(emit))
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""

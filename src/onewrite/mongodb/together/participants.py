@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
@@ -173,7 +174,8 @@ class JointFlows(FoldFlows):
             raise InvalidUpdate(
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )
-        return Prepared(self, method, document, update, {**native}, [*emit] if isinstance(emit, list) else emit)
+        # It is sent later, and the caller may use all of these again before.
+        return Prepared(self, method, deepcopy(document), deepcopy(update), deepcopy({**native}), deepcopy(emit))
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
