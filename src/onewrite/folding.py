@@ -7,7 +7,7 @@ refused, on what the entity then held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
@@ -71,7 +71,11 @@ class Store(Protocol):
         ...
 
     def entity_of(self, native: Native) -> object:
-        """What names the entity in the arguments of a write. It can be compared."""
+        """What names the entity in the arguments of a write."""
+        ...
+
+    def canonical(self, entity: Any, /) -> Hashable:
+        """Equal for two values that name one entity."""
         ...
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
@@ -305,7 +309,7 @@ class _Writing:
         entity = self._store.entity_of(asked)
         if self._entity is ABSENT:
             self._entity = entity
-        elif self._entity != entity:
+        elif self._store.canonical(self._entity) != self._store.canonical(entity):
             raise InvalidUpdate(
                 f"The function of a fold named {entity!r} after {self._entity!r}: a fold writes to one entity. Group the messages by "
                 "entity, and fold each group."

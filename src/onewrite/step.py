@@ -171,8 +171,8 @@ def check_begin(asked: Asked) -> None:
         )
 
 
-def check_claim(claim: object, message: Message, entity_key: object) -> None:
-    """Raise unless a write of the message to that entity may finish what is claimed."""
+def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
+    """Raise unless a write of the message to that entity may finish what is claimed. `canonical`: equal for two names of one entity."""
     if not isinstance(claim, Begun | Uncertain):
         raise InvalidUpdate(
             f"finishes= takes what begin has answered, Begun or Uncertain, and not a {type(claim).__name__}."
@@ -183,7 +183,7 @@ def check_claim(claim: object, message: Message, entity_key: object) -> None:
             f"This write is of message {message.id!r}, and the step that it is to finish is of message {begun.id!r}: finish a step by "
             "a write of the message that began it."
         )
-    if claim.entity_key != entity_key:
+    if canonical(claim.entity_key) != canonical(entity_key):
         raise InvalidUpdate(
             f"This write is to the entity {entity_key!r}, and the step that it is to finish was begun in {dict(claim.entity_key)!r}: "
             "finish it there."

@@ -64,7 +64,7 @@ NAMING_NONE: dict[str, dict[str, Any]] = {
     "bson_pattern": {"_id": Regex("e")},
     "not": {"_id": {"$ne": "f"}},
     "or": {"$or": [{"_id": "e"}, {"_id": "f"}]},
-    "and": {"$and": [{"_id": "e"}]},
+    "and": {"$and": [{"_id": {"$in": ["e"]}}]},
     "inside": {"_id.part": "e"},
 }
 

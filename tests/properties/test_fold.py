@@ -6,7 +6,7 @@ callers at a time, whose requests come in any order: some order of single writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -108,6 +108,9 @@ class Memory:
 
     def entity_of(self, native: Native) -> object:
         return native["entity"]
+
+    def canonical(self, entity: object) -> Hashable:
+        return repr(entity)
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         assert [one.message for one in each] == native["messages"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -70,6 +70,9 @@ class Boxes:
 
     def of_source(self, source: str) -> Mapping[str, Any]:
         raise NotImplementedError
+
+    def canonical(self, entity: Mapping[str, Any], /) -> str:
+        return repr(entity)
 
     def finder(self, before: str | None) -> Any:
         raise NotImplementedError
@@ -245,7 +248,7 @@ class Model:
         life = event.source.rpartition("/")[2]
         for stored in dict(world.emitted).get(life, ()):
             pending = Pending(stored, "t", "", "1970-01-01T00:00:00.000Z", life, "")
-            if replace(Box(ENTITY, "o", 0, life, (pending,)), sent=0).outgoing(0).id == event.id:
+            if Box(ENTITY, "o", event.sequence - 1, life, (pending,)).outgoing(0).id == event.id:
                 return stored
         raise Wrong(f"{event} is published, and nobody has emitted it in that source")
 

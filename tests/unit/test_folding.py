@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -65,6 +65,9 @@ class Memory:
 
     def entity_of(self, native: Native) -> object:
         return native.get("entity")
+
+    def canonical(self, entity: object) -> Hashable:
+        return repr(entity)
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         yield from ()

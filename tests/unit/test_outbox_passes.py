@@ -74,6 +74,9 @@ class Boxes:
         return None
         yield
 
+    def canonical(self, entity: Mapping[str, Any], /) -> str:
+        return repr(entity)
+
     def finder(self, before: str | None) -> Any:
         boxes = iter(self.boxes)
 

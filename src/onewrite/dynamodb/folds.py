@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any, cast
@@ -18,6 +18,7 @@ from onewrite.dynamodb.writing.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.writing.layout import lookup
 from onewrite.dynamodb.writing.own_part import Words, conditions
 from onewrite.dynamodb.writing.request import guard_update
+from onewrite.dynamodb.writing.same import canonical
 from onewrite.errors import InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow
@@ -53,6 +54,9 @@ class FoldFlows(DeleteFlows):
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
         return deepcopy({**cast("Mapping[str, Any]", key)})  # the function may use its dict again, for another entity
+
+    def canonical(self, entity: object) -> Hashable:
+        return canonical(entity)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
         return self.write(message, _arguments(native), emit=native.get("emit"))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, unquote
 
@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from onewrite.dynamodb.flows import code, insist
 from onewrite.dynamodb.writing.placeholders import Placeholders
+from onewrite.dynamodb.writing.same import canonical, number_text
 from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import Outbox
@@ -29,7 +30,6 @@ from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 Key: TypeAlias = Mapping[str, Any]
 
 _MOST_OF_AN_INDEX = 4  # attributes: two of the table's key, and two of its own
-_DIGITS = Context(prec=38)  # as many as a number may have
 
 
 class Outboxes:
@@ -46,6 +46,10 @@ class Outboxes:
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
         return deepcopy(cast("Key", key))  # it is part of the events that a relay publishes
+
+    def canonical(self, key: Key) -> Hashable:
+        """Equal for two keys that name one item."""
+        return canonical(key)
 
     def rung(self, told: Key) -> Key:
         """The key that a doorbell has told of: typed, as a stream has it, or plain."""
@@ -263,8 +267,7 @@ def _typed_text(value: object) -> str:
         case str():
             return f"S:{_quoted(value)}"
         case int() | Decimal() if not isinstance(value, bool):
-            # 1, 1.0 and 1E+0 are one key, and so are 0 and -0.
-            return f"N:{Decimal(value or 0).normalize(_DIGITS):f}"
+            return f"N:{number_text(value)}"
         case bytes() | bytearray() | Binary():
             return f"B:{urlsafe_b64encode(raw(value) if isinstance(value, Binary) else value).decode()}"
         case _:

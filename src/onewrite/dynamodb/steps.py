@@ -13,6 +13,7 @@ from onewrite.dynamodb.verdict import finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import name_of_step
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
+from onewrite.dynamodb.writing.same import canonical
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
@@ -65,7 +66,7 @@ class StepFlows(Flows):
         native = deepcopy({**native})  # others run before the effect does, and may use these again
         key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
-            check_claim(asked.after, message, key)
+            check_claim(asked.after, message, key, canonical)
         now, call = self.clock(), self.attempts()
         entry, fresh = self._ledger.entry(message, now).asking, new_step(self._ledger.attribute, message, asked, call, now)
         attempt = new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin")
@@ -100,7 +101,7 @@ class StepFlows(Flows):
         return self._step_call(step.ledger, attempt.message, attempt.entity_key, "SET #step=:new", values)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
-        check_claim(claim, message, native.get("Key"))
+        check_claim(claim, message, native.get("Key"), canonical)
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)
         attempt = self._attempt(message, native, emit, self.attempts())

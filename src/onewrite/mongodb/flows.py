@@ -7,7 +7,7 @@ by then waited for the majority itself, so the look sees whatever stood in its w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, cast
 
 import bson
@@ -55,6 +55,7 @@ from onewrite.mongodb.writing.request import (
     in_transaction,
     keeps_text,
 )
+from onewrite.mongodb.writing.same import canonical, codec_of
 from onewrite.outcome import Applied, Entity, Outcome, Rejected
 from onewrite.step import step_mark
 from onewrite.tombstone import Tombstones, check_store_tombstones
@@ -189,6 +190,10 @@ class Flows:
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
         return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
+
+    def canonical(self, entity: Document) -> Hashable:
+        """Equal for two values that name one document."""
+        return canonical(entity, codec_of(self.target))
 
     def without_ledger(self, document: Document) -> Entity:
         return without_ledger(self._ledger.terms, document, self._outbox_names)

@@ -5,12 +5,12 @@ It reads what a majority holds, from the primary: an event that a failover takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
+from bson import BSON, CodecOptions, ObjectId, json_util
 from bson.codec_options import DatetimeConversion
 from bson.errors import InvalidId
 
@@ -21,6 +21,7 @@ from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.expression import identity
 from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.same import UUIDS, canonical, codec_of
 from onewrite.mongodb.writing.tombstones import emptied
 from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
@@ -34,13 +35,17 @@ class Outboxes:
         self.target = _reading_any_time(of_majority(collection))
         self.outbox = outbox
         self._fields = tuple(fields)
-        self._codec = _codec(self.target)
+        self._codec = codec_of(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
         return deepcopy(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+
+    def canonical(self, entity: Document) -> Hashable:
+        """Equal for two values that name one document."""
+        return canonical(entity, self._codec)
 
     def rung(self, told: Document) -> Document:
         """The document that a doorbell has told of."""
@@ -164,10 +169,9 @@ class Finder:
 
 
 _PLAIN: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
-_UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
 
-def origin(key: object, codec: CodecOptions[Any] = _UUIDS) -> str:
+def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
     """The document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
     match key:
         case str():
@@ -187,12 +191,6 @@ def _reading_any_time(collection: Any) -> Any:
     if not isinstance(options, CodecOptions) or options.datetime_conversion != DatetimeConversion.DATETIME:
         return collection
     return collection.with_options(codec_options=options.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO))
-
-
-def _codec(collection: Any) -> CodecOptions[Any]:
-    """How the client reads values. A stand-in keeps those of Python."""
-    options: object = collection.codec_options
-    return cast("CodecOptions[Any]", options) if isinstance(options, CodecOptions) else _UUIDS
 
 
 def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:

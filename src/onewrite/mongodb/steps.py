@@ -32,7 +32,7 @@ class StepFlows(Flows):
         check_begin(asked)
         now, entity = self.clock(), identity(query, self._fields)
         if asked.after is not None:
-            check_claim(asked.after, message, entity)
+            check_claim(asked.after, message, entity, self.canonical)
         entry = self._ledger.entry(message, now).asking
         fresh = new_step(self._ledger.attribute, message, asked, self.attempts(), now)
         guarded = guard_begin(entry, self._fields, query, native, paths=self._steps(message), step=fresh)
@@ -109,7 +109,7 @@ class StepFlows(Flows):
         emit: object,
     ) -> Flow[Outcome]:
         now, entity = self.clock(), identity(query, self._fields)
-        check_claim(finishes, message, entity)
+        check_claim(finishes, message, entity, self.canonical)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         path = self._step(message)
         for turn in range(_FINISHES):

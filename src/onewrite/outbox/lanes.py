@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from onewrite.pending import Box, Outgoing
 
@@ -49,21 +48,21 @@ class Lane:
 
 
 class PassedOver:
-    """Entities that a pass passes over for some time, which is twice as long each time."""
+    """Entities, by their canonical names, that a pass passes over for some time, which is twice as long each time."""
 
     def __init__(self, shortest: float, longest: float) -> None:
         self._shortest, self._longest = shortest, longest
-        self._waits: dict[str, tuple[float, float]] = {}  # until when, and for how long
+        self._waits: dict[Hashable, tuple[float, float]] = {}  # until when, and for how long
 
-    def add(self, entity: Mapping[str, Any], now: float) -> float:
+    def add(self, entity: Hashable, now: float) -> float:
         """For how many seconds is the entity passed over from now on?"""
-        _, before = self._waits.get(repr(entity), (now, 0.0))
+        _, before = self._waits.get(entity, (now, 0.0))
         wait = min(max(2 * before, self._shortest), self._longest)
-        self._waits[repr(entity)] = now + wait, wait
+        self._waits[entity] = now + wait, wait
         return wait
 
-    def has(self, entity: Mapping[str, Any], now: float) -> bool:
-        until, _ = self._waits.get(repr(entity), (now, 0.0))
+    def has(self, entity: Hashable, now: float) -> bool:
+        until, _ = self._waits.get(entity, (now, 0.0))
         return until > now
 
     def forget(self, now: float) -> None:

@@ -13,7 +13,7 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import ERROR, WARNING
@@ -69,6 +69,7 @@ class Outboxes(Protocol):
     @property
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
+    def canonical(self, entity: Entity, /) -> Hashable: ...
     def rung(self, told: Entity) -> Entity: ...
     def of_source(self, source: str) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
@@ -229,10 +230,11 @@ class Passes:
 
     def _is_taken(self, work: _Work, found: Box) -> bool:
         """Is the entity in this pass already, or passed over because the database would not change it?"""
-        if any(lane.box.entity == found.entity for lane in work.lanes):
+        name = self._boxes.canonical(found.entity)
+        if any(self._boxes.canonical(lane.box.entity) == name for lane in work.lanes):
             return True
         now = self._clock()
-        if not self._passed_over.has(found.entity, now):
+        if not self._passed_over.has(name, now):
             return False
         work.swept.pending += len(found.events)
         work.swept.oldest = max(work.swept.oldest, now - seconds(found.events[0].time))
@@ -248,7 +250,7 @@ class Passes:
                 lane.broken = True
             except Exception as error:
                 lane.unsettled = error
-                wait = self._passed_over.add(lane.box.entity, self._clock())
+                wait = self._passed_over.add(self._boxes.canonical(lane.box.entity), self._clock())
                 text = (
                     "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
                 )
@@ -257,9 +259,9 @@ class Passes:
 
     def _tell_of(self, broken: Broken) -> None:
         """Log that an entity cannot be read. Each pass meets it again, so that the line is written every five minutes at most."""
-        now = self._clock()
-        if not self._told.has(broken.entity, now):
-            self._told.add(broken.entity, now)
+        now, name = self._clock(), self._boxes.canonical(broken.entity)
+        if not self._told.has(name, now):
+            self._told.add(name, now)
             tell(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
     def _round(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:

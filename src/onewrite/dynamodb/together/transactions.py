@@ -8,7 +8,7 @@ the same token, so that it is done once; after a cancellation it is another one,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import blake2b
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
 from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, marks_of
 from onewrite.dynamodb.together.participants import Action, Prepared
 from onewrite.dynamodb.writing.attempt import Attempt
+from onewrite.dynamodb.writing.same import canonical
 from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
@@ -376,10 +377,12 @@ def _check_limits(participants: Sequence[Prepared], inbox: Inbox | None) -> None
     if size > _MOST_BYTES:
         raise InvalidUpdate(f"A transaction brings {size} bytes of values, and DynamoDB takes {_MOST_BYTES}: split it.")
     key_names = {each.store.table_name: each.native["Key"] for each in participants if each.native.get("Key")}
-    seen: dict[str, list[dict[str, Any]]] = {}
+    seen: set[Hashable] = set()
     for each in participants:
         table = each.store.table_name
-        key, others = each.key(key_names.get(table, ())), seen.setdefault(table, [])
-        if key and key in others:
-            raise InvalidUpdate("Two participants write the same item: make them one write.")
-        others.append(key or {})
+        key = each.key(key_names.get(table, ()))
+        if key:
+            item = (table, canonical(key))
+            if item in seen:
+                raise InvalidUpdate("Two participants write the same item: make them one write.")
+            seen.add(item)

@@ -20,7 +20,7 @@ from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.folds import FoldFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
-from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, names_id
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.mongodb.writing.request import Guarded, guard_insert, guard_record, guard_update
 from onewrite.outcome import Gone, Outcome, Rejected
@@ -56,7 +56,7 @@ class Prepared:
 
     @property
     def entity(self) -> dict[str, Any]:
-        return identity({"_id": self.document["_id"]})
+        return {"_id": self.document["_id"]} if self.method == "inserting" else identity(self.document)
 
 
 class Operation(NamedTuple):
@@ -170,7 +170,7 @@ class JointFlows(FoldFlows):
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
-        if not isinstance(cast("object", document), Mapping) or "_id" not in document:
+        if not isinstance(cast("object", document), Mapping) or not names_id(document):
             raise InvalidUpdate(
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )

@@ -6,7 +6,7 @@ it. Why that was is looked up outside of the transaction, where a majority must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -307,12 +307,12 @@ def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awai
         raise ConfigurationError(
             "A transaction belongs to one client: make all these collections with the same MongoClient."
         )
-    seen: list[tuple[Any, Document]] = []
+    seen: set[Hashable] = set()
     for each in participants:
-        document = (each.store.target.full_name, each.entity)
+        document = (each.store.target.full_name, each.store.canonical(each.entity))
         if document in seen:
             raise InvalidUpdate("Two participants write the same document: make them one write.")
-        seen.append(document)
+        seen.add(document)
 
 
 def _client_of(collection: Any) -> Any:

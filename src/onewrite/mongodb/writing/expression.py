@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from bson import ObjectId
@@ -53,16 +54,47 @@ def check_update(terms: Terms, fields: tuple[str, ...], update: object, outbox: 
 
 def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
     """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value."""
-    if "_id" in query:
-        return {"_id": _one_value("_id", query["_id"])}
-    if fields and query.keys() >= {*fields}:
-        return {name: _one_value(name, query[name]) for name in fields}
+    said = [*_conditions(query)]
+    named = {name for name, _ in said}
+    if "_id" in named:
+        return {"_id": _value_of("_id", said)}
+    if fields and named >= {*fields}:
+        return {name: _value_of(name, said) for name in fields}
     wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
     raise InvalidUpdate(
         f"The filter has the fields {[*query]!r}, and none that names one entity: a redelivery could take effect on another one. "
         f"Give {wanted} a value; or name the fields in identity= of the collection, if a unique index is on them. To claim any "
         "free document, see the guide."
     )
+
+
+def names_id(query: Document) -> bool:
+    return any(name == "_id" for name, _ in _conditions(query))
+
+
+def is_conditional(query: Document, entity: Document) -> bool:
+    """Does the filter say more than which entity?"""
+    return len([*_conditions(query)]) > len(entity)
+
+
+def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
+    """What a filter demands, by the names of fields and operators: also what it demands inside of $and."""
+    for name, value in query.items():
+        if name == "$and" and isinstance(value, Sequence) and not isinstance(value, str):
+            for part in cast("Sequence[object]", value):
+                if isinstance(part, Mapping):
+                    yield from _conditions(cast("Document", part))
+        else:
+            yield name, value
+
+
+def _value_of(name: str, said: list[tuple[str, Any]]) -> Any:
+    """The one value that the field must have. Of several conditions on it one may name it, and the others ask more."""
+    values = [value for each, value in said if each == name]
+    for value in values[:-1]:
+        with suppress(InvalidUpdate):
+            return _one_value(name, value)
+    return _one_value(name, values[-1])
 
 
 def _one_value(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from onewrite.event import Emission
 from onewrite.label import OUTBOX, STEPS
 from onewrite.ledgers.entry import Advance, Entry, Number
 from onewrite.mongodb.writing.emit import stored_outbox
-from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity
+from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, is_conditional
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, guarded_filter, initial, labels, operators, stage
 from onewrite.step import Step
@@ -87,7 +87,7 @@ def guard_fold(
 ) -> Guarded:
     """Compile one write of several messages. `update` is None where it changes nothing but the ledger."""
     if update is None:
-        options = {"upsert": "_id" in query and not in_transaction(native), **native}  # as a record
+        options = {"upsert": "_id" in identity(query, fields) and not in_transaction(native), **native}  # as a record
         guarded = guard_record(entry, fields, query, options, steps=steps, emission=emission)
     else:
         guarded = guard_update(entry, fields, query, update, native, steps=steps, emission=emission)
@@ -108,7 +108,7 @@ def guard_delete(
     A document that is not there is made, so that a message that comes late meets it; but not where the filter asks more of it.
     """
     check_filter(entry.terms, query, names_of(emission))
-    creates = len(query) == len(identity(query, fields)) and not in_transaction(native)
+    creates = not is_conditional(query, identity(query, fields)) and not in_transaction(native)
     guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, steps=(STEPS,), emission=emission)
     return guarded._replace(filter={**guarded.filter, STEPS: _NO_STEP}, deletes=True)
 
@@ -197,7 +197,7 @@ def _guard(
         # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
         upsert=bool(native.get("upsert", False)) and not entry.follows_gap,
         entity=entity,
-        conditional=len(query) > len(entity),
+        conditional=is_conditional(query, entity),
         native={name: value for name, value in native.items() if name != "upsert"},
         emission=emission,
         steps=tuple(steps),

@@ -1,0 +1,317 @@
+"""Whether two names mean one entity is what the engine says, for all who ask: writes, steps, folds, transactions and relays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from boto3.dynamodb.types import Binary as DynamoBinary
+from bson import SON, Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, UuidRepresentation
+from bson.codec_options import CodecOptions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pymongo import MongoClient
+from pymongo.collection import Collection
+
+from onewrite import Applied, Begun, InvalidUpdate, Message, SeenIds
+from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb.writing.same import canonical as item_name
+from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import transact as transact_documents
+from onewrite.mongodb.writing.same import canonical as document_name
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+M = Message("m1")
+STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+STANDARD: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+_places = (f"same{n}" for n in itertools.count())
+_NAIVE = datetime(2026, 11, 24, 12, 0, 0, 123_456)  # noqa: DTZ001  # pymongo takes it for UTC
+
+# Values of which some are one `_id` to MongoDB, and some look as if they were.
+IDS: list[Any] = [
+    *(1, 1.0, Int64(1), Decimal128("1"), Decimal128("1.0"), Decimal128("10E-1"), True, "1", b"1"),
+    *(0, 0.0, -0.0, Decimal128("0"), Decimal128("-0"), Decimal128("0E+3"), False, ""),
+    *(0.1, Decimal128("0.1"), 0.5, Decimal128("0.5"), 2**53, float(2**53), 2**53 + 1, Decimal128(str(2**53 + 1))),
+    *(
+        float("nan"),
+        -float("nan"),
+        Decimal128("NaN"),
+        float("inf"),
+        Decimal128("Infinity"),
+        -float("inf"),
+        Decimal128("-Infinity"),
+    ),
+    *({"a": 1, "b": 2}, {"b": 2, "a": 1}, SON([("a", 1.0), ("b", 2)]), {"a": True, "b": 2}, {"a": 1}, {"a": [1, {"b": 2}]}),
+    *({"a": [1.0, {"b": Decimal128("2")}]}, {"a": [1, {"b": 2}, None]}, {"a": None}, {}),
+    *(_NAIVE, _NAIVE.replace(tzinfo=UTC), _NAIVE.replace(microsecond=123_000), _NAIVE.replace(microsecond=124_000)),
+    *(_NAIVE.replace(tzinfo=timezone(timedelta(hours=1))), DatetimeMS(_NAIVE), Timestamp(1, 1), Timestamp(1, 2)),
+    *(
+        UUID(int=1),
+        Binary.from_uuid(UUID(int=1)),
+        Binary(UUID(int=1).bytes, 3),
+        UUID(int=1).bytes,
+        Binary(b"1"),
+        Binary(b"1", 128),
+    ),
+    *(
+        ObjectId("6" * 24),
+        "6" * 24,
+        MinKey(),
+        MaxKey(),
+        "é",
+        "e\u0301",
+        "A",
+        "a",
+        {"x": Regex("a", "i")},
+        {"x": Regex("a", "m")},
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def documents(mongo: MongoClient[dict[str, Any]]) -> Callable[[], Collection[dict[str, Any]]]:
+    return lambda: mongo.test.get_collection(next(_places), codec_options=STANDARD)
+
+
+def _is_one_document(collection: Collection[dict[str, Any]], one: Any, other: Any) -> bool:
+    collection.delete_many({})
+    collection.insert_one({"_id": one})
+    return collection.count_documents({"_id": {"$eq": other}}) == 1
+
+
+def test_two_ids_are_one_document_where_mongodb_says_so(documents: Callable[[], Collection[dict[str, Any]]]) -> None:
+    collection, wrong = documents(), []
+    for one in IDS:
+        collection.delete_many({})
+        collection.insert_one({"_id": one})
+        wrong += [
+            (one, other)
+            for other in IDS
+            if (collection.count_documents({"_id": {"$eq": other}}) == 1)
+            is not (document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD))
+        ]
+    assert wrong == []
+
+
+_numbers = (
+    st.integers(-(2**63), 2**63 - 1)
+    | st.floats()
+    | st.decimals(places=3, min_value=-(10**9), max_value=10**9).map(Decimal128)
+    | st.integers(-3, 3).map(lambda n: Decimal128(Decimal(n).scaleb(2)))
+    | st.integers(-5, 5)
+    | st.integers(-5, 5).map(float)
+)
+_scalars = (
+    _numbers
+    | st.booleans()
+    | st.sampled_from(IDS)
+    | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3)
+)
+_ids = _scalars | st.dictionaries(st.sampled_from("abc"), _scalars | st.lists(_scalars, max_size=2), max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_ids, _ids)
+def test_any_two_ids_are_one_document_where_mongodb_says_so(
+    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any
+) -> None:
+    collection = documents()
+    told = document_name({"_id": one}, STANDARD) == document_name({"_id": other}, STANDARD)
+    assert told is _is_one_document(collection, one, other)
+    collection.drop()
+
+
+# --- what asks for it ---------------------------------------------------------------------------------------------------
+
+PAIRS: list[tuple[Any, Any, bool]] = [
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+    (1, True, False),
+    (0, False, False),
+    (1, Decimal128("1"), True),
+    (1, 1.0, True),
+    (0.0, -0.0, True),
+    ({"a": 1}, {"a": Int64(1)}, True),
+    ({"a": 1}, {"a": True}, False),
+    (UUID(int=1), Binary.from_uuid(UUID(int=1)), True),
+    (_NAIVE, _NAIVE.replace(tzinfo=UTC, microsecond=123_999), True),
+    (b"1", Binary(b"1", 128), False),
+    ("1", 1, False),
+]
+pairs = pytest.mark.parametrize(("one", "other", "is_same"), PAIRS, ids=repr)
+
+
+def _store(collection: Collection[dict[str, Any]], *ids: Any) -> GuardedCollection:
+    for each in ids:
+        if collection.count_documents({"_id": {"$eq": each}}) == 0:
+            collection.insert_one({"_id": each, "n": 0})
+    return GuardedCollection(collection, SeenIds())
+
+
+@pairs
+def test_a_transaction_takes_two_documents_and_refuses_one_twice(
+    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
+) -> None:
+    store = _store(documents(), one, other)
+    writes = [store.updating({"_id": {"$eq": each}}, {"$inc": {"n": 1}}) for each in (one, other)]
+    if is_same:
+        with pytest.raises(InvalidUpdate, match="same document"):
+            transact_documents(M, writes)
+    else:
+        assert isinstance(transact_documents(M, writes), Applied)
+
+
+@pairs
+def test_a_step_is_finished_in_its_own_document_however_that_is_named(
+    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
+) -> None:
+    store = _store(documents(), one, other)
+    step = store.begin(M, "charge", {"_id": {"$eq": one}}, **STEP)
+    assert isinstance(step, Begun)
+    if is_same:
+        assert isinstance(store.record(M, {"_id": {"$eq": other}}, finishes=step), Applied)
+    else:
+        with pytest.raises(InvalidUpdate, match="finish it there"):
+            store.record(M, {"_id": {"$eq": other}}, finishes=step)
+
+
+@pairs
+def test_a_fold_writes_to_one_document_however_that_is_named(
+    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
+) -> None:
+    store, asked = _store(documents(), one, other), list[Any]()
+
+    def write(fresh: list[Message]) -> dict[str, Any]:
+        asked.append((one, other)[len(asked) % 2])
+        return {"filter": {"_id": {"$eq": asked[-1]}, "n": {"$lt": 4 - len(fresh)}}, "update": {"$inc": {"n": len(fresh)}}}
+
+    messages = [Message(f"m{n}") for n in range(4)]
+    if is_same:
+        assert Applied in {type(outcome) for outcome in store.fold(messages, write)}
+    else:
+        with pytest.raises(InvalidUpdate, match="writes to one entity"):
+            store.fold(messages, write)
+
+
+@pytest.mark.parametrize(
+    ("query", "is_conditional"),
+    [
+        ({"$and": [{"_id": "o"}]}, False),
+        ({"$and": [{"$and": [{"_id": {"$eq": "o"}}]}]}, False),
+        ({"$and": [{"_id": "o"}, {"n": 0}]}, True),
+        ({"_id": {"$in": ["o", "p"]}, "$and": [{"_id": "o"}]}, True),
+        ({"n": 0, "$and": [{"_id": "o"}]}, True),
+        ({"$and": [{"n": {"$lt": 5}}, {"_id": "o"}, {"$or": [{"n": 0}, {"n": 1}]}]}, True),
+    ],
+    ids=repr,
+)
+def test_an_entity_may_be_named_inside_of_and(
+    documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any], is_conditional: bool
+) -> None:
+    store = _store(documents(), "o", "p")
+    update = {"$inc": {"n": 10}}
+    assert isinstance(store.update_one(M, query, update), Applied)
+    assert store.find_one({"_id": "o"}) == {"_id": "o", "n": 10}
+    assert store.find_one({"_id": "p"}) == {"_id": "p", "n": 0}
+    assert type(store.update_one(M, query, update)).__name__ == "Duplicate"
+    assert isinstance(store.seen(M, query), type(store.update_one(M, query, update)))
+    step = store.begin(Message("m2"), "charge", {"_id": "o"}, **STEP)
+    assert isinstance(step, Begun)
+    if is_conditional:
+        with pytest.raises(InvalidUpdate, match="takes no condition"):
+            store.record(Message("m2"), query, finishes=step)
+    else:
+        assert isinstance(store.record(Message("m2"), query, finishes=step), Applied)
+        created = {"$and": [{"_id": "new"}]}
+        assert isinstance(store.update_one(M, created, update, upsert=True), Applied)
+        assert store.find_one({"_id": "new"}) == {"_id": "new", "n": 10}
+
+
+@pytest.mark.parametrize(
+    "query", [{"$or": [{"_id": "o"}]}, {"$nor": [{"_id": "o"}]}, {"$and": [{"_id": {"$in": ["o"]}}]}, {"$and": []}]
+)
+def test_what_names_several_entities_is_refused(
+    documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidUpdate):
+        _store(documents()).update_one(M, query, {"$inc": {"n": 1}})
+
+
+# --- DynamoDB -----------------------------------------------------------------------------------------------------------
+
+KEYS: list[Any] = [
+    *(
+        1,
+        Decimal(1),
+        Decimal("1.0"),
+        Decimal("1E+0"),
+        Decimal("10E-1"),
+        0,
+        Decimal("-0"),
+        Decimal("0E5"),
+        "1",
+        "",
+        "é",
+        "e\u0301",
+    ),
+    *(
+        b"1",
+        DynamoBinary(b"1"),
+        bytearray(b"1"),
+        10**37,
+        Decimal(10) ** 37,
+        Decimal("1e-130"),
+        Decimal("0.1"),
+        "1.0",
+        "S",
+        b"S",
+    ),
+]
+
+
+def test_two_keys_are_one_item_where_dynamodb_says_so(dynamo: DynamoDBClient) -> None:
+    kinds = {"S": str, "N": (int, Decimal), "B": (bytes, bytearray, DynamoBinary)}
+    for kind, types in kinds.items():
+        name = next(_places)
+        dynamo.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": kind}],  # type: ignore[typeddict-item]  # one of the three
+            BillingMode="PAY_PER_REQUEST",
+        )
+        store = GuardedTable(dynamo, SeenIds(), table_name=name)
+        values = [value for value in KEYS if isinstance(value, types) and value != ""]  # type: ignore[arg-type]  # a dict of types
+        for n, (one, other) in enumerate(itertools.product(values, values)):
+            message, again = Message(f"a{n}"), Message(f"b{n}")
+            is_same = item_name({"id": one}) == item_name({"id": other})
+            assert isinstance(
+                store.update_item(
+                    message, Key={"id": one}, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": n}
+                ),
+                Applied,
+            )
+            found = store.get_item(Key={"id": other}, ConsistentRead=True)
+            assert ((found or {}).get("n") == n) is is_same, (one, other)
+            writes: list[Any] = [store.updating(Key={"id": each}, UpdateExpression="REMOVE x") for each in (one, other)]
+            if is_same:
+                with pytest.raises(InvalidUpdate, match="same item"):
+                    transact(again, writes)
+            elif n % 7 == 0:  # a transaction for each pair would take long
+                assert isinstance(transact(again, writes), Applied)
+
+
+@given(st.sampled_from(KEYS), st.sampled_from(KEYS))
+def test_keys_of_two_types_are_never_one(one: Any, other: Any) -> None:
+    texts = [
+        str if isinstance(each, str) else bytes if isinstance(each, bytes | bytearray | DynamoBinary) else Decimal
+        for each in (one, other)
+    ]
+    if texts[0] is not texts[1]:
+        assert item_name({"id": one}) != item_name({"id": other})
+    assert item_name({"a": one, "b": other}) == item_name({"b": other, "a": one})
