@@ -134,7 +134,7 @@ def test_an_entity_is_named_by_its_id_or_by_all_declared_fields(fields: Any, que
         ((), {}),
         ((), {"sku": 1}),
         ((), {"$or": [{"_id": 1}]}),
-        ((), {"$and": [{"_id": {"$in": [1]}}]}),
+        ((), {"$and": [{"sku": 1}]}),
         ((), {"left": {"$gte": 1}, "state": "new"}),
         (("shop", "sku"), {"sku": 1}),
         (("email",), {"phone": 1}),
