@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from email.utils import parsedate_to_datetime
@@ -103,9 +104,7 @@ class Flows:
         return self.write(message, native, emit=emit)
 
     def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
-        for name in ("ProjectionExpression", "AttributesToGet"):
-            if name in native:
-                raise InvalidUpdate(f"seen needs the whole entity to find the ledger in it: leave out {name}.")
+        check_reads_all(native, "seen")
         now = self.clock()
         attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
@@ -114,9 +113,7 @@ class Flows:
         return Applied(message, entity) if isinstance(outcome, Attempt | Rejected) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
-        if "ProjectionExpression" in native:  # which would hide that the item was deleted
-            native = {**native, "ProjectionExpression": f"{native['ProjectionExpression']},{TOMBSTONE}"}
-        item = yield from self._read(self._named(native))
+        item = yield from self._read(self._named({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
@@ -242,6 +239,28 @@ class Flows:
         date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date:
             self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+
+
+def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
+    names, chosen = native.get("ExpressionAttributeNames") or {}, native.get("ProjectionExpression")
+    if chosen:
+        paths = [path.strip() for path in str(chosen).split(",")]
+        if TOMBSTONE in [names.get(path, path) for path in paths]:
+            return {}
+        roots = [re.split(r"[.\[]", path)[0] for path in paths]
+        if TOMBSTONE in [names.get(root, root) for root in roots]:
+            raise InvalidUpdate(f"This read names a part of {TOMBSTONE!r}, which onewrite keeps for itself: leave it out.")
+        return {"ProjectionExpression": f"{chosen},{TOMBSTONE}"}
+    attributes = native.get("AttributesToGet")
+    return {"AttributesToGet": [*dict.fromkeys([*attributes, TOMBSTONE])]} if attributes else {}
+
+
+def check_reads_all(native: Mapping[str, Any], verb: str) -> None:
+    """Raise if a read that needs the whole item is to leave something out."""
+    for name in ("ProjectionExpression", "AttributesToGet"):
+        if name in native:
+            raise InvalidUpdate(f"{verb} needs the whole entity to find the ledger in it: leave out {name}.")
 
 
 def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.dynamodb.flows import Flows, code, send
+from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.verdict import finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import name_of_step
@@ -156,6 +156,7 @@ class StepFlows(Flows):
 
     def open_steps(self, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
         """The entity's steps of this store's ledger, and of those in its also=, those first that were begun first."""
+        check_reads_all(native, "open_steps")
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         return self._steps_of(item or {}, native["Key"])
 

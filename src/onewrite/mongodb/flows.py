@@ -44,6 +44,7 @@ from onewrite.mongodb.verdict import (
 )
 from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
 from onewrite.mongodb.writing.layout import Document, held_of, lookup, path_of, without_ledger
+from onewrite.mongodb.writing.projection import check_projection, looked_at
 from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,
@@ -179,6 +180,8 @@ class Flows:
         return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
+        if native.get("projection") is not None:
+            check_projection(self._ledger.terms, native["projection"])
         alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}
         found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
@@ -279,7 +282,7 @@ class Flows:
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
         if landed("update_one", reply, upsert=False):
             return outcome
-        found = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
+        found = self._unmatched(entry, message, entity, (yield from self._look(entity, native, entry)))
         return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
 
     def _create(
@@ -311,8 +314,11 @@ class Flows:
         options = {name: native[name] for name in ("session", "comment") if name in native}
         yield Call("update_one", (nothing, {"$unset": {path_of(entry.terms.labels[0].slot): ""}}), options)
 
-    def _look(self, entity: Document, native: Document) -> Flow[Document | None]:
+    def _look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
+        """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
+        if entry is not None and native.get("projection") is not None:
+            options["projection"] = looked_at(native["projection"], entry)
         found: Document | None = yield Call("find_one", (entity,), options)
         if found is not None:
             self._look_at_ledger(found)
@@ -321,7 +327,7 @@ class Flows:
     def _look_after(self, failure: Exception | None, guarded: Guarded) -> Flow[Document | None]:
         """Look, and where that fails too, let the write's own failure be the one that is seen."""
         try:
-            return (yield from self._look(guarded.entity, guarded.native))
+            return (yield from self._look(guarded.entity, guarded.native, guarded.entry))
         except PyMongoError:
             if failure is None or is_race(failure, guarded):
                 raise

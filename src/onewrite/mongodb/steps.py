@@ -129,7 +129,7 @@ class StepFlows(Flows):
         tried = yield from self._try(message, now, guarded, writer, upsert=False)
         if isinstance(tried, Applied):
             return tried
-        found = yield from self._look(guarded.entity, guarded.native)
+        found = yield from self._look(guarded.entity, guarded.native, guarded.entry)
         outcome = finish_unmatched(guarded.entry, message, found, guarded.emission, fence=fence)
         if outcome is not None:
             return outcome

@@ -29,7 +29,7 @@ def check_filter(terms: Terms, query: object, outbox: tuple[str, ...] = ()) -> N
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
-        _check_path(terms, outbox, path)
+        check_path(terms, outbox, path)
 
 
 def check_document(terms: Terms, document: object, outbox: tuple[str, ...] = ()) -> None:
@@ -39,7 +39,7 @@ def check_document(terms: Terms, document: object, outbox: tuple[str, ...] = ())
             "create another entity."
         )
     for name in cast("Document", document):
-        _check_path(terms, outbox, name)
+        check_path(terms, outbox, name)
 
 
 def check_update(terms: Terms, fields: tuple[str, ...], update: object, outbox: tuple[str, ...] = ()) -> None:
@@ -126,7 +126,7 @@ def _queried(query: Document) -> Iterator[str]:
             for part in cast("Sequence[Document]", value):
                 yield from _queried(part)
         elif name == "$expr":
-            yield from _read(value)
+            yield from paths_read(value)
         elif name in _OPAQUE:
             yield from _WORDS.findall(repr(value))
         elif not name.startswith("$"):
@@ -136,7 +136,7 @@ def _queried(query: Document) -> Iterator[str]:
 _WHOLE = ("$$ROOT", "$$CURRENT")
 
 
-def _read(expression: object) -> Iterator[str]:
+def paths_read(expression: object) -> Iterator[str]:
     """The field paths that an aggregation expression reads."""
     if isinstance(expression, str):
         if expression in _WHOLE:
@@ -150,10 +150,10 @@ def _read(expression: object) -> Iterator[str]:
             if name == "$getField":
                 yield _field_of(value)
             if name != "$literal":
-                yield from _read(value)
+                yield from paths_read(value)
     elif isinstance(expression, Sequence) and not isinstance(expression, bytes):
         for value in cast("Sequence[object]", expression):
-            yield from _read(value)
+            yield from paths_read(value)
 
 
 def _field_of(getter: object) -> str:
@@ -195,12 +195,12 @@ def _check_stage(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...],
     if name in _SETTING_STAGES:
         for path, value in cast("Document", body).items():
             _check_written(terms, outbox, fields, path)
-            for read in _read(value):
-                _check_path(terms, outbox, read)
+            for read in paths_read(value):
+                check_path(terms, outbox, read)
 
 
 def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...], path: str) -> None:
-    _check_path(terms, outbox, path)
+    check_path(terms, outbox, path)
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(
@@ -209,7 +209,7 @@ def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...
             )
 
 
-def _check_path(terms: Terms, outbox: tuple[str, ...], path: str) -> None:
+def check_path(terms: Terms, outbox: tuple[str, ...], path: str) -> None:
     name = root(path)
     if belongs(terms, name) or name in outbox or is_shared(name):
         owner = "outbox" if name in outbox else "ledger"

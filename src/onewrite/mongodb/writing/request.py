@@ -14,6 +14,7 @@ from onewrite.mongodb.writing.emit import stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, is_conditional
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, guarded_filter, initial, labels, operators, stage
+from onewrite.mongodb.writing.projection import check_projection
 from onewrite.step import Step
 
 _LARGEST = 2**63 - 1  # BSON's integers have 64 bits
@@ -217,6 +218,8 @@ def _merged(
 
 def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> None:
     _check_range(entry)
+    if native.get("projection") is not None:
+        check_projection(entry.terms, native["projection"])
     _check_collation(entry, fields, native.get("collation"))
     if native.get("upsert"):
         _check_not_in_transaction(native, "upsert=True", _NO_UPSERT)

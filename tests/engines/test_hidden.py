@@ -1,0 +1,336 @@
+"""What reads and outcomes show: what the caller asks for, and nothing of what onewrite keeps, nor of an entity that was deleted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from pymongo import MongoClient, ReturnDocument
+from pymongo.errors import OperationFailure
+
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Deferred,
+    Duplicate,
+    Event,
+    Gone,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Rejected,
+    SeenIds,
+    SeenNumbers,
+    Stale,
+    Tombstones,
+)
+from onewrite.dynamodb import GuardedTable
+from onewrite.ledgers import Ledger
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing.servers.engines import REGION, Dynoxide
+from tests.engines.stores import create_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+EVERYTHING: Any = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=14))}
+ORDER: dict[str, Any] = {
+    "n": 1,
+    "goods": [{"sku": 1, "left": 2}, {"sku": 2, "left": 0}],
+    "to": {"name": "ann", "street": {"no": 1}},
+    "events": "mine",
+}
+_places = (f"hidden{n}" for n in itertools.count())
+
+
+def message(n: int) -> Message:
+    return Message(f"m{n}", source="s", sequence=n)
+
+
+# --- MongoDB ------------------------------------------------------------------------------------------------------------
+
+# Each shows of an entity what it shows of a document that never had a ledger.
+PROJECTIONS: list[Any] = [
+    *(
+        {"n": 1},
+        {"n": True, "_id": 0},
+        ["n", "goods"],
+        ("n",),
+        [],
+        {},
+        {"_id": 1},
+        {"_id": 0},
+        {"n": 0},
+        {"n": False, "goods": 0},
+    ),
+    *({"to.name": 1}, {"to.name": 0}, {"to": {"name": 1}}, {"to": {"street": {"no": 0}}}, {"no_such": 1}, {"no_such": 0}),
+    *({"goods": {"$slice": 1}}, {"goods": {"$slice": -1}, "n": 1}, {"goods": {"$elemMatch": {"sku": 2}}}, {"goods.sku": 1}),
+    *(
+        {"twice": {"$multiply": ["$n", 2]}},
+        {"x": "$to.name", "n": 1},
+        {"to.name": {"$toUpper": "$to.name"}},
+        {"x": {"$literal": 1}},
+    ),
+    *({"x": {"$getField": "n"}}, {"x": {"$map": {"input": "$goods", "in": "$$this.sku"}}}),
+    # These name what is kept.
+    *({"messageIDs_ledger": 0}, {"messageIDs_ledger": 1, "n": 1}, {"ow_tombstone": 1}, ["outbox_events", "ow_steps"]),
+    *(
+        {"outbox_events": {"$slice": 1}},
+        {"messageIDs_14d.r0": 1, "to": 1},
+        {"outbox_ledger": 0, "n": 0},
+        {"events@": 1, "n": 1},
+    ),
+    *({"events_ledger": 0, "to": 0}, {"outbox_events.id": 1, "outbox_events.body": 1}),
+]
+# What a projection would compute from what is kept.
+LEAKS: list[Any] = [
+    *(
+        {"x": "$$ROOT"},
+        {"x": "$$CURRENT"},
+        {"x": "$outbox_events"},
+        {"x": "$outbox_events.body", "n": 1},
+        {"x": "$ow_tombstone"},
+    ),
+    *({"x": {"$objectToArray": "$$ROOT"}}, {"x": {"$mergeObjects": ["$$ROOT", {"n": 2}]}}, {"to": {"x": "$$ROOT"}}),
+    *({"x": {"$getField": "KEPT"}}, {"x": {"$getField": {"field": "KEPT", "input": "$$CURRENT"}}}, {"x": "$KEPT"}),
+    *({"x": {"$let": {"vars": {"all": "$$ROOT"}, "in": "$$all.n"}}}, {"x": {"$cond": [{"$gt": ["$n", 0]}, "$KEPT", 1]}}),
+    *(
+        {"x": {"$size": {"$ifNull": ["$outbox_events", []]}}},
+        {"n": {"$reduce": {"input": [1], "initialValue": "$$ROOT", "in": 1}}},
+    ),
+    *(
+        {"x": {"$getField": {"$concat": ["outbox_", "events"]}}},
+        {"to.x": "$$ROOT.KEPT"},
+        {"x": {"$setField": {"field": "n", "input": "$$ROOT", "value": 1}}},
+    ),
+]
+LEDGERS: dict[str, tuple[Ledger, str]] = {
+    "ids": (SeenIds(), "messageIDs_14d"),
+    "marks": (HighWaterMark(), "events@"),
+    "sequence": (InSequence(), "events@"),
+    "numbers": (SeenNumbers(), "events@"),
+}
+ledgers = pytest.mark.parametrize(("ledger", "kept"), LEDGERS.values(), ids=LEDGERS)
+
+
+@pytest.fixture
+def orders(mongo: MongoClient[dict[str, Any]]) -> Callable[[Ledger], tuple[GuardedCollection, Any]]:
+    def made(ledger: Ledger) -> tuple[GuardedCollection, Any]:
+        """A store with an entity that has everything that can be kept, and the same entity in a plain collection."""
+        guarded, plain = mongo.test[next(_places)], mongo.test[next(_places)]
+        store = GuardedCollection(guarded, ledger, **EVERYTHING)
+        guarded.insert_one({"_id": "o", **ORDER})
+        plain.insert_one({"_id": "o", **ORDER})
+        assert isinstance(store.update_one(message(1), {"_id": "o"}, {"$set": {"n": 1}}, emit=[Event("A", 1)]), Applied)
+        return store, plain
+
+    return made
+
+
+def _shown(plain: Any, projection: Any) -> Any:
+    """By find_one_and_update, and by find_one_and_delete."""
+    return plain.find_one_and_update({"_id": "o"}, {"$set": {"n": 1}}, projection=projection)
+
+
+@ledgers
+def test_a_projection_shows_what_it_shows_of_a_plain_document(orders: Any, ledger: Ledger, kept: str) -> None:
+    del kept
+    store, plain = orders(ledger)
+    update: Any = {"$set": {"n": 1}}
+
+    def written(m: Message, projection: Any, **more: Any) -> Any:
+        query = {"_id": "o", **more}
+        return store.find_one_and_update(
+            m, query, update, projection=projection, return_document=ReturnDocument.AFTER, emit=[Event("A", 1)]
+        )
+
+    step = store.begin(message(1000), "charge", {"_id": "o"}, lease=timedelta(hours=1), safe_for=timedelta(0))
+    for n, projection in enumerate(PROJECTIONS, start=2):
+        expected = _shown(plain, projection)
+        assert store.find_one({"_id": "o"}, projection=projection) == plain.find_one({"_id": "o"}, projection), projection
+        found = {
+            "applied": written(message(n), projection),
+            "again": written(message(n), projection),
+            "old": written(message(1), projection),
+            "early": written(message(n + 2), projection, n=-1),
+        }
+        if isinstance(step, Begun):
+            found["busy"] = written(message(1000), projection)
+            assert isinstance(found["busy"], Busy)
+        assert isinstance(found["applied"], Applied)
+        assert isinstance(found["again"], Duplicate | Stale)
+        assert isinstance(found["old"], Duplicate | Stale)
+        assert isinstance(found["early"], Rejected | Deferred)
+        for outcome in found.values():
+            assert outcome.entity == expected, (projection, outcome)
+
+
+@ledgers
+@pytest.mark.parametrize("leak", LEAKS, ids=repr)
+def test_a_projection_computes_nothing_from_what_is_kept(orders: Any, ledger: Ledger, kept: str, leak: Any) -> None:
+    store, _ = orders(ledger)
+    projection = _with(leak, kept)
+    with pytest.raises(InvalidUpdate):
+        store.find_one({"_id": "o"}, projection=projection)
+    with pytest.raises(InvalidUpdate):
+        store.find_one_and_update(message(2), {"_id": "o"}, {"$inc": {"n": 1}}, projection=projection)
+    with pytest.raises(InvalidUpdate):
+        store.find_one_and_delete(message(2), {"_id": "o"}, projection=projection)
+    assert isinstance(store.seen(message(2), {"_id": "o"}), Applied)
+
+
+def _with(value: Any, kept: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("KEPT", kept)
+    if isinstance(value, dict):
+        return {name: _with(each, kept) for name, each in value.items()}
+    return [_with(each, kept) for each in value] if isinstance(value, list) else value
+
+
+@ledgers
+@pytest.mark.parametrize(
+    "options", [{"return_key": True, "hint": "_id_"}, {"show_record_id": True}, {"skip": 0}, {"batch_size": 1}]
+)
+def test_no_other_option_of_a_read_shows_what_is_kept(orders: Any, ledger: Ledger, kept: str, options: Any) -> None:
+    store, _ = orders(ledger)
+    found = store.find_one({"_id": "o"}, **options) or {}
+    assert found.keys() <= {"_id", *ORDER, "$recordId"}
+    assert kept not in found
+
+
+def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any) -> None:
+    store, _ = orders(SeenIds())
+    query = {"_id": "o", "goods.sku": 2}
+    options: Any = {"projection": {"goods.$": 1}}
+    applied = store.find_one_and_update(message(2), query, {"$set": {"n": 1}}, **options)
+    assert applied.entity == {"_id": "o", "goods": [{"sku": 2, "left": 0}]}
+    again = store.find_one_and_update(message(2), query, {"$set": {"n": 1}}, **options)
+    assert isinstance(again, Duplicate)
+    assert again.entity == {"_id": "o"}
+
+
+@pytest.mark.parametrize("projection", [*PROJECTIONS[:28], {"ow_tombstone": 1}, {"ow_tombstone": 0}], ids=repr)
+def test_a_deleted_document_is_shown_by_no_projection(orders: Any, projection: Any) -> None:
+    store, plain = orders(SeenIds())
+    deleted = store.find_one_and_delete(message(2), {"_id": "o"}, projection=projection)
+    assert isinstance(deleted, Applied)
+    assert deleted.entity == _shown(plain, projection)
+    assert store.find_one({"_id": "o"}, projection=projection) is None
+    for again in (message(2), message(3)):
+        found = store.find_one_and_update(again, {"_id": "o"}, {"$set": {"n": 1}}, projection=projection)
+        assert isinstance(found, Duplicate | Gone)
+        assert found.entity is None
+
+
+def test_what_is_no_projection_is_the_drivers_or_ours_to_refuse(orders: Any) -> None:
+    store, _ = orders(SeenIds())
+    for wrong in ("n", 5):
+        with pytest.raises((InvalidUpdate, TypeError)):
+            store.find_one({"_id": "o"}, projection=wrong)
+    with pytest.raises(OperationFailure):
+        store.find_one({"_id": "o"}, projection={"n": 1, "goods": 0})
+
+
+# --- DynamoDB -----------------------------------------------------------------------------------------------------------
+
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"ProjectionExpression": "n"},
+    {"ProjectionExpression": " n , goods[0].sku"},
+    {"ProjectionExpression": "#to.#name,n", "ExpressionAttributeNames": {"#to": "to", "#name": "name"}},
+    {"ProjectionExpression": "ow_tombstone"},
+    {"ProjectionExpression": "n,ow_tombstone"},
+    {"ProjectionExpression": "n,#t", "ExpressionAttributeNames": {"#t": "ow_tombstone"}},
+    {"ProjectionExpression": "messageIDs_ledger,messageIDs_try_r0,outbox_events[0].body,outbox_sent,n"},
+    {"ProjectionExpression": "no_such"},
+    {"AttributesToGet": ["n"]},
+    {"AttributesToGet": ["id", "goods"]},
+    {"AttributesToGet": ["n", "ow_tombstone"]},
+    {"AttributesToGet": ["messageIDs_ledger", "outbox_events", "to"]},
+    {"AttributesToGet": ["no_such"]},
+]
+
+
+@pytest.fixture(params=["client", "table", "lean"])
+def items(request: pytest.FixtureRequest, dynoxide: Dynoxide, dynamo: DynamoDBClient) -> Any:
+    """A store of an item that has everything that can be kept, and how to write to it directly."""
+    name = next(_places)
+    create_table(dynamo, name)
+    table = boto3.resource(
+        "dynamodb",
+        endpoint_url=dynoxide.endpoint,
+        region_name=REGION,
+        aws_access_key_id="dummy",
+        aws_secret_access_key="dummy",
+    ).Table(name)
+    table.put_item(Item={"id": "o", **ORDER})
+    if request.param == "table":
+        store = GuardedTable(table, SeenIds(), **EVERYTHING)
+    else:
+        store = GuardedTable(dynamo, SeenIds(), table_name=name, lean=request.param == "lean", **EVERYTHING)
+    update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+    assert isinstance(store.update_item(message(1), Key={"id": "o"}, emit=[Event("A", 1)], **update), Applied)
+    return store, table
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=repr)
+def test_a_choice_of_attributes_shows_no_more_than_it_names_and_nothing_that_is_kept(items: Any, choice: Any) -> None:
+    store, _ = items
+    found = store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice)
+    assert found is not None
+    assert found.keys() <= {"id", *ORDER}
+    named = str(choice) + str(choice.get("ExpressionAttributeNames", ""))
+    assert all(name in named or not choice for name in found)
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=repr)
+def test_a_deleted_item_is_shown_by_no_choice_of_attributes(items: Any, choice: Any) -> None:
+    store, table = items
+    assert isinstance(store.delete_item(message(2), Key={"id": "o"}), Applied)
+    assert store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice) is None
+    # As between the two requests of a delete, where the caller's attributes are still there.
+    table.update_item(
+        Key={"id": "o"}, UpdateExpression="SET n = :n, goods = :l", ExpressionAttributeValues={":n": 1, ":l": [{"sku": 1}]}
+    )
+    assert store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice) is None
+    for outcome in (store.seen(message(3), Key={"id": "o"}), store.record(message(3), Key={"id": "o"})):
+        assert (type(outcome), outcome.entity) == (Gone, None)
+
+
+@pytest.mark.parametrize("part", ["ow_tombstone.seconds", "n, ow_tombstone.key[0]", "#t.#s,n"])
+def test_a_part_of_a_tombstone_is_read_by_nobody(items: Any, part: str) -> None:
+    store, _ = items
+    names = {"ExpressionAttributeNames": {"#t": "ow_tombstone", "#s": "ttl"}} if "#" in part else {}
+    with pytest.raises(InvalidUpdate, match="names a part of 'ow_tombstone'"):
+        store.get_item(Key={"id": "o"}, ProjectionExpression=part, **names)
+
+
+@pytest.mark.parametrize("returned", ["ALL_NEW", "ALL_OLD", "UPDATED_NEW", "UPDATED_OLD"])
+def test_no_return_values_show_what_is_kept(items: Any, returned: str) -> None:
+    store, _ = items
+    update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 2}, "ReturnValues": returned}
+    for n, emit in ((2, None), (3, [Event("A", 1)])):
+        outcome = store.update_item(message(n), Key={"id": "o"}, emit=emit, **update)
+        assert isinstance(outcome, Applied)
+        assert outcome.entity is not None
+        assert outcome.entity.keys() <= {"id", *ORDER}
+        assert outcome.entity.keys() >= ({"n"} if "UPDATED" in returned else {"id", *ORDER})
+    again = store.update_item(message(3), Key={"id": "o"}, **update)
+    assert isinstance(again, Duplicate)
+    assert (again.entity or {}).keys() == {"id", *ORDER}
+
+
+@pytest.mark.parametrize("choice", [{"ProjectionExpression": "n"}, {"AttributesToGet": ["n"]}])
+@pytest.mark.parametrize("verb", ["seen", "open_steps"])
+def test_what_needs_the_whole_item_refuses_a_choice_of_attributes(items: Any, verb: str, choice: Any) -> None:
+    store, _ = items
+    arguments = [message(1)] if verb == "seen" else []
+    with pytest.raises(InvalidUpdate, match="needs the whole entity"):
+        getattr(store, verb)(*arguments, Key={"id": "o"}, **choice)
