@@ -12,7 +12,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from onewrite import Message, Outcome, Rejected, SeenIds
+from onewrite import Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection, transact
 
 
@@ -35,7 +35,7 @@ class Customers:
         return self._guarded.record(message, {"_id": customer_id}, upsert=False)
 
     def release(self, message: Message, customer_id: str, order_id: str, cents: int) -> Outcome:
-        """`Rejected`: no such reservation. `released` lets a late copy of the reserving message learn what was decided."""
+        """`Rejected` or `Missing`: no such reservation. `released` lets a late copy of the reserving message learn what was decided."""
         return self._guarded.update_one(
             message,
             {"_id": customer_id, "reservations": {"$elemMatch": {"order": order_id, "cents": cents}}},
@@ -47,7 +47,7 @@ class Customers:
         )
 
     def transfer(self, message: Message, giver_id: str, taker_id: str, cents: int) -> Outcome:
-        """Both customers change or neither does. `Rejected`: the first has too little credit, or one of them is no customer.
+        """Both customers change or neither does. `Rejected`: the first has too little credit. `Missing`: one of them is no customer.
 
         The two are written in one order by all transfers, so that opposite ones meet at the first document.
         """
@@ -73,8 +73,8 @@ class Customers:
         """
         query = {"_id": customer_id, **condition}
         match outcome := self._guarded.update_one(message, query, update):
-            case Rejected(entity=customer):
-                if customer is None:
+            case Missing() | Rejected():
+                if isinstance(outcome, Missing):
                     self._open(message, customer_id)
                 # The customer that is shown may have been opened after the write was refused for want of one: the refusal
                 # that counts is that of a customer who was there.

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from credit.commands import ReleaseCredit, ReserveCredit, TransferCredit
 from credit.customers import Customers
-from onewrite import Applied, Duplicate, Message, Outcome, Rejected
+from onewrite import Applied, Duplicate, Message, Missing, Outcome, Rejected
 
 Reply: TypeAlias = Literal["reserved", "refused", "released", "no such reservation", "transferred"]
 
@@ -36,7 +36,7 @@ def release(customers: Customers, command: ReleaseCredit) -> Reply:
     match customers.release(message, command.customer_id, command.order_id, command.cents):
         case Applied() | Duplicate():
             return "released"
-        case Rejected():
+        case Rejected() | Missing():
             return "no such reservation"  # or not yet, so it is not recorded: delivered again, it asks again
         case outcome:
             raise _unexpected(outcome)
@@ -49,7 +49,7 @@ def transfer(customers: Customers, command: TransferCredit) -> Reply:
             return "transferred"
         case Duplicate():
             return _transferred(customers, command)
-        case Rejected():
+        case Rejected() | Missing():
             # To refuse it in one of the two is to refuse it: a transfer that either of them holds is a duplicate.
             customers.refuse(message, command.giver_id)
             return _transferred(customers, command)

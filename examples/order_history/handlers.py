@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onewrite import Deferred, Outcome, Rejected
+from onewrite import Deferred, Missing, Outcome, Rejected
 from order_history.events import (
     DeliveryDelivered,
     DeliveryPickedUp,
@@ -43,7 +43,7 @@ def handle(history: OrderHistory, event: Event) -> Outcome:
 def _once_created(outcome: Outcome) -> Outcome:
     """An order that is not there yet will come: to acknowledge its later event now would lose that event."""
     match outcome:
-        case Rejected(message, entity):
-            return Deferred(message, CREATED, entity)
+        case Missing(message) | Rejected(message):
+            return Deferred(message, CREATED, outcome.entity)
         case _:
             return outcome

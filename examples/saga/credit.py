@@ -13,7 +13,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from onewrite import Message, Outbox, Outcome, Rejected, SeenIds
+from onewrite import Message, Missing, Outbox, Outcome, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection
 from saga.events import CreditRefused, CreditReleased, CreditReserved, Order, OrderCancelled, OrderPlaced, event_of, telling
 
@@ -46,7 +46,7 @@ class Credit:
             {"$inc": {"available": -order.cents}},
             emit=telling(CreditReserved(order)),
         )
-        return self._refuse(message, order) if isinstance(reserved, Rejected) else reserved
+        return self._refuse(message, order) if isinstance(reserved, Rejected | Missing) else reserved
 
     def _refuse(self, message: Message, order: Order) -> Outcome:
         """To say no is a write as well: it remembers the message, so that no copy gets a yes when there is more to spend.

@@ -15,15 +15,17 @@ from onewrite.outcome import (
     Deferred,
     Duplicate,
     Gone,
+    Missing,
     Outcome,
     Rejected,
     Stale,
     Superseded,
     Uncertain,
+    Unmet,
 )
 
 DEADLINE: Final = timedelta(seconds=30)  # for how long a transaction waits for what is in the way
-_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Rejected)
+_WEIGHTS = (Applied, Duplicate, (Busy, Uncertain), Gone, Stale, Deferred, Missing, Rejected)
 
 
 class JointStore(Protocol):
@@ -76,11 +78,11 @@ def numbered(outcome: Outcome, place: int) -> Outcome:
 
 
 def heaviest(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The first of those that weigh most."""
-    given = [*outcomes]
+    """The first of those that weigh most. What must come again weighs more than an answer of its kind."""
+    given = sorted(outcomes, key=lambda outcome: isinstance(outcome, Missing) and outcome.settled)
     return next((outcome for kind in _WEIGHTS for outcome in given if isinstance(outcome, kind)), None)
 
 
 def to_come_again(outcome: Outcome | None, *, counts: bool) -> Outcome | None:
     """Where messages wait for the one before them (`counts`), a refusal that nothing remembers must come again."""
-    return replace(outcome, settled=False) if counts and isinstance(outcome, Rejected) else outcome
+    return replace(outcome, settled=False) if counts and isinstance(outcome, Unmet) else outcome

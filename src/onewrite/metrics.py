@@ -1,6 +1,7 @@
 """Hooks for `on_outcome` that count what became of each record and measure how long it took.
 
-An outcome is counted under its name: Applied, Duplicate, Stale, Deferred, Rejected, Gone, Busy, Uncertain or Superseded; so is
+An outcome is counted under its name: Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain or Superseded;
+so is
 Begun, where the function returned it. A record that raised an error, or in which no key was found, counts as Failed. One whose
 function returned no outcome counts as NoOutcome, and one that was not for the function as Skipped. Uncertain and Begun deserve
 an alarm: the first waits for an operator, the second for a function that finishes its step. So does Stale behind SeenNumbers: a
@@ -98,7 +99,7 @@ def embedded(
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     """Counts on OpenTelemetry's `meter`: `onewrite.messages` by `outcome`, and `onewrite.message.duration` in seconds.
 
-    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, gone, busy, uncertain, superseded, begun, skipped,
+    The attribute `outcome` is one of applied, duplicate, stale, deferred, rejected, missing, gone, busy, uncertain, superseded, begun, skipped,
     failed and none. An Applied whose first answer was lost has the attribute `retried` too, and a failure has `error.type`.
     Everything has `faas.name`, the name of the function, where `emf` would have its dimension.
     """

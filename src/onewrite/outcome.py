@@ -76,7 +76,7 @@ class Deferred(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(_Answer):
-    """The ledger would have let it in; the caller's own condition did not, or there is no such entity.
+    """The ledger would have let it in; the caller's own condition did not.
 
     It is settled, but where `InSequence` has nowhere to remember the refusal: what follows would wait for the message for ever.
     """
@@ -84,6 +84,20 @@ class Rejected(_Answer):
     message: Message
     entity: Entity | None = None
     settled: bool = True
+    participant: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing(_Answer):
+    """There is no such entity, and the write was not to create it: nothing was written.
+
+    The message that creates it may still be on its way, so this one must come again. A write with `missing_ok=True` says that a
+    missing entity is an answer, and is settled by it; but not under `InSequence`, where nothing would remember the message.
+    """
+
+    message: Message
+    settled: bool = False
+    entity: None = field(default=None, init=False)  # as every refusal has one
     participant: int | None = None
 
 
@@ -162,7 +176,8 @@ class Begun(_Answer):
         return max(0.0, self.until - self.clock())
 
 
-Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Gone | Busy | Uncertain | Superseded
+Unmet: TypeAlias = Rejected | Missing  # the ledger would have let it in
+Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Missing | Gone | Busy | Uncertain | Superseded
 """What came of a guarded write. `outcome.settled` says whether the broker may be told that the message is done."""
 Answer: TypeAlias = Outcome | Begun
 """What `begin` answers. A function that returns `Begun` has not finished what it began."""

@@ -62,6 +62,7 @@ class Shop(Protocol):
         create: bool = True,
         emit: Sequence[Event] | None = None,
         finishes: Claim | None = None,
+        missing_ok: bool = False,
     ) -> Outcome: ...
     def begin(
         self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
@@ -98,6 +99,7 @@ class Shop(Protocol):
     def delete_all_raw(self) -> None: ...
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay: ...
     def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any: ...
+    def adding_there(self, order: str, **options: Any) -> Any: ...
     def creating(self, order: str, n: int = 0) -> Any: ...
     def recording(self, order: str) -> Any: ...
     def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
@@ -117,6 +119,7 @@ class Adding:
 
     creates: bool = True
     limit: int | None = None
+    missing_ok: bool = False
     emit: Callable[[Message], Event] | None = None
     asked: list[list[str]] = field(default_factory=list[list[str]])
 
@@ -125,7 +128,8 @@ class Adding:
         return sum([1 if message.body is None else int(message.body) for message in fresh])
 
     def events(self, fresh: Sequence[Message]) -> dict[str, Any]:
-        return {} if self.emit is None else {"emit": [self.emit(message) for message in fresh]}
+        emitted = {} if self.emit is None else {"emit": [self.emit(message) for message in fresh]}
+        return emitted | ({"missing_ok": True} if self.missing_ok else {})
 
 
 class Place:
@@ -154,9 +158,11 @@ class DynamoShop:
         create: bool = True,
         emit: Sequence[Event] | None = None,
         finishes: Claim | None = None,
+        missing_ok: bool = False,
     ) -> Outcome:
         conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
         native: dict[str, Any] = {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
+        native |= {"missing_ok": True} if missing_ok else {}
         return self._update(message, order, amount, **native, emit=emit, finishes=finishes)
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
@@ -271,6 +277,12 @@ class DynamoShop:
         update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": amount}}
         return self._guarded.updating(Key=self.key(order), emit=emit, **update, **native)
 
+    def adding_there(self, order: str, **options: Any) -> Any:
+        """`adding`, to an order that must be there."""
+        update = {"UpdateExpression": "ADD n :amount", "ExpressionAttributeValues": {":amount": 1}}
+        there = {"ConditionExpression": "attribute_exists(orderId)"}
+        return self._guarded.updating(Key=self.key(order), **update, **there, **options)
+
     def creating(self, order: str, n: int = 0) -> Any:
         return self._guarded.putting(Item={**self.key(order), "n": n})
 
@@ -323,9 +335,10 @@ class MongoShop:
         create: bool = True,
         emit: Sequence[Event] | None = None,
         finishes: Claim | None = None,
+        missing_ok: bool = False,
     ) -> Outcome:
         query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
-        options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes}
+        options = {"upsert": create and finishes is None, "emit": emit, "finishes": finishes, "missing_ok": missing_ok}
         return self._done(self._guarded.update_one(message, query, {"$inc": {"n": amount}}, **options))
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
@@ -430,6 +443,9 @@ class MongoShop:
             self.put_raw(order)
         query = self.key(order) | ({"closed": {"$exists": False}} if if_open else {})
         return self._guarded.updating(query, {"$inc": {"n": amount}}, emit=emit)
+
+    def adding_there(self, order: str, **options: Any) -> Any:
+        return self._guarded.updating(self.key(order), {"$inc": {"n": 1}}, **options)
 
     def creating(self, order: str, n: int = 0) -> Any:
         return self._guarded.inserting({**self.key(order), "n": n})

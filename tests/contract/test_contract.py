@@ -19,6 +19,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Rejected,
     SeenIds,
     SeenNumbers,
@@ -153,7 +154,7 @@ def test_a_redelivery_is_a_duplicate_though_the_business_would_now_refuse_it(sho
 
 @not_counted
 def test_an_entity_that_may_not_be_created_is_not(shop: Shop) -> None:
-    assert shop.add(message(1), "o-1", create=False) == Rejected(message(1), None)
+    assert shop.add(message(1), "o-1", create=False) == Missing(message(1))
     assert shop.raw("o-1") is None
 
 
@@ -530,7 +531,8 @@ def test_a_message_that_the_business_refuses_moves_the_mark_of_a_counted_source(
 
 def test_a_refusal_that_a_counted_source_can_remember_nowhere_is_not_settled(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence())
-    assert shop.add(message(1), "o-1", create=False) == Rejected(message(1), None, settled=False)
+    assert shop.add(message(1), "o-1", create=False) == Missing(message(1))
+    assert shop.add(message(1), "o-1", create=False, missing_ok=True) == Missing(message(1))
     assert shop.raw("o-1") is None
     assert isinstance(shop.add(message(1), "o-1"), Applied)
 

@@ -25,6 +25,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Outbox,
     Rejected,
     SeenIds,
@@ -269,8 +270,12 @@ def test_a_second_copy_of_what_is_rejected_is_rejected(shop: Shop) -> None:
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
 def test_an_entity_that_is_missing_rejects_all_where_the_write_creates_none(shop: Shop) -> None:
     outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))
-    assert kinds(outcomes) == [Rejected, Rejected]
+    assert kinds(outcomes) == [Missing, Missing]
+    assert not any(outcome.settled for outcome in outcomes)
     assert shop.raw("o") is None
+    outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False, missing_ok=True))
+    assert kinds(outcomes) == [Missing, Missing]
+    assert all(outcome.settled for outcome in outcomes)
 
 
 @seen_only

@@ -19,6 +19,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Outbox,
     Rejected,
     SeenIds,
@@ -93,7 +94,7 @@ def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
 
 
 def test_a_write_that_is_refused_emits_nothing(shop: Shop) -> None:
-    assert isinstance(shop.add(M1, "o", create=False, emit=[PAID]), Rejected)
+    assert isinstance(shop.add(M1, "o", create=False, emit=[PAID]), Missing)
     shop.put_raw("p", closed=True)
     assert isinstance(shop.add(M2, "p", if_open=True, emit=[PAID]), Rejected)
     assert (_pending(shop, "o"), _pending(shop, "p")) == ([], [])

@@ -18,6 +18,7 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
+    Missing,
     Outbox,
     Rejected,
     SeenIds,
@@ -74,8 +75,12 @@ def test_a_step_is_begun_and_finished_in_two_requests_and_hidden_meanwhile(shop:
 
 
 def test_a_step_needs_an_entity_and_creates_none(shop: Shop) -> None:
-    answer = shop.begin(M1, "missing")
-    assert isinstance(answer, Rejected)
+    assert shop.begin(M1, "missing") == Missing(M1)
+    counts = isinstance(shop.begin(M2, "missing"), Deferred)
+    assert shop.begin(M1, "missing", missing_ok=True) == Missing(M1, settled=not counts)
+    sent: list[Any] = []
+    assert shop.perform(M1, "missing", sent.append, lambda amount: amount) == Missing(M1)
+    assert sent == []
     assert shop.raw("missing") is None
 
 

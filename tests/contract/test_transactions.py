@@ -20,6 +20,7 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
+    Missing,
     Outbox,
     Outcome,
     Rejected,
@@ -122,6 +123,30 @@ def test_the_answer_is_the_first_of_the_weightiest(make_shop: MakeShop) -> None:
     assert place_and_kind(marks.transact(M2, rejected, deferred, counted.adding("fresh too"))) == (1, Deferred)
     assert place_and_kind(marks.transact(M2, rejected, marks.adding("other"))) == (0, Rejected)
     assert place_and_kind(marks.transact(M3, rejected, deferred, stale)) == (2, Duplicate)
+
+
+def test_a_missing_entity_lets_the_transaction_come_again_unless_each_that_is_missing_may_be(make_shop: MakeShop) -> None:
+    shop, counted, plain = make_shop(SeenIds()), make_shop(InSequence()), make_shop(None)
+    shop.put_raw("there", n=0)
+    shop.put_raw("closed", closed=True)
+    there, gone, may_be_gone = shop.adding("there"), shop.adding_there("x"), shop.adding_there("y", missing_ok=True)
+    unguarded = plain.adding_there("z")
+    for participants, place, settled in (
+        ([there, gone], 1, False),
+        ([there, may_be_gone], 1, True),
+        ([may_be_gone, gone], 1, False),
+        ([gone, may_be_gone], 0, False),
+        ([may_be_gone, shop.adding("closed", if_open=True)], 0, True),
+        ([shop.adding("closed", if_open=True), gone], 1, False),
+        ([there, counted.adding_there("w", missing_ok=True)], 1, False),
+    ):
+        outcome = shop.transact(M1, *participants)
+        assert (place_and_kind(outcome), outcome.settled) == ((place, Missing), settled)
+    outcome = shop.transact(M1, there, unguarded, inbox=shop.inbox("c"))
+    assert (place_and_kind(outcome), outcome.settled) == ((1, Missing), False)
+    assert (shop.get("there") or {})["n"] == 0
+    assert shop.transact(M1, gone) == Missing(M1, participant=0)
+    assert shop.transact(M1, may_be_gone) == Missing(M1, settled=True, participant=0)
 
 
 def place_and_kind(outcome: Any) -> tuple[int | None, type[Outcome]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from onewrite import Deferred, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from tests.gallery.cases import NOW, added_item
 
@@ -276,7 +276,7 @@ def undone_as_a_part_of_its_own(accounts: Any) -> Handler:
     def handle(message: Message) -> None:
         amount = message.body["amount"]
         add(message, "alice", -amount)
-        if isinstance(add(message, "bob", amount, ConditionExpression="attribute_exists(opened)"), Rejected):
+        if isinstance(add(message, "bob", amount, ConditionExpression="attribute_exists(opened)"), Rejected | Missing):
             add(message.part("undo"), "alice", amount)
 
     return handle
@@ -316,7 +316,7 @@ def withdrawn_when_covered(accounts: Any) -> Handler:
             return
         values = {":n": amount, ":least": -amount}
         covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
-        if isinstance(guarded.update_item(message, **add, **covered), Rejected):
+        if isinstance(guarded.update_item(message, **add, **covered), Rejected | Missing):
             raise LookupError("not covered yet")  # noqa: TRY004  # what is wrong is the balance
 
     return handle
@@ -335,6 +335,7 @@ def refused_for_now(accounts: Any) -> Callable[[Message], Outcome]:
             UpdateExpression="ADD balance :n",
             ConditionExpression="balance >= :least",
             ExpressionAttributeValues=values,
+            missing_ok=True,
         )
 
     return handle

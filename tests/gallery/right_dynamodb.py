@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onewrite import Message, Outcome, Rejected
+from onewrite import Message, Missing, Outcome, Rejected
 from onewrite.dynamodb import GuardedTable, Prepared, transact
 
 C1 = {"id": "c1"}
@@ -70,7 +70,7 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
         values = {":n": amount, ":least": -amount}
         covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
         outcome = accounts.update_item(message, **add, **covered)
-        return accounts.record(message, Key=C1) if isinstance(outcome, Rejected) else outcome
+        return accounts.record(message, Key=C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onewrite import Message, Outcome, Rejected
+from onewrite import Message, Missing, Outcome, Rejected
 from onewrite.mongodb import GuardedCollection, transact
 
 C1 = {"_id": "c1"}
@@ -62,7 +62,7 @@ def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome
         if amount > 0:
             return accounts.update_one(message, C1, add, upsert=True)
         outcome = accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add)
-        return accounts.record(message, C1) if isinstance(outcome, Rejected) else outcome
+        return accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle
 

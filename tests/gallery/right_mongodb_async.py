@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from onewrite import Message, Outcome, Rejected
+from onewrite import Message, Missing, Outcome, Rejected
 from onewrite.mongodb import AsyncGuardedCollection, atransact
 
 C1 = {"_id": "c1"}
@@ -52,6 +52,6 @@ def refused_for_good(accounts: AsyncGuardedCollection) -> Callable[[Message], Aw
         if amount > 0:
             return await accounts.update_one(message, C1, add, upsert=True)
         outcome = await accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add)
-        return await accounts.record(message, C1) if isinstance(outcome, Rejected) else outcome
+        return await accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite import Deferred, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import Deferred, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable, transact
 from tests.gallery.cases import OUTBOX, added_item, marked_item
 
@@ -242,7 +242,7 @@ def completed_after_a_refusal(accounts: Any) -> Handler:
             **update,
         )
         taken = guarded.updating(Key={"id": "bob"}, ExpressionAttributeValues={":n": amount}, **update)
-        if isinstance(transact(message, [given, taken], completes=True), Rejected):
+        if isinstance(transact(message, [given, taken], completes=True), Rejected | Missing):
             guarded.record(message, Key={"id": "alice"})
 
     return handle

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Rejected, SeenIds
+from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Missing, Rejected, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
@@ -204,7 +204,7 @@ def outcome_of(write: Callable[[], object]) -> str:
     except KNOWN_ERRORS as error:
         failed = isinstance(error, ClientError) and error.response["Error"]["Code"] == "ConditionalCheckFailedException"
         return "refused" if failed else "wrong"
-    if isinstance(outcome, Rejected):
+    if isinstance(outcome, Rejected | Missing):
         return "refused"
     assert not isinstance(outcome, Message)
     assert outcome is None or isinstance(outcome, Applied)

@@ -23,6 +23,7 @@ from onewrite import (
     Inbox,
     InSequence,
     Message,
+    Missing,
     Outcome,
     Rejected,
     SeenIds,
@@ -45,7 +46,7 @@ from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 
 
-def an_outcome_is_one_of_nine(outcome: Outcome) -> str:
+def an_outcome_is_one_of_ten(outcome: Outcome) -> str:
     match outcome:
         case Applied():
             assert_type(outcome.retried, bool)
@@ -60,6 +61,9 @@ def an_outcome_is_one_of_nine(outcome: Outcome) -> str:
             return "deferred"
         case Rejected():
             return "rejected"
+        case Missing():
+            assert_type(outcome.settled, bool)
+            return "missing"
         case Gone() | Superseded():
             return "gone or superseded"
         case Busy():

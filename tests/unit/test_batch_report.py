@@ -118,6 +118,7 @@ def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -
             "stale": 1,
             "deferred": 0,
             "rejected": 1,
+            "missing": 0,
             **NO_STEPS,
             "skipped": 0,
             "none": 1,

@@ -21,6 +21,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Outbox,
     Rejected,
     SeenIds,
@@ -96,7 +97,7 @@ def test_a_client_is_told_the_table() -> None:
 def test_a_refusal_shows_why_without_another_request() -> None:
     assert play(flows(SeenIds()).write(M5, CLOSE), refusal(SEEN))[0] == Duplicate(M5, ENTITY)
     assert play(flows(SeenIds()).write(M5, CLOSE), refusal(ENTITY))[0] == Rejected(M5, ENTITY)
-    assert play(flows(SeenIds()).write(M5, CLOSE), refusal(None))[0] == Rejected(M5, None)
+    assert play(flows(SeenIds()).write(M5, CLOSE), refusal(None))[0] == Missing(M5)
 
 
 @pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
@@ -270,7 +271,7 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
 
 def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
     outcome, steps = play(flows(InSequence(5)).write(M5, CLOSE), refusal(None))
-    assert outcome == Rejected(M5, None, settled=False)
+    assert outcome == Missing(M5)
     assert len(steps) == 1
 
 
@@ -304,7 +305,7 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected
 
 def test_a_first_message_whose_entity_was_deleted_before_the_mark_could_be_moved_has_to_come_again() -> None:
     outcome, steps = play(flows(InSequence(first=5)).write(M5, CLOSE), refusal(CLOSED), refusal(None))
-    assert outcome == Rejected(M5, None, settled=False)
+    assert outcome == Missing(M5)
     assert methods(steps) == ["update_item", "update_item"]
 
 

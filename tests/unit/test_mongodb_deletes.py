@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, Gone, InvalidUpdate, LedgerMismatch, Message, Rejected, SeenIds, Tombstones
+from onewrite import (
+    Applied,
+    ConfigurationError,
+    Gone,
+    InvalidUpdate,
+    LedgerMismatch,
+    Message,
+    Missing,
+    Rejected,
+    SeenIds,
+    Tombstones,
+)
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.deletes import check_unique_indexes
 from onewrite.testing.standins.stores import new_collection
@@ -43,7 +54,7 @@ def test_the_expiry_is_a_date_as_a_ttl_index_wants_it() -> None:
 def test_a_filter_that_asks_more_of_the_document_makes_no_tombstone_where_there_is_none() -> None:
     collection = new_collection()
     stock = guarded(collection)
-    assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Rejected(M1)
+    assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Missing(M1)
     assert collection.count_documents({}) == 0
     stock.update_one(M2, {"_id": 1}, {"$set": {"left": 1}}, upsert=True)
     assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Rejected(M1, {"_id": 1, "left": 1})

@@ -32,6 +32,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Outbox,
     Rejected,
     SeenIds,
@@ -146,7 +147,7 @@ def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
 
 @pytest.mark.parametrize(
     ("found", "expected"),
-    [(SEEN, Duplicate(M5, ENTITY)), (ENTITY, Rejected(M5, ENTITY)), (None, Rejected(M5))],
+    [(SEEN, Duplicate(M5, ENTITY)), (ENTITY, Rejected(M5, ENTITY)), (None, Missing(M5))],
     ids=["seen", "refused", "missing"],
 )
 def test_a_write_that_matches_nothing_is_explained_by_a_look(found: Any, expected: object) -> None:
@@ -375,7 +376,7 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
 
 def test_no_mark_is_moved_where_there_is_no_entity_to_hold_it() -> None:
     outcome, steps = play(write(InSequence(5)), NOTHING, None)
-    assert outcome == Rejected(M5, settled=False)
+    assert outcome == Missing(M5)
     assert methods(steps) == ["update_one", "find_one"]
 
 
@@ -389,7 +390,7 @@ def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (None, Rejected(M5, None, settled=False)),  # the entity was deleted meanwhile
+        (None, Missing(M5)),  # the entity was deleted meanwhile
         (ENTITY, Rejected(M5, ENTITY, settled=False)),
         ({**ENTITY, "events@": {"s": 5}}, Duplicate(M5, ENTITY)),
         ({**ENTITY, "events@": {"s": 7}}, Stale(M5, 7, ENTITY)),
@@ -436,7 +437,7 @@ def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None
 
 def test_a_refused_insert_that_was_not_safe_is_a_duplicate_or_what_the_second_look_says() -> None:
     assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
-    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None)[0] == Rejected(M5)
+    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None)[0] == Missing(M5)
 
 
 def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raised_it() -> None:

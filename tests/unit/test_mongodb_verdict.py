@@ -25,6 +25,7 @@ from onewrite import (
     InvalidMessage,
     LedgerMismatch,
     Message,
+    Missing,
     Rejected,
     SeenIds,
     Stale,
@@ -56,7 +57,7 @@ def verdict(ledger: Ledger, document: dict[str, Any] | None, message: Message = 
 @pytest.mark.parametrize("ledger", LEDGERS)
 def test_what_the_ledger_does_not_explain_is_the_callers_own_refusal(ledger: Ledger) -> None:
     assert verdict(ledger, ENTITY) == Rejected(M5, ENTITY)
-    assert verdict(ledger, None) == Rejected(M5, None)
+    assert verdict(ledger, None) == Missing(M5)
 
 
 @pytest.mark.parametrize(

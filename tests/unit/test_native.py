@@ -32,6 +32,7 @@ OF_OLD_SERVERS = {"oplog_replay", "max_scan", "snapshot", "cursor_type"}
 def test_a_native_call_of_a_table_has_the_arguments_that_botocore_knows(arguments: Any, operation: str) -> None:
     shape = cast("Any", botocore.session.get_session().get_service_model("dynamodb").operation_model(operation).input_shape)
     hints = get_type_hints(arguments, include_extras=True)
+    hints.pop("missing_ok", None)  # which is ours
     assert set(hints) == set(shape.members) - REPLACED_BY_EXPRESSIONS - SAID_BY_THE_STORE
     required = {name for name, hint in hints.items() if get_origin(hint) is Required}
     assert required == set(shape.required_members) - SAID_BY_THE_STORE
@@ -44,6 +45,7 @@ def test_a_write_in_a_transaction_has_the_arguments_that_botocore_knows(argument
     service = cast("Any", botocore.session.get_session().get_service_model("dynamodb"))
     shape = service.operation_model("TransactWriteItems").input_shape.members["TransactItems"].member.members[action]
     hints = get_type_hints(arguments, include_extras=True)
+    hints.pop("missing_ok", None)  # which is ours
     assert set(hints) == set(shape.members) - SAID_BY_THE_STORE
 
 
@@ -66,12 +68,15 @@ def test_a_write_in_a_transaction_has_arguments_of_the_single_one(prepared: Any,
 def test_a_native_call_of_a_collection_has_the_arguments_that_pymongo_knows(
     collection: Any, arguments: Any, method: str
 ) -> None:
-    assert set(arguments.__annotations__) == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
+    assert (
+        set(arguments.__annotations__) - {"missing_ok"}
+        == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
+    )
 
 
 def test_find_one_and_update_also_takes_what_pymongo_hands_on_to_the_server() -> None:
     known = set(inspect.signature(Collection.find_one_and_update).parameters) - OF_ONE_DOCUMENT - {"kwargs"}
-    assert set(mongodb.FindOneAndUpdateArguments.__annotations__) == known | {"collation", "maxTimeMS"}
+    assert set(mongodb.FindOneAndUpdateArguments.__annotations__) - {"missing_ok"} == known | {"collation", "maxTimeMS"}
 
 
 @pytest.mark.parametrize("cursor", [Cursor, AsyncCursor])

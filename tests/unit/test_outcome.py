@@ -16,6 +16,7 @@ from onewrite import (
     Duplicate,
     Gone,
     Message,
+    Missing,
     Outcome,
     Rejected,
     Stale,
@@ -30,16 +31,17 @@ ANSWERS: list[Any] = [
     Stale(MESSAGE, 3),
     Deferred(MESSAGE, 2),
     Rejected(MESSAGE),
+    Missing(MESSAGE),
     Gone(MESSAGE),
     Busy(MESSAGE, 7.0),
     Uncertain(MESSAGE, 7.0, "f"),
     Superseded(MESSAGE),
 ]
-UNSETTLED = (Deferred, Busy, Uncertain, Superseded)
+UNSETTLED = (Deferred, Missing, Busy, Uncertain, Superseded)
 
 
-def test_an_outcome_is_one_of_nine_and_a_step_may_have_begun() -> None:
-    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected, Gone, Busy, Uncertain, Superseded)
+def test_an_outcome_is_one_of_ten_and_a_step_may_have_begun() -> None:
+    assert get_args(Outcome) == (Applied, Duplicate, Stale, Deferred, Rejected, Missing, Gone, Busy, Uncertain, Superseded)
     assert get_args(Answer) == (*get_args(Outcome), Begun)
 
 
@@ -78,7 +80,8 @@ def test_an_outcome_is_frozen_and_has_no_room_for_other_fields(answer: Any) -> N
 def test_an_outcome_carries_its_message_and_no_entity_unless_given(answer: Any) -> None:
     assert answer.message is MESSAGE
     assert answer.entity is None
-    assert dataclasses.replace(answer, entity={"n": 1}).entity == {"n": 1}
+    if not isinstance(answer, Missing):
+        assert dataclasses.replace(answer, entity={"n": 1}).entity == {"n": 1}
 
 
 def test_an_applied_message_was_not_retried_unless_said_so() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import Applied, Duplicate, Message, Outcome, Rejected, SeenNumbers, Stale
+from onewrite import Applied, Duplicate, Message, Missing, Outcome, Rejected, SeenNumbers, Stale
 from onewrite.flow import Call, Flow
 from onewrite.mongodb.flows import Flows
 from tests.support.driven import Collection, play
@@ -110,7 +110,7 @@ def test_an_entity_that_is_deleted_before_its_block_is_entered_is_created() -> N
     assert calls[-1].kwargs["upsert"] is True
 
 
-def test_a_missing_entity_rejects_at_once_and_one_that_goes_round_for_ever_lets_the_message_come_again() -> None:
-    assert play(update(), MISSED, None)[0] == Rejected(M10, None)
+def test_a_missing_entity_is_told_at_once_and_one_that_goes_round_for_ever_lets_the_message_come_again() -> None:
+    assert play(update(), MISSED, None)[0] == Missing(M10)
     looks = [answer for n in range(6) for answer in (MISSED, held(n % 2))]  # deleted and created all the time
     assert play(update(), *looks)[0] == Rejected(M10, None, settled=False)

@@ -21,6 +21,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    Missing,
     Rejected,
     SeenIds,
     Superseded,
@@ -110,8 +111,8 @@ def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate()
     assert isinstance(answer, Duplicate)
 
 
-def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_rejected() -> None:
-    assert play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(None))[0] == Rejected(M)
+def test_an_entity_that_vanishes_before_its_step_is_taken_over_is_missing() -> None:
+    assert play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(None))[0] == Missing(M)
 
 
 def test_who_always_comes_second_is_told_to_come_again() -> None:

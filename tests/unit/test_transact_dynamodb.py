@@ -25,7 +25,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    Rejected,
+    Missing,
     SeenIds,
     Stale,
 )
@@ -267,7 +267,7 @@ def test_an_item_that_is_not_there_any_more_is_read_as_none() -> None:
     text = "Transaction cancelled [ConditionalCheckFailed, TransactionConflict]"
     error = failure("TransactionCanceledException", text)
     client = Client(error, {}, failure("TransactionCanceledException", text.replace("TransactionConflict", "None")), {})
-    assert sent(client) == Rejected(M5, participant=0)
+    assert sent(client) == Missing(M5, participant=0)
 
 
 def test_a_put_whose_item_nobody_shows_leaves_the_drivers_error() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from credit import Customers, ReleaseCredit, ReserveCredit, release, reserve
-from onewrite import Duplicate, Message, Outcome, Rejected
+from onewrite import Duplicate, Message, Missing, Outcome
 
 DINNER = ReserveCredit("m-1", "c-1", "dinner", 4000)
 PARTY = ReserveCredit("m-2", "c-1", "party", 3000)
@@ -197,5 +197,5 @@ def test_two_deliveries_of_a_first_sight_at_once_reserve_once(collection: Any) -
 
 
 def test_a_refusal_makes_no_customer_out_of_nothing(customers: Customers) -> None:
-    assert isinstance(customers.refuse(Message("m-1"), "c-1"), Rejected)
+    assert isinstance(customers.refuse(Message("m-1"), "c-1"), Missing)
     assert customers.customer("c-1") is None

@@ -14,7 +14,7 @@ from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage
 from onewrite.event import moment
 from onewrite.identity.record import printable
-from onewrite.outcome import Answer, Begun, Busy, Superseded, Uncertain
+from onewrite.outcome import Answer, Begun, Busy, Missing, Superseded, Uncertain
 
 _LONGEST_REASON = 500
 _LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
@@ -103,6 +103,8 @@ def _of_step(answer: Answer | None) -> str | None:
             return f"another worker has a step open until {_time(until)}"
         case Uncertain(since=since, key=key):
             return f"look up what became of the effect that was begun at {_time(since)} with the key {printable(key)}"
+        case Missing():
+            return "there is no such entity, and the message that creates it may still come. Where that is an answer, say missing_ok=True"
         case Superseded():
             return "the step was no longer this worker's when it was to be finished"
         case _:

@@ -27,7 +27,8 @@ from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS, TOMBSTONE, has_pending, is_shared
 from onewrite.message import Message
-from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain
+from onewrite.missing import accepted, asked_of
+from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain, Unmet
 from onewrite.step import read_step
 from onewrite.tombstone import (
     Tombstone,
@@ -47,6 +48,7 @@ class DeleteFlows(StepFlows):
     """The flows of `StepFlows`, and those of deletes."""
 
     def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
+        native, missing_ok = asked_of(native)
         _check(native)
         deletion = _Deletion(made_with_tombstones(self._tombstones), self.attempts())
         attempt = self._attempt(message, native, emit, self.attempts())._replace(burial=tombstone_name(deletion.name))
@@ -56,7 +58,7 @@ class DeleteFlows(StepFlows):
             outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
         if TOMBSTONE in item:
             yield from self._clean_up(native["Key"], item)
-        return outcome
+        return accepted(outcome, missing_ok=missing_ok, counts=attempt.entry.own.counts)
 
     def _bury(self, attempt: Attempt, native: Mapping[str, Any], deletion: _Deletion) -> Flow[tuple[Outcome, Entity]]:
         """Make a tombstone of the item. Returns the answer, and the item as it is then."""
@@ -68,7 +70,7 @@ class DeleteFlows(StepFlows):
             outcome = _refused(attempt, held)
             if isinstance(outcome, Attempt):
                 return (yield from self._bury(outcome, native, deletion))
-            if unexplained is not None and isinstance(outcome, Rejected):
+            if unexplained is not None and isinstance(outcome, Unmet):
                 smaller = self._smaller(deletion, unexplained, attempt, call, held)
                 return (yield from self._bury(attempt, native, smaller))
             if isinstance(outcome, Rejected) and attempt.entry.own.counts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeAlias, cast
 
@@ -29,7 +30,8 @@ from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
-from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.missing import accepting, asked_of
+from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
@@ -76,7 +78,9 @@ class Flows:
     def write(
         self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
     ) -> Flow[Outcome]:
-        return self._send(self._attempt(message, native, emit, self.attempts(), guard), native, guard)
+        native, missing_ok = asked_of(native)
+        attempt = self._attempt(message, native, emit, self.attempts(), guard)
+        return accepting(self._send(attempt, native, guard), missing_ok=missing_ok, counts=attempt.entry.own.counts)
 
     def _send(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         message, call = attempt.message, self._call(attempt, native, guard)
@@ -110,13 +114,14 @@ class Flows:
         item = yield from self._read({"ConsistentRead": True, **self._named(native)})
         entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
         outcome = judged(attempt, item or {}, entity)
-        return Applied(message, entity) if isinstance(outcome, Attempt | Rejected) else outcome
+        return Applied(message, entity) if isinstance(outcome, Attempt | Unmet) else outcome
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         item = yield from self._read(self._named({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
+        native, _ = asked_of(native)
         guard = guard_put if "Item" in native else guard_update
         return self._call(self._attempt(message, native, emit, self.attempts(), guard), native, guard).kwargs
 
@@ -151,7 +156,7 @@ class Flows:
         if unexplained is None:
             return refused(attempt, held, shows=shows)
         outcome = refused(attempt._replace(exact=True), held, shows=shows)
-        return outcome if not isinstance(outcome, Rejected) else self._raise(unexplained, attempt, call, held)
+        return outcome if not isinstance(outcome, Unmet) else self._raise(unexplained, attempt, call, held)
 
     def _refusal(self, error: ClientError, call: Call) -> Flow[tuple[Entity | None, ClientError | None]]:
         """The item that refused, and the error to raise where nothing in the item is the reason."""
@@ -183,9 +188,7 @@ class Flows:
 
     def _record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
-        if outcome.entity is None or "Item" in native:
-            # An entity that is created for its ledger alone would change what conditions say of it. And put_item does not say
-            # which part of Item is the key.
+        if "Item" in native:  # put_item does not say which part of it is the key
             return Rejected(outcome.message, outcome.entity, settled=False)
         attempt = self._attempt(outcome.message, native, None, self.attempts())
         call = self._call(attempt, native, guard_record)
@@ -196,8 +199,8 @@ class Flows:
             if isinstance(found, Attempt):
                 self._exact = True
                 return (yield from self._record_refusal(outcome, native))
-            if isinstance(found, Rejected):  # the entity was deleted meanwhile
-                return Rejected(outcome.message, found.entity, settled=False)
+            if isinstance(found, Rejected):
+                return replace(found, settled=False)
             return outcome if isinstance(found, Applied) else found
         return outcome
 

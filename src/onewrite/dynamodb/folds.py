@@ -59,7 +59,8 @@ class FoldFlows(DeleteFlows):
         return canonical(entity)
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
-        return self.write(message, _arguments(native), emit=native.get("emit"))
+        arguments = _arguments(native) | {name: native[name] for name in ("missing_ok",) if name in native}
+        return self.write(message, arguments, emit=native.get("emit"))
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         try:
@@ -111,7 +112,7 @@ class FoldFlows(DeleteFlows):
 
 def _arguments(native: Native) -> dict[str, Any]:
     """Those of `update_item` itself."""
-    return {name: value for name, value in native.items() if name != "emit"}
+    return {name: value for name, value in native.items() if name not in ("emit", "missing_ok")}
 
 
 def _refused(attempt: Attempt, item: Entity | None) -> Refused:

@@ -23,7 +23,7 @@ from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of
 from onewrite.migration.visit import Page
-from onewrite.outcome import Gone, Rejected
+from onewrite.outcome import Gone, Unmet
 
 _ROOM = 1024  # for the tokens of attempts, and for what consumers add meanwhile
 
@@ -94,7 +94,7 @@ class MigrationStore:
         ledger = HighWaterMark(step.entry.terms.attribute)
         flows = Flows(self.target, ledger, self._name, self._clock, self._attempts, awaited=False)
         outcome = yield from flows.record(step.message, {"Key": found.key, **_unchanged(step)})
-        return not isinstance(outcome, Rejected | Gone)
+        return not isinstance(outcome, Unmet | Gone)
 
     def size_after(self, found: Found, step: Step) -> int:
         return item_size(after(found.held, step))

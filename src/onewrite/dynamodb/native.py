@@ -35,8 +35,9 @@ class _EveryRequest(TypedDict, total=False):
 
 
 class _EveryCondition(TypedDict, total=False):
-    """What every write may say, also in a transaction."""
+    """What every write may say, also in a transaction. `missing_ok` is ours: a missing entity settles the message."""
 
+    missing_ok: bool
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]
     ExpressionAttributeValues: Mapping[str, Any]
@@ -82,6 +83,7 @@ class UpdateItemArguments(RecordArguments, total=False):
 class BeginArguments(_EveryRequest, total=False):
     """The arguments of `begin` and `perform` beside those of the step. The condition is the caller's own, on the entity."""
 
+    missing_ok: bool
     Key: Required[Mapping[str, Any]]
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]

@@ -19,7 +19,8 @@ from onewrite.event import moment
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, is_shared
 from onewrite.message import Message
-from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain
+from onewrite.missing import accepting, asked_of
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 from onewrite.step import (
     MOVED_BACK,
     Asked,
@@ -63,6 +64,7 @@ class StepFlows(Flows):
 
     def begin(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
         check_begin(asked)
+        native, missing_ok = asked_of(native)
         native = deepcopy({**native})  # others run before the effect does, and may use these again
         key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
@@ -72,7 +74,8 @@ class StepFlows(Flows):
         attempt = new_attempt(message, entry, call, now, self._nothing, exact=True, entity_key=key, part="begin")
         self._exact = True  # this store's writes will meet open steps
         start = Start(message, key, asked, fresh, now, self.clock)
-        return begun(start, lambda step, replaced: self._try_begin(attempt._replace(step=step), native, replaced))
+        flow = begun(start, lambda step, replaced: self._try_begin(attempt._replace(step=step), native, replaced))
+        return accepting(flow, missing_ok=missing_ok, counts=entry.own.counts)
 
     def _try_begin(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
         call = self._begin_call(attempt, native, replaced)
@@ -85,13 +88,15 @@ class StepFlows(Flows):
                 return step
             entity = None if held is None else self.without_ledger(held)
             outcome = cast("Outcome", judged(attempt, held or {}, entity))  # a begin is exact, and has one form
-            if not isinstance(outcome, Rejected):
+            if not isinstance(outcome, Unmet):
                 return outcome
             if unexplained is not None:
                 self._raise(unexplained, attempt, call, held)
             if replaced is not None and held is not None:
                 return None  # the step that was to be replaced is gone, and the message was not done
-            return (yield from self._record_refusal(outcome, native)) if attempt.entry.own.counts else outcome
+            if isinstance(outcome, Rejected) and attempt.entry.own.counts:
+                return (yield from self._record_refusal(outcome, native))
+            return outcome
         return attempt.step
 
     def _begin_call(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Call:
@@ -101,6 +106,7 @@ class StepFlows(Flows):
         return self._step_call(step.ledger, attempt.message, attempt.entity_key, "SET #step=:new", values)
 
     def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
+        native, _ = asked_of(native)
         check_claim(claim, message, native.get("Key"), canonical)
         if "ConditionExpression" in native:
             raise InvalidUpdate(_CONDITION)

@@ -12,7 +12,7 @@ from onewrite.dynamodb.writing.layout import attempts_name, lookup, name_of_step
 from onewrite.errors import LedgerMismatch
 from onewrite.label import OUTBOX, STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Advance, Lookup
-from onewrite.outcome import Applied, Deferred, Entity, Outcome, Rejected, Superseded
+from onewrite.outcome import Applied, Deferred, Entity, Missing, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, no_step, read_step
 from onewrite.tombstone import is_tombstone_of
 
@@ -37,7 +37,7 @@ def judged(attempt: Attempt, held: Entity, entity: Entity | None) -> Outcome | A
         return refusal
     again = _facing(attempt, held)
     if again is None:
-        return Rejected(attempt.message, entity)
+        return Rejected(attempt.message, entity) if held else Missing(attempt.message)
     return again if again.turn < _TURNS else Rejected(attempt.message, entity, settled=False)
 
 

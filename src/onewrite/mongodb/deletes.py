@@ -5,6 +5,7 @@ from __future__ import annotations
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Flow
 from onewrite.message import Message
+from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.flows import Writer
 from onewrite.mongodb.steps import StepFlows
 from onewrite.mongodb.writing.expression import root
@@ -23,6 +24,7 @@ class DeleteFlows(StepFlows):
     def delete(
         self, message: Message, query: Document, native: Document, writer: Writer, emit: object = None
     ) -> Flow[Outcome]:
+        native, missing_ok = asked_of(native)
         for name in ("upsert", "return_document", "array_filters"):
             if name in native:
                 raise InvalidUpdate(f"A delete takes no {name}: leave it out.")
@@ -33,7 +35,8 @@ class DeleteFlows(StepFlows):
         stage = burial(entry.terms, tombstone, expires)
         guarded = guard_delete(entry, self._fields, query, stage, native, emission=emitted)
         yield from self._check_indexes_fit()
-        return (yield from self._write(message, now, guarded, writer))
+        outcome = yield from self._write(message, now, guarded, writer)
+        return accepted(outcome, missing_ok=missing_ok, counts=entry.own.counts)
 
     def _check_indexes_fit(self) -> Flow[None]:
         if not self._indexes_fit:

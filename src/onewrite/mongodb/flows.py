@@ -28,6 +28,7 @@ from onewrite.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
+from onewrite.missing import accepting, asked_of
 from onewrite.mongodb.durability import Durability, durable
 from onewrite.mongodb.verdict import (
     LARGEST_DOCUMENT,
@@ -57,7 +58,7 @@ from onewrite.mongodb.writing.request import (
     keeps_text,
 )
 from onewrite.mongodb.writing.same import canonical, codec_of
-from onewrite.outcome import Applied, Entity, Outcome, Rejected
+from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 from onewrite.step import step_mark
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
@@ -122,19 +123,22 @@ class Flows:
         *,
         emit: object = None,
     ) -> Flow[Outcome]:
+        native, missing_ok = asked_of(native)
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
-        return self._write(message, now, guarded, writer)
+        return accepting(self._write(message, now, guarded, writer), missing_ok=missing_ok, counts=entry.own.counts)
 
     def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
+        native, missing_ok = asked_of(native)
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         check_filter(entry.terms, query, self._outbox_names)
         creates = "_id" in identity(query, self._fields) and not in_transaction(native)
         options, steps = {"upsert": creates, **native}, self._steps(message)
         guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
-        return self._write(message, now, guarded, "update_one")
+        flow = self._write(message, now, guarded, "update_one")
+        return accepting(flow, missing_ok=missing_ok, counts=entry.own.counts)
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         now = self.clock()
@@ -177,7 +181,7 @@ class Flows:
         entity = identity(query, self._fields)
         found = yield from self._look(entity, native)
         outcome = self._unmatched(entry, message, entity, found)
-        return Applied(message, outcome.entity) if isinstance(outcome, Rejected) else outcome
+        return Applied(message, outcome.entity) if isinstance(outcome, Unmet) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         if native.get("projection") is not None:
@@ -189,6 +193,7 @@ class Flows:
     def explain(
         self, message: Message, query: Document, update: Update, native: Document, *, emit: object = None
     ) -> dict[str, Any]:
+        native, _ = asked_of(native)
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
@@ -228,10 +233,12 @@ class Flows:
             if isinstance(tried, Applied):
                 return tried
             outcome, facing = yield from self._judged(message, guarded, tried)
-            if not isinstance(outcome, Rejected):
+            if not isinstance(outcome, Unmet):
                 return outcome
-            exists, fits = outcome.entity is not None, facing is guarded
+            exists, fits = isinstance(outcome, Rejected), facing is guarded
             following = next_try(guarded, turn, failed=tried is not None, exists=exists, fits=fits)
+            if following is None and exists and (yield from self._holds(guarded)):
+                following = False  # the entity was made between the write and the look
             if following is None:
                 return (yield from self._settled(outcome, guarded.entry, guarded.entity, guarded.native))
             guarded, upsert, failure = facing, following, tried or failure
@@ -259,8 +266,8 @@ class Flows:
         outcome = unmatched(guarded.entry, message, found, guarded.emission, now=now, entity_key=guarded.entity)
         if guarded.deletes:
             outcome = kept_alive(outcome, found, now)
-        if failure is None or found is not None or not isinstance(outcome, Rejected) or is_race(failure, guarded):
-            return outcome, guarded.facing(found) if isinstance(outcome, Rejected) else guarded
+        if failure is None or found is not None or not isinstance(outcome, Unmet) or is_race(failure, guarded):
+            return outcome, guarded.facing(found) if isinstance(outcome, Unmet) else guarded
         return (yield from self._raise(failure, guarded))
 
     def _applied(self, message: Message, now: float, writer: Writer, reply: Any) -> Applied:
@@ -275,8 +282,6 @@ class Flows:
         message = outcome.message
         if not isinstance(outcome, Rejected) or not entry.own.counts:
             return outcome
-        if outcome.entity is None:  # a new entity would change what conditions say of it
-            return Rejected(message, settled=False)
         options = {name: native[name] for name in ("session", "comment") if name in native}
         guarded = guard_record(entry, self._fields, entity, options, steps=self._steps(message))
         reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
@@ -323,6 +328,14 @@ class Flows:
         if found is not None:
             self._look_at_ledger(found)
         return found
+
+    def _holds(self, guarded: Guarded) -> Flow[bool]:
+        """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
+        if not guarded.conditional:
+            return True
+        options = {name: guarded.native[name] for name in (*_LOOK_OPTIONS, "let") if name in guarded.native}
+        found = yield Call("find_one", (guarded.query,), {**options, "projection": {"_id": 1}})
+        return found is not None
 
     def _look_after(self, failure: Exception | None, guarded: Guarded) -> Flow[Document | None]:
         """Look, and where that fails too, let the write's own failure be the one that is seen."""

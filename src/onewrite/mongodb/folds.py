@@ -14,6 +14,7 @@ from onewrite.flow import Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
 from onewrite.ledgers.entry import Entry, Lookup
 from onewrite.message import Message
+from onewrite.missing import accepting, asked_of
 from onewrite.mongodb.deletes import DeleteFlows
 from onewrite.mongodb.flows import ROUNDS, Writer
 from onewrite.mongodb.verdict import entity_of, is_race, kept_out, next_try
@@ -49,9 +50,11 @@ class FoldFlows(DeleteFlows):
         )  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:
+        native, missing_ok = asked_of(native)
         now = self.clock()
         guarded, writer = self._together([message], native, now)
-        return self._write(message, now, guarded, writer)
+        flow = self._write(message, now, guarded, writer)
+        return accepting(flow, missing_ok=missing_ok, counts=guarded.entry.own.counts)
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         now = self.clock()
@@ -62,7 +65,7 @@ class FoldFlows(DeleteFlows):
             return TOO_MUCH
 
     def _together(self, messages: Sequence[Message], native: Native, now: float) -> tuple[Guarded, Writer]:
-        options: dict[str, Any] = dict(native)
+        options: dict[str, Any] = dict(asked_of(native)[0])
         query, update, emit = options.pop("filter"), options.pop("update", None), options.pop("emit", None)
         # All at one moment, so that all marks go into one slot; the messages may have waited for the caller's function.
         entry = joined([self._ledger.entry(message, now) for message in messages])

@@ -22,7 +22,7 @@ from onewrite.mongodb.outboxes import origin
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.mongodb.writing.layout import Document, lookup, path_of
 from onewrite.mongodb.writing.own_part import fits_labels
-from onewrite.outcome import Gone, Rejected
+from onewrite.outcome import Gone, Unmet
 
 _AT_ONCE = 100
 _ROOM = 1024 * 1024  # for what consumers add meanwhile
@@ -89,7 +89,7 @@ class MigrationStore:
         flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=self._attempts, awaited=False)
         query = {"_id": found.key, step.attribute: {"$eq": step.read}}
         outcome = yield from flows.record(step.message, query, {"upsert": False})
-        return not isinstance(outcome, Rejected | Gone)
+        return not isinstance(outcome, Unmet | Gone)
 
     def size_after(self, found: Found, step: Step) -> int:
         return len(bson.encode(after(found.held, step)))

@@ -26,8 +26,9 @@ class InsertingArguments(_EveryOperation, total=False):
 
 
 class RecordingArguments(InsertingArguments, total=False):
-    """The arguments of `recording` beside the filter."""
+    """The arguments of `recording` beside the filter. `missing_ok` is ours: a missing entity settles the message."""
 
+    missing_ok: bool
     collation: Collation | Mapping[str, Any] | None
     hint: Hint | None
     let: Mapping[str, Any] | None
@@ -54,6 +55,8 @@ class SeenArguments(_EveryCall, total=False):
 class BeginArguments(_EveryCall, total=False):
     """The arguments of `begin` and `perform` beside the filter and those of the step."""
 
+    missing_ok: bool
+
 
 class InsertOneArguments(_EveryCall, total=False):
     """The arguments of `insert_one` beside the document."""
@@ -64,6 +67,7 @@ class InsertOneArguments(_EveryCall, total=False):
 class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     """The arguments of `update_one` beside the filter and the update, and those of `record` and `explain`."""
 
+    missing_ok: bool
     upsert: bool
     array_filters: Sequence[Mapping[str, Any]] | None
     hint: Hint | None
@@ -74,6 +78,7 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
 class DeleteOneArguments(SeenArguments, total=False):
     """The arguments of `delete_one` beside the filter."""
 
+    missing_ok: bool
     hint: Hint | None
     let: Mapping[str, Any] | None
 
@@ -88,6 +93,7 @@ class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
 class FindOneAndUpdateArguments(SeenArguments, total=False):
     """The arguments of `find_one_and_update` beside the filter and the update."""
 
+    missing_ok: bool
     projection: Mapping[str, Any] | Iterable[str] | None
     sort: Sort | None
     upsert: bool

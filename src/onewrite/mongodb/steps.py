@@ -12,13 +12,14 @@ from onewrite.event import moment
 from onewrite.flow import Call, Flow
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
+from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.flows import Flows, Writer, landed
 from onewrite.mongodb.verdict import finish_unmatched, open_step, steps_of
 from onewrite.mongodb.writing.expression import Update, identity
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, withdrawing_filter
 from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
-from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain
+from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Uncertain, Unmet
 from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
 from onewrite.step_flows import Effect, Start, Then, begun, performed
 
@@ -30,6 +31,7 @@ class StepFlows(Flows):
 
     def begin(self, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:
         check_begin(asked)
+        native, missing_ok = asked_of(native)
         now, entity = self.clock(), identity(query, self._fields)
         if asked.after is not None:
             check_claim(asked.after, message, entity, self.canonical)
@@ -42,7 +44,8 @@ class StepFlows(Flows):
         def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
             return self._try_begin(message, guarded, step, replaced)
 
-        return (yield from begun(Start(message, entity, asked, fresh, now, self.clock), try_to_begin))
+        answer = yield from begun(Start(message, entity, asked, fresh, now, self.clock), try_to_begin)
+        return accepted(answer, missing_ok=missing_ok, counts=entry.own.counts)
 
     def _try_begin(
         self, message: Message, guarded: Guarded, step: Step, replaced: str | None
@@ -60,7 +63,7 @@ class StepFlows(Flows):
             if met is not None:
                 return met
             outcome = self._unmatched(guarded.entry, message, guarded.entity, found)
-            if not isinstance(outcome, Rejected):
+            if not isinstance(outcome, Unmet):
                 return outcome
             if replaced is not None and found is not None:
                 return None  # the step that was to be replaced is gone, and the message was not done
@@ -108,6 +111,7 @@ class StepFlows(Flows):
         finishes: Claim,
         emit: object,
     ) -> Flow[Outcome]:
+        native, _ = asked_of(native)
         now, entity = self.clock(), identity(query, self._fields)
         check_claim(finishes, message, entity, self.canonical)
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)

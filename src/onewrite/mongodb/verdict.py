@@ -13,7 +13,7 @@ from onewrite.ledgers.entry import Entry, Lookup, Terms
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.mongodb.writing.request import Guarded
-from onewrite.outcome import Busy, Deferred, Entity, Outcome, Rejected, Superseded, Uncertain
+from onewrite.outcome import Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain
 from onewrite.step import Step, answer_to, no_step, read_step, step_mark
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
@@ -37,7 +37,9 @@ def unmatched(
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
     held, entity = document or {}, entity_of(entry.terms, document, emission)
     found = kept_out(entry, message, held, lookup(held), entity, emission=emission, now=now, entity_key=entity_key)
-    return Rejected(message, entity) if found is None else found
+    if found is not None:
+        return found
+    return Missing(message) if document is None else Rejected(message, entity)
 
 
 def kept_out(

@@ -10,7 +10,7 @@ from typing import Any
 from onewrite.batch.handler import Handler
 from onewrite.batch.report import Result
 from onewrite.metrics import Hook, kinds_of
-from onewrite.outcome import Begun, Superseded, Uncertain
+from onewrite.outcome import Begun, Missing, Superseded, Uncertain
 
 logger = logging.getLogger("onewrite")
 
@@ -45,7 +45,7 @@ class Journal:
         """This never raises: what is done stays done, also if a hook or a log filter of the user's fails."""
         try:
             # Of the others that are not settled, most are in the middle of a row of tries that ends well.
-            if result.error is not None or isinstance(result.unsettled, Begun | Uncertain | Superseded):
+            if result.error is not None or isinstance(result.unsettled, Begun | Missing | Uncertain | Superseded):
                 failure = self._handler.failure(result)
                 details = {"handler": self._name, "failures": [failure.as_json()]}
                 logger.warning("%s: %s", self._name, failure, extra={"onewrite": details})

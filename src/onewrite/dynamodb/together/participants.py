@@ -21,7 +21,8 @@ from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
-from onewrite.outcome import Entity, Gone, Outcome, Rejected
+from onewrite.missing import accepted, asked_of
+from onewrite.outcome import Entity, Gone, Missing, Outcome, Rejected
 
 PreparedMethod = Literal["updating", "putting", "recording"]
 
@@ -46,6 +47,7 @@ class Prepared:
     method: PreparedMethod
     native: Mapping[str, Any]
     emit: Emit = None
+    missing_ok: bool = False
 
     @property
     def size(self) -> int:
@@ -67,6 +69,7 @@ class Action(NamedTuple):
     message: Message
     call: Call
     attempt: Attempt | None
+    missing_ok: bool = False
 
     @property
     def request(self) -> dict[str, Any]:
@@ -98,14 +101,15 @@ class Action(NamedTuple):
         if self.attempt is None:
             if TOMBSTONE in (item or {}):
                 return Gone(self.message, participant=self.place)
-            entity = None if item is None else without_ledger(NO_LEDGER.terms, item)
-            return Rejected(self.message, entity, participant=self.place)
+            if item is None:
+                return Missing(self.message, self.missing_ok, participant=self.place)
+            return Rejected(self.message, without_ledger(NO_LEDGER.terms, item), participant=self.place)
         attempt = self.attempt._replace(exact=exact or self.attempt.exact)
         outcome = judged(attempt, item or {}, entity_of(attempt, item))
         if isinstance(outcome, Attempt):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
-        return numbered(outcome, self.place)
+        return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
     def guarded(self) -> bool:
@@ -144,17 +148,19 @@ class JointFlows(FoldFlows):
         return self.target if self._table else self.target.meta.client
 
     def prepared(self, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
+        native, missing_ok = asked_of(native)
         for name in native:
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
         # It is sent later, and the caller may use all of these again before.
-        return Prepared(self, method, deepcopy({**native}), deepcopy(emit))
+        return Prepared(self, method, deepcopy({**native}), deepcopy(emit), missing_ok)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
         guard = guard_put if prepared.method == "putting" else guard_update
-        outcome = yield from self.write(message, prepared.native, guard, prepared.emit)
+        native = {**prepared.native, "missing_ok": prepared.missing_ok}
+        outcome = yield from self.write(message, native, guard, prepared.emit)
         return numbered(outcome, 0)
 
     def action(self, place: int, message: Message, prepared: Prepared, name: str, before: Attempt | None = None) -> Action:
@@ -165,10 +171,11 @@ class JointFlows(FoldFlows):
             attempt = self._attempt(message, prepared.native, prepared.emit, name, guard, place=place)
             if before is not None:
                 attempt = attempt._replace(entry=attempt.entry.like(before.entry), turn=before.turn)
-            return Action(place, self, message, self._call(attempt, prepared.native, guard), attempt)
+            return Action(place, self, message, self._call(attempt, prepared.native, guard), attempt, prepared.missing_ok)
         if prepared.emit is not None:
             raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
-        return Action(place, self, message, (plain_put if puts else plain_update)(prepared.native, self._convert), None)
+        call = (plain_put if puts else plain_update)(prepared.native, self._convert)
+        return Action(place, self, message, call, None, prepared.missing_ok)
 
     def ask_exactly(self, *, exact: bool) -> None:
         """From now on ask for a step of the message's own, if one message has a step open: more will."""

@@ -34,7 +34,7 @@ from onewrite.outcome import (
     Duplicate,
     Entity,
     Outcome,
-    Rejected,
+    Unmet,
 )
 
 Part: TypeAlias = Action | Mark
@@ -223,7 +223,7 @@ class _Transaction:
             return None if self._completes and Action in missing else outcome
         if verdicts.passes or verdicts.inexact:
             return None
-        if verdicts.failure is not None and isinstance(outcome, Rejected | None):
+        if verdicts.failure is not None and isinstance(outcome, Unmet | None):
             raise verdicts.failure
         return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Action)))
 
@@ -333,7 +333,7 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     except ClientError:  # the caller may be allowed to write only
         held = None
     outcome = part.refused(held, exact=True)
-    if not isinstance(outcome, Rejected):
+    if not isinstance(outcome, Unmet):
         return held, outcome
     if not says_too_large(reason.text):
         part.check_tokens(held)

@@ -18,12 +18,21 @@ from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
+from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.folds import FoldFlows
 from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
-from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, names_id
+from onewrite.mongodb.writing.expression import (
+    Update,
+    check_document,
+    check_filter,
+    check_update,
+    identity,
+    is_conditional,
+    names_id,
+)
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
 from onewrite.mongodb.writing.request import Guarded, guard_insert, guard_record, guard_update
-from onewrite.outcome import Gone, Outcome, Rejected
+from onewrite.outcome import Gone, Missing, Outcome, Rejected, Unmet
 
 PreparedMethod = Literal["updating", "inserting", "recording"]
 
@@ -53,6 +62,7 @@ class Prepared:
     update: Update | None
     native: Mapping[str, Any]
     emit: Emit = None
+    missing_ok: bool = False
 
     @property
     def entity(self) -> dict[str, Any]:
@@ -72,6 +82,8 @@ class Operation(NamedTuple):
     entry: Entry | None
     guarded: Guarded | None = None
     emission: Emission | None = None
+    missing_ok: bool = False
+    query: Document | None = None  # the caller's own filter
 
     @property
     def target(self) -> Any:
@@ -114,13 +126,23 @@ class Operation(NamedTuple):
         found: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
         return found
 
+    def holds(self) -> Flow[bool]:
+        """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
+        if self.inserts or self.query is None:
+            return False
+        if not is_conditional(self.query, self.entity):
+            return True
+        options = {name: self.native[name] for name in ("collation", "comment", "let") if name in self.native}
+        found = yield Do(self.target.find_one, (self.query,), {**options, "projection": {"_id": 1}}, sends=True)
+        return found is not None
+
     def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:
         """Why it was refused, given the entity. None: what stood in its way may be gone.
 
         That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
         """
         outcome = self._verdict(found)
-        if not isinstance(outcome, Rejected):
+        if not isinstance(outcome, Unmet):
             return outcome
         is_gone = (self.inserts and found is None) or (self.follows_gap and first) or self.facing(found) != self.entry
         return None if is_gone else outcome
@@ -135,11 +157,12 @@ class Operation(NamedTuple):
         if self.entry is None:
             if TOMBSTONE in (found or {}):
                 return Gone(self.message, participant=self.place)
-            entity = None if found is None else without_ledger(NO_LEDGER.terms, found)
-            return Rejected(self.message, entity, participant=self.place)
+            if found is None:
+                return Missing(self.message, self.missing_ok, participant=self.place)
+            return Rejected(self.message, without_ledger(NO_LEDGER.terms, found), participant=self.place)
         now = self.flows.clock()
         outcome = unmatched(self.entry, self.message, found, self.emission, now=now, entity_key=self.entity)
-        return numbered(outcome, self.place)
+        return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     def failure(self, error: Exception) -> Flow[Exception]:
         """What the failure of the write means for its ledger, or the failure itself."""
@@ -166,6 +189,7 @@ class JointFlows(FoldFlows):
     def prepared(
         self, method: PreparedMethod, document: Document, update: Update | None, native: Mapping[str, Any], emit: Emit
     ) -> Prepared:
+        native, missing_ok = asked_of(native)
         for name in native:
             if name not in _ARGUMENTS[method]:
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
@@ -175,11 +199,11 @@ class JointFlows(FoldFlows):
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )
         # It is sent later, and the caller may use all of these again before.
-        return Prepared(self, method, deepcopy(document), deepcopy(update), deepcopy({**native}), deepcopy(emit))
+        return Prepared(self, method, deepcopy(document), deepcopy(update), deepcopy({**native}), deepcopy(emit), missing_ok)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""
-        native = dict(prepared.native)
+        native = {**prepared.native, **({"missing_ok": True} if prepared.missing_ok else {})}
         if prepared.method == "inserting":
             outcome = yield from self.insert(message, prepared.document, native, prepared.emit)
         elif prepared.method == "recording":
@@ -191,6 +215,10 @@ class JointFlows(FoldFlows):
 
     def operation(self, place: int, message: Message, prepared: Prepared, before: Entry | None = None) -> Operation:
         """The prepared write as a part of a transaction, its entry in the form of the one `before`."""
+        query = None if prepared.method == "inserting" else prepared.document
+        return self._operation(place, message, prepared, before)._replace(missing_ok=prepared.missing_ok, query=query)
+
+    def _operation(self, place: int, message: Message, prepared: Prepared, before: Entry | None) -> Operation:
         if not self.guards:
             return self._plain(place, message, prepared)
         now = self.clock()

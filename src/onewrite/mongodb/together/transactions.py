@@ -277,6 +277,13 @@ def _looked_at(
     for part in left:
         found = yield from part.look()
         outcome = part.verdict(found, first=first)
+        if (
+            part is refusal.part
+            and isinstance(outcome, Rejected)
+            and isinstance(part, Operation)
+            and (yield from part.holds())
+        ):
+            outcome = None
         if isinstance(part, Operation) and outcome is None and (entry := part.facing(found)) is not None:
             facing[part.place] = entry
         if outcome is not None and (part is refusal.part or not isinstance(outcome, Rejected)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pprint import pformat
 from typing import Any
 
-from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
+from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Fault
@@ -184,7 +184,7 @@ def _ending(step: TrialStep) -> str:
         return f", raises {type(end.error).__name__}"
     if step.again:
         return f", fails {_listed(step.again)}"
-    says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected)
+    says_more = isinstance(end.value, Duplicate | Stale | Deferred | Rejected | Missing)
     return f", {type(end.value).__name__.lower()}" if says_more else ""
 
 

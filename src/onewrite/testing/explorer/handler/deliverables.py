@@ -16,7 +16,7 @@ from onewrite.batch.source import Source, field_at
 from onewrite.errors import ConfigurationError
 from onewrite.identity import dynamodb_stream_position, kinesis_position, record_id
 from onewrite.identity.record import Record
-from onewrite.outcome import Deferred, Outcome, Stale
+from onewrite.outcome import Deferred, Missing, Outcome, Stale
 
 Places: TypeAlias = tuple[int, ...]
 
@@ -169,16 +169,18 @@ def outcomes_of(answer: object) -> Sequence[object]:
 def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
     """Did a guarded store keep a message out for good? These are the outcomes of each delivery, one after the other.
 
-    It did if it answered `Stale`, and also if `Deferred` is the last that it said of a message: then the handler has told the broker
-    that the message is done, and it never came again.
+    It did if it answered `Stale`, and also if `Deferred`, or a `Missing` that is no answer, is the last that it said of a message:
+    then the handler has told the broker that the message is done, and it never came again.
     """
     waiting: set[object] = set()
     for of_delivery in outcomes:
         answers = [outcome for outcome in of_delivery if isinstance(outcome, Outcome)]
         if any(isinstance(answer, Stale) for answer in answers):
             return True
-        waiting -= {(answer.message.id, answer.message.parts) for answer in answers}
-        waiting |= {(answer.message.id, answer.message.parts) for answer in answers if isinstance(answer, Deferred)}
+        for answer in answers:
+            whose = (answer.message.id, answer.message.parts)
+            must_come = isinstance(answer, Deferred | Missing) and not answer.settled
+            (waiting.add if must_come else waiting.discard)(whose)
     return bool(waiting)
 
 

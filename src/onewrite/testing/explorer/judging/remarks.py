@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
-from onewrite.outcome import Deferred, Duplicate, Rejected, Stale
+from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.explorer.trials.trial import ROUNDS, Trial
@@ -28,7 +28,7 @@ class _Course:
     @property
     def says_why(self) -> bool:
         """Did a guarded store say that it is right to change nothing?"""
-        return any(isinstance(outcome, Rejected | Stale | Deferred) for outcome in self.outcomes)
+        return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
 
 
 def remarks_on(subject: Subject, orders: Iterator[Order], observed: Callable[[], object]) -> Iterator[str]:

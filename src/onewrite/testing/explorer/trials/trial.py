@@ -28,7 +28,7 @@ class TrialStep:
     answers: tuple[Answer, ...]  # none if the request was not sent, two if it was sent again
     end: Answer | None  # the result of the delivery, if this was its last step
     settling: bool = False  # it belongs to a redelivery that follows the schedule's own steps
-    outcomes: tuple[object, ...] = ()  # what the delivery returned, and what guarded stores returned to it
+    outcomes: tuple[object, ...] = ()  # what guarded stores returned to the delivery; where there was none, what it returned
     again: tuple[str, ...] = ()  # the ids of the records that come again because of the answer of the delivery
     only: tuple[str, ...] = ()  # the ids of the records that the delivery brings, if it brings some only
 
@@ -260,7 +260,9 @@ def _what_was_done(
 ) -> TrialStep:
     if not call.ended:
         return TrialStep(taken, answers, None, only=only)
-    outcomes = tuple([outcome for found in (*call.outcomes, call.result.value) for outcome in outcomes_of(found)])
+    # What a handler returns may be made up. Stores know better what became of a message.
+    said = call.outcomes or [call.result.value]
+    outcomes = tuple([outcome for found in said for outcome in outcomes_of(found)])
     return TrialStep(taken, answers, call.result, outcomes=outcomes, again=again, only=only)
 
 

@@ -1,0 +1,207 @@
+"""The message that arrives before its entity comes again, unless the handler says that a missing entity is an answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onewrite import Applied, InvalidUpdate, Message, Missing, Outcome, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.sqs import Worker
+from onewrite.testing import explore, moto_table
+from onewrite.testing.standins.stores import new_collection
+from tests.support.batches import by_name, sqs
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+
+PLACE, PAY = Message("place", "s"), Message("pay", "s")
+Handler = Callable[[Message], Any]
+
+
+class Orders:
+    """One order: it is placed, and paid. `accepts`: a missing order is an answer."""
+
+    def __init__(self, *, accepts: bool = False) -> None:
+        self.options: Any = {"missing_ok": True} if accepts else {}
+
+    def place(self, message: Message) -> Outcome:
+        raise NotImplementedError
+
+    def pay(self, message: Message) -> Outcome:
+        raise NotImplementedError
+
+
+class TableOrders(Orders):
+    def __init__(self, table: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.guarded = GuardedTable(table, SeenIds())
+
+    def place(self, message: Message) -> Outcome:
+        return self.guarded.put_item(message, Item={"orderId": "o", "paid": 0})
+
+    def pay(self, message: Message) -> Outcome:
+        paid: dict[str, Any] = {"UpdateExpression": "ADD paid :n", "ExpressionAttributeValues": {":n": 1}}
+        there: dict[str, Any] = {"ConditionExpression": "attribute_exists(orderId)"}
+        return self.guarded.update_item(message, Key={"orderId": "o"}, **paid, **there, **self.options)
+
+
+class CollectionOrders(Orders):
+    def __init__(self, collection: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.guarded = GuardedCollection(collection, SeenIds())
+
+    def place(self, message: Message) -> Outcome:
+        return self.guarded.insert_one(message, {"_id": "o", "paid": 0})
+
+    def pay(self, message: Message) -> Outcome:
+        return self.guarded.update_one(message, {"_id": "o"}, {"$inc": {"paid": 1}}, **self.options)
+
+
+def returns(orders: Orders) -> Handler:
+    return lambda message: orders.place(message) if message.id == "place" else orders.pay(message)
+
+
+def ignores(orders: Orders) -> Handler:
+    """It writes, and says that the message is done whatever came of it."""
+
+    def handle(message: Message) -> None:
+        returns(orders)(message)
+
+    return handle
+
+
+def takes_it_for_done(orders: Orders) -> Handler:
+    def handle(message: Message) -> Outcome | None:
+        outcome = returns(orders)(message)
+        return None if isinstance(outcome, Missing) else outcome
+
+    return handle
+
+
+def replaces_it(orders: Orders) -> Handler:
+    def handle(message: Message) -> Outcome:
+        outcome = returns(orders)(message)
+        return Applied(message) if isinstance(outcome, Missing) else outcome
+
+    return handle
+
+
+def places_it_itself(orders: Orders) -> Handler:
+    """What is missing it makes, under an id of its own."""
+
+    def handle(message: Message) -> Outcome:
+        outcome = returns(orders)(message)
+        if isinstance(outcome, Missing):
+            orders.place(PLACE)
+            outcome = orders.pay(message)
+        return outcome
+
+    return handle
+
+
+WRONG: list[Callable[[Orders], Handler]] = [ignores, takes_it_for_done, replaces_it]
+RIGHT: list[Callable[[Orders], Handler]] = [returns, places_it_itself]
+engines = pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
+
+
+def explored(
+    engine: str, made: Callable[[Orders], Handler], messages: tuple[Message, ...] = (PLACE, PAY), **options: Any
+) -> Any:
+    if engine == "mongodb":
+        return explore(
+            lambda collection: made(CollectionOrders(collection, **options)),
+            messages=messages,
+            world=lambda: new_collection("orders"),
+            observe=lambda collection: (collection.find_one({"_id": "o"}) or {}).get("paid"),
+        )
+    with moto_table("orders") as table:
+
+        def world() -> Any:
+            table.delete_item(Key={"orderId": "o"})
+            return table
+
+        return explore(
+            lambda table: made(TableOrders(table, **options)),
+            messages=messages,
+            world=world,
+            observe=lambda table: table.get_item(Key={"orderId": "o"}).get("Item", {}).get("paid"),
+        )
+
+
+@engines
+@pytest.mark.parametrize("made", WRONG, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("messages", [(PLACE, PAY), (PAY, PLACE)], ids=["in order", "overtaken"])
+def test_a_handler_that_drops_what_came_too_early_is_found(
+    engine: str, made: Callable[[Orders], Handler], messages: tuple[Message, ...]
+) -> None:
+    assert not explored(engine, made, messages).ok
+
+
+@engines
+@pytest.mark.parametrize("made", RIGHT, ids=lambda made: made.__name__)
+def test_a_handler_whose_message_comes_again_is_right(engine: str, made: Callable[[Orders], Handler]) -> None:
+    report = explored(engine, made)
+    assert report.ok
+    assert report.exhausted
+
+
+@engines
+@pytest.mark.parametrize("made", [returns, ignores], ids=lambda made: made.__name__)
+def test_a_handler_may_say_that_a_missing_entity_is_an_answer(engine: str, made: Callable[[Orders], Handler]) -> None:
+    assert explored(engine, made, accepts=True).ok
+
+
+# --- what becomes of the record -----------------------------------------------------------------------------------------
+
+
+def test_lambda_gets_the_record_back_and_the_log_names_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    orders = CollectionOrders(new_collection("orders"))
+    handler = sqs_handler(identity=by_name)(returns(orders))
+    assert len(handler(sqs(["pay"]), None)["batchItemFailures"]) == 1
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert "pay" in line.getMessage()
+    assert "there is no such entity" in line.getMessage()
+    assert handler(sqs(["place", "pay"]), None) == {"batchItemFailures": []}
+
+
+def test_lambda_is_told_that_the_record_is_done_where_a_missing_entity_is_an_answer() -> None:
+    handler = sqs_handler(identity=by_name)(returns(CollectionOrders(new_collection("orders"), accepts=True)))
+    assert handler(sqs(["pay"]), None) == {"batchItemFailures": []}
+
+
+def test_a_worker_keeps_the_message_and_logs_each_try(caplog: pytest.LogCaptureFixture) -> None:
+    time = VirtualTime()
+    queue, tries = FakeSqs(time), list[str]()
+    orders = CollectionOrders(new_collection("orders"))
+    queue.send("pay")
+
+    @sqs_handler(identity=by_name)
+    def handle(message: Message) -> Outcome:
+        tries.append(message.id)
+        if len(tries) == 3:
+            orders.place(PLACE)
+        return orders.pay(message)
+
+    options: Any = {"clock": time, "sleep": time.sleep, "conditions": time.condition, "backoff": lambda _: 1.0}
+    Worker(URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
+    assert len(tries) == 3
+    assert queue.messages == []
+    assert [
+        line.getMessage().count("there is no such entity") for line in caplog.records if line.levelno == logging.WARNING
+    ] == [1, 1]
+
+
+@engines
+@pytest.mark.parametrize("wrong", [1, "yes", None, [True]])
+def test_missing_ok_is_true_or_false(engine: str, wrong: Any) -> None:
+    orders: Any = CollectionOrders(new_collection("orders")) if engine == "mongodb" else None
+    with moto_table("orders") as table:
+        orders = orders or TableOrders(table)
+        orders.options = {"missing_ok": wrong}
+        with pytest.raises(InvalidUpdate, match="missing_ok="):
+            orders.pay(PAY)
