@@ -282,15 +282,15 @@ def test_what_follows_a_gap_creates_nothing_whatever_place_it_has_in_the_fold() 
 
 
 def test_what_the_condition_refuses_is_sent_again_one_by_one_and_the_look_alone_refuses_none() -> None:
-    answers = [NOTHING, ENTITY, LANDED, NOTHING, ENTITY]
+    answers = [NOTHING, ENTITY, LANDED, NOTHING, ENTITY, None]
     outcomes, calls = fold(SeenIds(), [M4, M5], adding(OPEN_ONLY), *answers)
     assert outcomes == [Applied(M4), Rejected(M5, ENTITY)]
-    assert methods(calls) == ["update_one", "find_one", "update_one", "update_one", "find_one"]
+    assert methods(calls) == ["update_one", "find_one", "update_one", "update_one", "find_one", "find_one"]
     assert [call.args[1].get("$inc") for call in calls if call.method == "update_one"] == [{"n": 2}, {"n": 1}, {"n": 1}]
 
 
 def test_one_message_alone_is_the_single_write() -> None:
-    outcomes, calls = fold(SeenIds(), [M5], adding(OPEN_ONLY), NOTHING, ENTITY)
+    outcomes, calls = fold(SeenIds(), [M5], adding(OPEN_ONLY), NOTHING, ENTITY, None)
     assert outcomes == [Rejected(M5, ENTITY)]
     single = flows(SeenIds()).update(M5, OPEN_ONLY, {"$inc": {"n": 1}}, {}, "update_one")
     assert calls[0] == next(single)

@@ -92,7 +92,7 @@ def test_each_writer_that_comes_in_between_costs_one_write_and_one_look(
 
 @pytest.mark.parametrize("tag", [None, 0, 5])
 def test_a_refusal_is_the_callers_own_only_where_two_looks_show_the_same_slot(tag: int | None) -> None:
-    outcome, calls = play(update(OPEN), MISSED, held(tag), MISSED, held(tag))
+    outcome, calls = play(update(OPEN), MISSED, held(tag), MISSED, held(tag), None)
     assert outcome == Rejected(M10, {"_id": "e", "n": 1})
     assert forms(calls) == ["joins", "enters" if tag == 0 else "joins"]
 

@@ -237,12 +237,23 @@ def test_a_duplicate_is_looked_up_after_the_abort() -> None:
 
 
 def test_another_refusal_counts_only_when_a_majority_has_what_it_rests_on() -> None:
-    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, SEEN)
-    outcome = made(documents)
+    looks = [FREE, None, FREE]  # at a, whether its condition holds by now, and at b
+    documents = Documents(MISSED, *looks, MISSED, MISSED, SEEN)
+    outcome = made(documents, conditional(documents))
     assert isinstance(outcome, Duplicate)
-    assert documents.methods == ["update_one", "find_one", "find_one", "update_one", "update_one", "find_one"]
-    documents = Documents(MISSED, FREE, FREE, MISSED, MISSED, FREE, FREE)
-    assert made(documents) == Rejected(M5, FREE, participant=0)
+    assert documents.methods == ["update_one", *["find_one"] * 3, "update_one", "update_one", "find_one"]
+    documents = Documents(MISSED, *looks, MISSED, MISSED, *looks)
+    assert made(documents, conditional(documents)) == Rejected(M5, FREE, participant=0)
+
+
+def test_a_refusal_whose_condition_holds_by_now_makes_the_whole_again() -> None:
+    documents = Documents(MISSED, FREE, FREE, FREE, MISSED, MISSED, FREE, FREE, FREE, MATCHED, MATCHED)
+    assert made(documents, conditional(documents)) == Applied(M5)
+
+
+def conditional(documents: Any) -> list[Any]:
+    store = guarded(documents)
+    return [store.updating({"_id": key, "n": {"$lt": 5}}, {"$inc": {"n": 1}}) for key in "ab"]
 
 
 def test_those_that_were_not_tried_matter_if_they_weigh_more() -> None:
