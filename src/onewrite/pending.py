@@ -96,6 +96,9 @@ class Box:
     events: tuple[Pending, ...] = ()
     due: str | None = None
     tombstone: Tombstone | None = None
+    shown: Mapping[str, Any] | None = field(
+        default=None, compare=False, hash=False
+    )  # the entity as the caller's client reads it
 
     @property
     def base(self) -> int:
@@ -131,7 +134,8 @@ class Box:
         number = self.base + place + 1
         # The number, because a message may take effect a second time, and its events are others then. The length keeps two triples apart.
         published = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
-        return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, self.entity)
+        entity = self.entity if self.shown is None else self.shown
+        return Outgoing(published, source, event.type, number, event.time, event.body, event.cause, entity)
 
     def waiting(self, first: int = 0) -> tuple[Outgoing, ...]:
         """The events that are pending from a place on."""
@@ -156,10 +160,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An entity whose outbox cannot be read."""
+    """An entity whose outbox cannot be read: something else stands there (`LedgerMismatch`), or the database or its driver refuses."""
 
     entity: Mapping[str, Any]
-    error: LedgerMismatch
+    error: Exception
 
 
 class Search(Enum):

@@ -312,17 +312,22 @@ def test_a_sweep_that_has_ended_before_it_has_looked_at_all_is_not_complete() ->
 
 
 def test_an_entity_that_cannot_be_read_now_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))  # type: ignore[arg-type]  # raised, and not returned
+    throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))
     boxes = Boxes(throttled, box("b", "X"))
     swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
     assert (calls, swept.error) == ([["b1"]], None)
-    said = "Something that may be pending could not be read. A later sweep will find it: ConnectionError('throttled')"
-    assert caplog.messages == [said]
-    swept, calls = play(passes(boxes).ring([{"id": name} for name in "ba"]), takes_all)
-    assert (calls, str(swept.error)) == ([["b1"]], "throttled")
-    for names in ("a", "aaab"):
+    assert caplog.messages == ["The outbox of {'id': 'a'} cannot be read: throttled"]
+    for names in ("ba", "aaab", "a" * 50 + "b" + "a" * 50):
+        swept, calls = play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
+        assert (calls, swept.error, swept.complete) == ([["b1"]], None, False)
+        assert {str(broken.error) for broken in swept.broken} == {"throttled"}
+
+
+def test_where_nothing_can_be_read_the_pass_fails() -> None:
+    throttled = Broken({"id": "a"}, ConnectionError("throttled"))
+    for names in ("a", "a" * 50):
         with pytest.raises(ConnectionError):
-            play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
+            play(passes(Boxes(throttled)).ring([{"id": name} for name in names]), takes_all)
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])

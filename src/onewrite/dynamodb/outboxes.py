@@ -21,7 +21,7 @@ from onewrite.dynamodb.flows import code, insist
 from onewrite.dynamodb.writing.placeholders import Placeholders
 from onewrite.dynamodb.writing.same import canonical, number_text
 from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
-from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import OUTBOX, TOMBSTONE
@@ -202,7 +202,9 @@ class Finder:
         key = self._keys.popleft()
         try:
             box = yield from self._boxes.read(key)
-        except LedgerMismatch as error:
+        except ConfigurationError:
+            raise
+        except Exception as error:
             return Broken(key, error)
         # The index is behind the table, so that it also shows what is cleared or postponed by now.
         is_due = box.events and (self._before is None or box.due_at <= self._before)

@@ -5,18 +5,24 @@ It reads what a majority holds, from the primary: an event that a failover takes
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
+from itertools import islice
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from bson import BSON, CodecOptions, ObjectId, json_util
+from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
 from bson.codec_options import DatetimeConversion
-from bson.errors import InvalidId
+from bson.errors import InvalidBSON, InvalidId
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import CursorNotFound
 
-from onewrite.errors import ConfigurationError, LedgerMismatch
+from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
-from onewrite.flow import Call, Flow
+from onewrite.flow import Call, Do, Flow
 from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.writing.expression import identity
@@ -32,16 +38,29 @@ class Outboxes:
     """The outboxes of a collection's documents."""
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
-        self.target = _reading_any_time(of_majority(collection))
+        self.target, self._raw = _reading_as_stored(of_majority(collection))
         self.outbox = outbox
         self._fields = tuple(fields)
-        self._codec = codec_of(self.target)
+        self._callers, self._codec = codec_of(collection), codec_of(self.target)
 
     def entity(self, filter: object, key: object) -> Document:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        return deepcopy(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+        named = deepcopy(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+        return {name: self._as_stored(value) for name, value in named.items()}
+
+    def _as_stored(self, value: object) -> object:
+        """A value of the caller's as a relay reads it: other options of a client have other types for it."""
+        return value if self._callers == self._codec else _recoded(value, self._callers, self._codec)
+
+    def _as_callers(self, value: object) -> object:
+        """The other way round. What the caller's options cannot read stays as it is."""
+        if self._callers == self._codec:
+            return value
+        with suppress(Exception):
+            return _recoded(value, self._codec, self._callers)
+        return value
 
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
@@ -49,7 +68,7 @@ class Outboxes:
 
     def rung(self, told: Document) -> Document:
         """The document that a doorbell has told of."""
-        return {"_id": deepcopy(told["_id"])}
+        return {"_id": self._as_stored(deepcopy(told["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""
@@ -97,16 +116,17 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def found(self, due: Document, entity: Document) -> Flow[Document | None]:
-        """The document that is due first."""
-        query = {OUTBOX.due: {"$exists": True, **due}, **entity}
-        found: Document | None = yield Call("find_one", (query, self._projection()), {"sort": [(OUTBOX.due, 1)]})
+    def pending(self, due: Document) -> Flow[Any]:
+        """A cursor through the ids of what is pending, by the time at which it is due. The sparse index on that time bounds it."""
+        query = {OUTBOX.due: {"$exists": True, **due}}
+        found: Any = yield Do(self._raw.find, (query, {"_id": 1, OUTBOX.due: 1}), {"sort": [(OUTBOX.due, 1)]}, sends=True)
         return found
 
     def box(self, document: Document) -> Box:
         key = document["_id"]
         held = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
-        return read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
+        box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
+        return replace(box, shown={"_id": self._as_callers(key)})
 
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
         """Conditions on which the document's outbox is the one that was read, up to that place.
@@ -136,38 +156,84 @@ def _same_life(box: Box) -> dict[str, Any]:
 
 
 class Finder:
-    """Goes through all that is pending by the time at which it is due, and reads each document's outbox on the way.
-
-    With an index on the field of that time, each is one request that reads one document.
-    """
+    """Goes through the ids of all that is pending by the time at which it is due, and reads each document's outbox."""
 
     def __init__(self, boxes: Outboxes, before: str | None) -> None:
         self._boxes = boxes
-        self._until: Document = {} if before is None else {"$lte": before}
-        self._due: str | None = None
-        self._passed: list[Any] = []  # the ids of the documents that are due at that very time
-        self._odd: list[Any] = []  # the ids of those whose time is no text
+        self._before = before
+        self._cursor: Any = None
+        self._due: object = None  # of the last one
+        self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
-        """The next outbox, or None at the end."""
-        # Not $gte: with a text it would pass over what is no text, and what comes after all texts is looked for too.
-        since: Document = {} if self._due is None else {"$not": {"$lt": self._due}}
-        passed = [*self._passed, *self._odd]
-        document = yield from self._boxes.found({**self._until, **since}, {"_id": {"$nin": passed}} if passed else {})
-        if document is None:
-            return None
-        due: object = document[OUTBOX.due]
-        if isinstance(due, str):
-            self._passed = [*self._passed, document["_id"]] if due == self._due else [document["_id"]]
-            self._due = due
-        else:
-            self._odd.append(document["_id"])
+        """The next outbox, or None at the end. Each step is one request."""
+        if not self._ids:
+            return Search.GOES_ON if (yield from self._more()) else None
+        found = self._ids.popleft()
+        if isinstance(found, Broken):
+            return found
+        entity = {"_id": found}
         try:
-            return self._boxes.box(document)
-        except LedgerMismatch as error:
-            return Broken({"_id": document["_id"]}, error)
+            box = yield from self._boxes.read(entity)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            return Broken(entity, error)
+        # The list of ids is behind the collection, so that it also names what is cleared or postponed by now.
+        is_due = box.events and (self._before is None or box.due_at <= self._before)
+        return box if is_due else Search.GOES_ON
+
+    def _more(self) -> Flow[bool]:
+        """Read more ids. A cursor that the server has given up meanwhile is opened again where it was."""
+        if self._cursor is None:
+            until = {} if self._before is None else {"$lte": self._before}
+            since = {"$gte": self._due} if isinstance(self._due, str) else {}
+            cursor = yield from self._boxes.pending({**until, **since})
+            self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
+        try:
+            page: list[Any] = yield Do(_page, (self._cursor,), sends=True)
+        except CursorNotFound:
+            self._cursor = None
+            return True
+        for document in page:
+            found, self._due = _id_and_due(document)
+            self._ids.append(found)
+        return bool(page)
 
 
+_PAGE = 100
+
+
+def _page(cursor: Any) -> Any:
+    """The next of what a cursor finds; of one that is asynchronous, something to await."""
+    return _awaited_page(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE)]
+
+
+async def _awaited_page(cursor: Any) -> list[Any]:
+    found: list[Any] = []
+    with suppress(StopAsyncIteration):
+        while len(found) < _PAGE:
+            found.append(await anext(cursor))
+    return found
+
+
+def _id_and_due(document: Any) -> tuple[Any, object]:
+    """An id, or why it cannot be read: one such document must hold up no other."""
+    if not isinstance(document, RawBSONDocument):
+        return document["_id"], document[OUTBOX.due]
+    try:
+        plain = BSON(document.raw).decode(_STORED)
+    except InvalidBSON as error:
+        plain = BSON(document.raw).decode(_STORED.with_options(unicode_decode_error_handler="replace"))
+        return Broken({"_id": plain["_id"]}, error), plain.get(OUTBOX.due)
+    return plain["_id"], plain[OUTBOX.due]
+
+
+# How a relay reads: each value is written again as it was stored, whatever the options of the caller's client.
+_STORED: CodecOptions[Any] = CodecOptions(
+    uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 _PLAIN: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
@@ -185,12 +251,11 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
             return f"_id=J:{quote(text, safe='')}"
 
 
-def _reading_any_time(collection: Any) -> Any:
-    """The collection with times in it that Python has no datetime for: one document that is named by one must hold up no other."""
-    options: object = collection.codec_options
-    if not isinstance(options, CodecOptions) or options.datetime_conversion != DatetimeConversion.DATETIME:
-        return collection
-    return collection.with_options(codec_options=options.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO))
+def _reading_as_stored(collection: Any) -> tuple[Any, Any]:
+    """The collection as a relay reads documents, and as it reads ids. A stand-in has no options."""
+    if not isinstance(getattr(collection, "codec_options", None), CodecOptions):
+        return collection, collection
+    return collection.with_options(codec_options=_STORED), collection.with_options(codec_options=_RAW)
 
 
 def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:

@@ -92,6 +92,9 @@ class _Work:
     more: bool = True
     ends: bool = False
     unfound: Exception | None = None  # what has ended the search for more
+    reads: bool = False  # has anything that was found been read?
+    unread: Exception | None = None  # why not, as long as nothing has
+    unread_since: float = 0.0
 
 
 class Passes:
@@ -200,11 +203,29 @@ class Passes:
             found = yield from self._find(work)
             if found is None:
                 work.more = False
+                if work.unread is not None:
+                    raise work.unread
                 return
             if isinstance(found, Broken):
                 self._found_broken(work.swept, found)
-            elif isinstance(found, Box) and not self._is_taken(work, found):
-                work.lanes.append(Lane(found))
+                self._note_unread(work, found)
+            elif isinstance(found, Box):
+                work.unread, work.reads = None, True
+                if not self._is_taken(work, found):
+                    work.lanes.append(Lane(found))
+
+    def _note_unread(self, work: _Work, broken: Broken) -> None:
+        """What cannot be read holds up no other. But where nothing at all can, the database or the rights fail, and not an entity."""
+        if isinstance(broken.error, LedgerMismatch):
+            work.unread, work.reads = None, True
+            return
+        work.swept.complete = False
+        if work.reads:
+            return
+        work.unread_since = self._clock() if work.unread is None else work.unread_since
+        work.unread = broken.error
+        if self._clock() >= work.unread_since + _LONGEST_SILENCE:
+            raise broken.error
 
     def _find(self, work: _Work) -> Pass[Box | Broken | Search | None]:
         """What is found next. An entity that cannot be read is passed over, unless that is so of several, or of the last one."""
@@ -355,7 +376,9 @@ class _Rung:
         entity = self._entities.popleft()
         try:
             box = yield from self._boxes.read(entity)
-        except LedgerMismatch as error:
+        except ConfigurationError:
+            raise
+        except Exception as error:
             return Broken(entity, error)
         return box if box.events and not box.postponed(self._now) else Search.GOES_ON
 

@@ -1,0 +1,228 @@
+"""How a relay finds what is pending in a collection: by its index alone, whatever the ids, and past what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import bson
+import pytest
+from bson import Binary, DatetimeMS, Decimal128, Int64, ObjectId, UuidRepresentation
+from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.collection import Collection
+from pymongo.monitoring import CommandListener
+
+from onewrite import Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite.ledgers import Ledger
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Outgoing, Relay
+from onewrite.testing.servers.engines import Mongod
+
+Documents = Collection[dict[str, Any]]
+NOW = 1_790_000_000.0
+OUTBOX = Outbox("shop")
+
+
+class Commands(CommandListener):
+    """The commands that are sent, as they are sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def started(self, event: Any) -> None:
+        self.sent.append(dict(event.command))
+
+    def succeeded(self, event: Any) -> None: ...
+    def failed(self, event: Any) -> None: ...
+
+
+@pytest.fixture
+def heard(mongod: Mongod, collection: Documents) -> Iterator[tuple[Documents, Commands]]:
+    """The collection, with its documented index, and the commands that are sent to it."""
+    commands = Commands()
+    collection.create_index("outbox_due", sparse=True)
+    with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[commands]) as client:
+        yield client.test[collection.name], commands
+
+
+def emitting(collection: Documents, names: Any, *, now: float = NOW) -> GuardedCollection:
+    store = GuardedCollection(collection, SeenIds(), outbox=OUTBOX, clock=lambda: now)
+    for n, name in enumerate(names):
+        store.update_one(Message(f"m{n}"), {"_id": {"$eq": name}}, {"$set": {"n": 1}}, upsert=True, emit=[Event("A", n)])
+    return store
+
+
+def examined(collection: Documents, command: dict[str, Any]) -> tuple[int, int]:
+    """How much of an index, and how many documents, the server looks at for this command."""
+    kept = {
+        name: value
+        for name, value in command.items()
+        if not name.startswith("$") and name not in {"lsid", "txnNumber", "writeConcern", "readConcern"}
+    }
+    stats = collection.database.command("explain", kept, verbosity="executionStats")["executionStats"]
+    return stats["totalKeysExamined"], stats["totalDocsExamined"]
+
+
+@pytest.mark.parametrize("is_equal", [True, False], ids=["at one moment", "at different ones"])
+@pytest.mark.parametrize("verb", ["sweep", "waiting", "broken", "skip"])
+def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
+    heard: tuple[Documents, Commands], verb: str, is_equal: bool
+) -> None:
+    collection, commands = heard
+    count = 700
+    collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(2000)])
+    for n in range(count):
+        emitting(collection, [f"o{n}"], now=NOW if is_equal else NOW + n)
+    store = GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+    relay = Relay(store, lambda _: None, clock=lambda: NOW + 10_000)
+    commands.sent.clear()
+    match verb:
+        case "sweep":
+            assert relay.sweep().published == count
+        case "waiting":
+            assert len(relay.waiting(most=count)) == count
+        case "broken":
+            assert relay.broken() == []
+        case _:
+            event = relay.waiting(most=1)[0].event
+            assert relay.skip(dict(event.entity), id=event.id) is not None
+    searches = [command for command in commands.sent if "outbox_due" in command.get("filter", {})]
+    assert len(searches) == 1  # one cursor, and no search for each
+    assert examined(collection, searches[0])[1] <= count
+    finds = [command for command in commands.sent if "find" in command or "getMore" in command]
+    assert len(finds) <= 1.2 * count + 10
+
+
+@pytest.mark.parametrize(
+    "ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence(), SeenNumbers()], ids=str
+)
+def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, Commands], ledger: Ledger) -> None:
+    collection, commands = heard
+    collection.insert_many([{"_id": f"idle{n}", "n": n} for n in range(500)])
+
+    store = GuardedCollection(collection, ledger, outbox=OUTBOX, tombstones=Tombstones(timedelta(days=1)), clock=lambda: NOW)
+    relay, first, second = Relay(store, lambda _: None), Message("m1", "s", 1), Message("m2", "s", 2)
+    step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+    for _ in range(2):
+        store.update_one(first, {"_id": "o"}, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", 1)])
+        store.update_one(second, {"_id": "o", "n": {"$gt": 100}}, {"$inc": {"n": 1}})
+        store.find_one_and_update(second, {"_id": "o"}, {"$inc": {"n": 1}}, projection={"n": 1})
+        relay.flush({"_id": "o"})
+        store.insert_one(first, {"_id": "p", "n": 1})
+        begun: Any = store.begin(Message("m3", "s", 3), "charge", {"_id": "o"}, **step)
+        if hasattr(begun, "fence"):
+            store.record(Message("m3", "s", 3), {"_id": "o"}, finishes=begun)
+        store.find_one({"_id": "o"})
+        store.seen(second, {"_id": "o"})
+        store.open_steps({"_id": "o"})
+        store.delete_one(Message("m4", "s", 4), {"_id": "o"})
+    looked = [command for command in commands.sent if {"find", "update", "findAndModify"} & command.keys()]
+    assert len(looked) > 20
+    for command in looked:
+        keys, documents = examined(collection, command)
+        assert keys <= 1, command
+        assert documents <= 1, command
+
+
+class _AsText(TypeDecoder):
+    bson_type = ObjectId
+
+    def transform_bson(self, value: Any) -> Any:
+        return str(value)
+
+
+class _Failing(TypeDecoder):
+    bson_type = Binary
+
+    def transform_bson(self, value: Any) -> Any:
+        raise ValueError("never")
+
+
+CODECS: dict[str, CodecOptions[Any]] = {
+    "ids as text": CodecOptions(type_registry=TypeRegistry([_AsText()])),
+    "times clamped": CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_CLAMP),
+    "times with zones": CodecOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD),
+    "old uuids": CodecOptions(uuid_representation=UuidRepresentation.JAVA_LEGACY),
+    "no uuids": CodecOptions(uuid_representation=UuidRepresentation.UNSPECIFIED),
+    "raw documents": CodecOptions(document_class=RawBSONDocument),
+    "a decoder that fails": CodecOptions(type_registry=TypeRegistry([_Failing()])),
+}
+IDS: list[Any] = [
+    *(
+        "text",
+        1,
+        1.5,
+        Int64(2**40),
+        Decimal128("2.5"),
+        True,
+        ObjectId("6" * 24),
+        {"b": 1, "a": {"c": 2}},
+        b"bytes",
+        Binary(b"b", 128),
+    ),
+    *(
+        datetime(2026, 1, 1, tzinfo=UTC),
+        DatetimeMS(2**60),
+        DatetimeMS(-(2**60)),
+        Binary.from_uuid(UUID(int=7)),
+        Binary(b"7" * 16, 3),
+    ),
+]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
+    collection: Documents, codec: CodecOptions[Any]
+) -> None:
+    collection.create_index("outbox_due", sparse=True)
+    emitting(collection, IDS)
+    store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
+    told: list[Outgoing] = []
+    relay = Relay(store, told.extend, clock=lambda: NOW + 10)
+    assert len(relay.waiting(most=100)) == len(IDS)
+    swept = relay.sweep()
+    assert (swept.published, swept.complete, swept.broken, swept.failed) == (len(IDS), True, [], [])
+    assert len({event.source for event in told}) == len(told) == len(IDS)
+    assert collection.count_documents({"outbox_due": {"$exists": True}}) == 0
+    assert relay.sweep().entities == 0
+
+
+def test_a_document_whose_id_cannot_be_read_holds_up_no_other(collection: Documents) -> None:
+    collection.create_index("outbox_due", sparse=True)
+    store = emitting(collection, ["a", "caf_", "z"])
+    broken = collection.with_options(codec_options=CodecOptions(document_class=RawBSONDocument)).find_one({"_id": "caf_"})
+    assert broken is not None
+    collection.delete_one({"_id": "caf_"})
+    wrong = RawBSONDocument(bytes(broken.raw).replace(b"caf_", b"caf\xe9"))
+    collection.database.command("insert", collection.name, documents=[wrong])
+    told: list[Outgoing] = []
+    relay = Relay(store, told.extend, clock=lambda: NOW + 10)
+    swept = relay.sweep()
+    assert sorted(event.entity["_id"] for event in told) == ["a", "z"]
+    assert [(each.entity, type(each.error)) for each in swept.broken] == [({"_id": "caf\ufffd"}, bson.errors.InvalidBSON)]
+    assert not swept.complete
+    assert len(relay.broken()) == 1
+
+
+def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was(collection: Documents) -> None:
+    collection.create_index("outbox_due", sparse=True)
+    for n in range(250):
+        emitting(collection, [f"o{n:03}"], now=NOW + n // 3)
+    store, told = GuardedCollection(collection, SeenIds(), outbox=OUTBOX), list[str]()
+
+    def publish(events: list[Outgoing]) -> None:
+        told.extend(event.entity["_id"] for event in events)
+        if len(told) in (60, 150):
+            found = collection.database.client.admin.aggregate([{"$currentOp": {"idleCursors": True}}])
+            ids = [
+                each["cursor"]["cursorId"] for each in found if each.get("ns") == collection.full_name and "cursor" in each
+            ]
+            collection.database.command("killCursors", collection.name, cursors=ids)
+
+    swept = Relay(store, publish, clock=lambda: NOW + 1000).sweep()
+    assert (swept.published, swept.complete) == (250, True)
+    assert sorted(told) == [f"o{n:03}" for n in range(250)]
