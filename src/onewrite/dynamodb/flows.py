@@ -246,8 +246,8 @@ class Flows:
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
-    names, chosen = native.get("ExpressionAttributeNames") or {}, native.get("ProjectionExpression")
-    if chosen:
+    names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
+    if chosen := native.get("ProjectionExpression"):
         paths = [path.strip() for path in str(chosen).split(",")]
         if TOMBSTONE in [names.get(path, path) for path in paths]:
             return {}

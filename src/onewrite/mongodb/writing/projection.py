@@ -18,7 +18,7 @@ def check_projection(terms: Terms, projection: object) -> None:
     """Raise if a projection computes something from what onewrite keeps: under a name of the caller's nothing would hide it."""
     for value in _leaves(projection):
         if isinstance(value, str) or (isinstance(value, Mapping) and not _OF_A_FIELD.intersection(cast("Document", value))):
-            for path in paths_read(value):
+            for path in paths_read(cast("str | Document", value)):
                 check_path(terms, tuple(OUTBOX), path)
 
 

@@ -47,7 +47,8 @@ def _literal(fields: Document) -> dict[str, Any]:
 def _expiry(tombstone: Tombstone, expires: float) -> dict[str, Any]:
     """When the database may remove the tombstone, if nothing is pending."""
     # Without an outbox's label the field is the caller's own.
-    pending = {"$and": [_IS_OUTBOX, {"$ne": [{"$ifNull": [f"${OUTBOX.events}", []]}, []]}]}
+    nothing: list[Any] = []
+    pending = {"$and": [_IS_OUTBOX, {"$ne": [{"$ifNull": [f"${OUTBOX.events}", nothing]}, nothing]}]}
     return {"$cond": [pending, [], _literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})]}
 
 
