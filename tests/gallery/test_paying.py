@@ -41,10 +41,10 @@ NOT_SENT_TWICE = (
     "mongodb",
 )  # botocore sends a charge again whose answer is lost: such a provider is called without retries
 WRONG = {
-    "lease_without_fence": Mistake(1, 2, 8, {"crashes": 0}),
+    "lease_without_fence": Mistake(1, 2, 8, {"faults": 0}),
     "done_before_it_is_recorded": Mistake(1, 0, 3),
     "done_before_it_is_charged": Mistake(0, 1, 1),
-    "foreign_claim_released": Mistake(2, 2, 13, {"deliveries": 3, "crashes": 0}),
+    "foreign_claim_released": Mistake(2, 2, 13, {"deliveries": 3, "faults": 0}),
     "charged_by_the_fence": Mistake(2, 1, 3),
     "superseded_taken_for_done": Mistake(1, 0, 8),
 }
@@ -56,10 +56,10 @@ RIGHT = {
 }
 # Minutes instead of seconds.
 LARGER = {
-    "performed": [Work(bounds={"crashes": 2}), Work((M1, M2), {"crashes": 0})],
-    "begun_and_finished": [Work(bounds={"crashes": 2}), Work((M1, M2), {"crashes": 0})],
-    "charged_and_then_written": [Work((M1, M2), {"crashes": 2})],
-    "looked_up": [Work(bounds={**ONE_BY_ONE, "crashes": 3, "deliveries": 3}, engines=NOT_SENT_TWICE)],
+    "performed": [Work(bounds={"faults": 2}), Work((M1, M2), {"faults": 0})],
+    "begun_and_finished": [Work(bounds={"faults": 2}), Work((M1, M2), {"faults": 0})],
+    "charged_and_then_written": [Work((M1, M2), {"faults": 2})],
+    "looked_up": [Work(bounds={**ONE_BY_ONE, "faults": 3, "deliveries": 3}, engines=NOT_SENT_TWICE)],
 }
 WORKS = LARGER if os.environ.get("ONEWRITE_MODEL") == "large" else RIGHT
 

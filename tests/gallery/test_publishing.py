@@ -48,13 +48,13 @@ WRONG = {
     "saved_then_published": Mistake((deposit(1),), [], ([10],), 1),
     "published_then_saved": Mistake((deposit(1), deposit(2)), [10, 100], ([10], [100]), 6),
     "cleared_before_it_is_published": Mistake(ONE, [], ([10],), 3),
-    "cleared_by_the_count_alone": Mistake(LIVES, [10], ([100], [10, 100]), 6, {**EACH_ONCE, "crashes": 0}),
+    "cleared_by_the_count_alone": Mistake(LIVES, [10], ([100], [10, 100]), 6, {**EACH_ONCE, "faults": 0}),
 }
 THREE_AT_ONCE = (deposit(1), PASS, SECOND)
 RIGHT = {
     "emitted": [
         Work(ONE),
-        Work(ONE, consumed, {"crashes": 0}),
+        Work(ONE, consumed, {"faults": 0}),
         Work(THREE_AT_ONCE, bounds={"concurrency": 3, "deliveries": 1}),
         Work((*LIVES, SECOND), told_in_any_order, EACH_ONCE),
     ],
@@ -64,7 +64,7 @@ RIGHT = {
 }
 # Minutes instead of seconds.
 LARGER = {
-    "emitted": [Work(TWO), Work(THREE_AT_ONCE, bounds={"concurrency": 3}), Work(ONE, bounds={"crashes": 2})],
+    "emitted": [Work(TWO), Work(THREE_AT_ONCE, bounds={"concurrency": 3}), Work(ONE, bounds={"faults": 2})],
     "swept": [Work(TWO)],
     "several_emitted": [Work(ONE, engines=("dynamodb",)), Work(TWO, engines=("mongodb",))],
     "flushed_by_the_handler": [Work((deposit(1), deposit(2)))],

@@ -175,11 +175,11 @@ SCOPES = [
     Scope(1, 3, Bounds()),
     Scope(2, 1, Bounds()),
     Scope(2, 2, Bounds(deliveries=1)),
-    Scope(2, 2, Bounds(crashes=0)),
+    Scope(2, 2, Bounds(faults=0)),
     Scope(2, 2, Bounds(reorder=False, concurrency=1)),
-    Scope(2, 2, Bounds(crashes=0, concurrency=1)),
+    Scope(2, 2, Bounds(faults=0, concurrency=1)),
     Scope(3, 1, Bounds(deliveries=1, reorder="within_source")),
-    Scope(2, 1, Bounds(deliveries=1, crashes=2)),
+    Scope(2, 1, Bounds(deliveries=1, faults=2)),
     Scope(3, 1, Bounds(deliveries=1, concurrency=3)),
 ]
 acts = st.tuples(st.sampled_from(sorted(ACTS)), st.sampled_from(KEYS))
@@ -218,7 +218,7 @@ ONE_AT_A_TIME: Program = {
 @pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(cases())
-@example((ONE_AT_A_TIME, Bounds(deliveries=1, crashes=0, concurrency=1)))
+@example((ONE_AT_A_TIME, Bounds(deliveries=1, faults=0, concurrency=1)))
 def test_pruning_loses_no_end(case: tuple[Program, Bounds]) -> None:
     whole = searched(*case, "every schedule", lenient=True)
     for how in REDUCED:
@@ -240,7 +240,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
         "world": world,
         "observe": observe,
         "deliveries": bounds.deliveries,
-        "crashes": bounds.crashes,
+        "faults": bounds.faults,
         "reorder": bounds.reorder,
         "concurrency": bounds.concurrency,
     }
@@ -268,7 +268,7 @@ def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case
         world,
         observe,
         deliveries=bounds.deliveries,
-        crashes=bounds.crashes,
+        faults=bounds.faults,
         reorder=bounds.reorder,
         concurrency=bounds.concurrency,
     )
@@ -291,7 +291,7 @@ def every_schedule(requests: Sequence[int], bounds: Bounds) -> Iterator[Steps]:
         if not moves:
             yield steps
         for delivery in moves:
-            for fault in [Fault.NONE, *([*"BALTN"] if faults < bounds.crashes else [])]:
+            for fault in [Fault.NONE, *([*"BALTN"] if faults < bounds.faults else [])]:
                 now = {**sent, delivery: sent.get(delivery, 0) + 1}
                 ends = bool(fault) or now[delivery] == requests[delivery.message]
                 ended = {**done, delivery: not fault} if ends else done
@@ -319,12 +319,12 @@ def rewriting(requests: tuple[int, ...]) -> Program:
 
 @pytest.mark.parametrize("reorder", [True, False])
 @pytest.mark.parametrize("concurrency", [1, 2, 3])
-@pytest.mark.parametrize("crashes", [0, 1, 2])
+@pytest.mark.parametrize("faults", [0, 1, 2])
 @pytest.mark.parametrize(("requests", "deliveries"), [((1,), 3), ((2,), 2), ((3,), 1), ((2, 1), 1), ((1, 1), 2)])
 def test_every_schedule_within_the_bounds_is_run_once(
-    requests: tuple[int, ...], deliveries: int, crashes: int, concurrency: int, reorder: Reorder
+    requests: tuple[int, ...], deliveries: int, faults: int, concurrency: int, reorder: Reorder
 ) -> None:
-    bounds = Bounds(deliveries, crashes, reorder, concurrency)
+    bounds = Bounds(deliveries, faults, reorder, concurrency)
     wanted = list(every_schedule(requests, bounds))
     if len(wanted) > 1500:
         pytest.skip("a matter of time, not of another kind")

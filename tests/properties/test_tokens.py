@@ -23,10 +23,10 @@ Act: TypeAlias = tuple[str, str]  # the token, or "" for a read, and the entity
 Program: TypeAlias = dict[str, list[Act]]
 
 BOUNDS = [
-    Bounds(deliveries=1, crashes=0),
-    Bounds(crashes=0),
+    Bounds(deliveries=1, faults=0),
+    Bounds(faults=0),
     Bounds(deliveries=1),
-    Bounds(deliveries=2, crashes=0, concurrency=1),
+    Bounds(deliveries=2, faults=0, concurrency=1),
 ]
 
 
@@ -74,7 +74,7 @@ LAST_READ: Program = {"x": [("t", "a"), ("", "b")], "y": [("", "b"), ("t", "a")]
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.fixed_dictionaries({"x": acts}, optional={"y": acts}), st.sampled_from(BOUNDS))
-@example(LAST_READ, Bounds(crashes=0))
+@example(LAST_READ, Bounds(faults=0))
 def test_pruning_loses_no_end_of_tokens(program: Program, bounds: Bounds) -> None:
     with moto_tables() as make:
         pruned, whole = (ends(program, bounds, make, prune=prune) for prune in (True, False))

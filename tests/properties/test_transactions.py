@@ -125,9 +125,9 @@ class Scope(NamedTuple):
 SCOPES = [
     Scope(1, 2, Bounds()),
     Scope(2, 2, Bounds(deliveries=1)),
-    Scope(2, 1, Bounds(crashes=0)),
-    Scope(3, 1, Bounds(deliveries=1, crashes=0, concurrency=3)),
-    Scope(2, 3, Bounds(deliveries=1, crashes=0)),
+    Scope(2, 1, Bounds(faults=0)),
+    Scope(3, 1, Bounds(deliveries=1, faults=0, concurrency=3)),
+    Scope(2, 3, Bounds(deliveries=1, faults=0)),
 ]
 act = st.tuples(st.sampled_from(sorted(ACTS)), st.sampled_from("ab"))
 ways = st.sampled_from(["plainly", "committed", "committed", "aborted", "swallowing"])
@@ -159,8 +159,8 @@ CIRCLE: Program = {
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(cases())
-@example((SNAPSHOTS, Bounds(deliveries=1, crashes=0)))
-@example((CIRCLE, Bounds(deliveries=1, crashes=0)))
+@example((SNAPSHOTS, Bounds(deliveries=1, faults=0)))
+@example((CIRCLE, Bounds(deliveries=1, faults=0)))
 def test_pruning_loses_no_end_of_transactions(case: tuple[Program, Bounds]) -> None:
     pruned, whole = (searched(*case, prune=prune) for prune in (True, False))
     assert pruned.ends == whole.ends

@@ -351,10 +351,10 @@ def an_exploration(
     build: Callable[[Any], Callable[[Any], object]], world: Callable[[], Any], messages: list[Message]
 ) -> None:
     assert_type(explore(build, messages, world, repr), Exploration)
-    assert_type(explore(build, messages=messages, world=world, observe=repr, invariant=bool, crashes=0), Exploration)
+    assert_type(explore(build, messages=messages, world=world, observe=repr, invariant=bool, faults=0), Exploration)
     assert_type(explore.random(build, messages, world, repr, seed=1, reorder="within_source"), Exploration)
     explore(build, messages, world)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     explore(build, messages, world, repr, crashs=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     explore(build, messages, world, repr, seed=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    explore(build, messages, world, repr, crashes="one")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    explore(build, messages, world, repr, faults="one")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     explore.random(build, messages, world, repr, reorder="sometimes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -254,7 +254,7 @@ def test_what_world_makes_anew_beside_the_store_is_made_anew_for_every_schedule(
     report = on_mongodb(build, world=world, observe=lambda _: sorted(sent))
     assert words(report) == ["m1, delivery 1: update_one customers c1: guarded, applied, then CRASH"]
     assert report.nondeterministic is None
-    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), crashes=0).ok
+    assert on_mongodb(build, world=world, observe=lambda _: sorted(sent), faults=0).ok
 
 
 def test_what_observe_sees_beside_the_store_and_nobody_makes_anew_is_named() -> None:
@@ -603,7 +603,7 @@ def test_where_a_message_never_settles_observe_may_fail() -> None:
 
         return handle
 
-    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], crashes=1)
+    report = on_mongodb(build, MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"], faults=1)
     assert report.counterexample is not None
 
 
@@ -678,7 +678,7 @@ def test_what_a_dead_process_sends_on_its_way_out_never_arrives() -> None:
         return handle
 
     # An exception is another matter: there the handler lives, and deletes what was written.
-    report = on_mongodb(build, crashes=1)
+    report = on_mongodb(build, faults=1)
     assert not report.ok
     assert all("CRASH" not in step for step in words(report))
     assert cleaned
@@ -709,7 +709,7 @@ def test_a_handler_keeps_its_memory_through_a_schedule_and_loses_it_after() -> N
 
         return handle
 
-    assert on_mongodb(build, crashes=0).ok
+    assert on_mongodb(build, faults=0).ok
     assert words(on_mongodb(build)) == ["m1, delivery 1: update_one customers c1: applied, then CRASH"]
 
 
@@ -867,9 +867,9 @@ def test_random_schedules_have_wider_bounds_unless_the_test_says_otherwise() -> 
 
     noting = Explore(note)
     noting.random(increment, MESSAGES, customers, credit)
-    noting.random(increment, MESSAGES, customers, credit, crashes=0, seed=7)
-    assert [(one.deliveries, one.crashes, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
-    assert "deliveries=3, crashes=2 and concurrency=3" in str(explore.random.__doc__)
+    noting.random(increment, MESSAGES, customers, credit, faults=0, seed=7)
+    assert [(one.deliveries, one.faults, one.concurrency, one.seed) for one in asked] == [(3, 2, 3, 0), (3, 0, 3, 7)]
+    assert "deliveries=3, faults=2 and concurrency=3" in str(explore.random.__doc__)
 
 
 # --- what guarded stores take from outside ----------------------------------------------------------------------------
@@ -985,7 +985,7 @@ def test_a_failed_assertion_shows_it_and_what_was_explored() -> None:
     with pytest.raises(AssertionError) as failure:
         on_mongodb(increment).assert_effectively_once()
     assert "  1  update_one customers c1: applied" in str(failure.value)
-    assert "deliveries=2, crashes=1, reorder=True, concurrency=2" in str(failure.value)
+    assert "deliveries=2, faults=1, reorder=True, concurrency=2" in str(failure.value)
 
 
 def test_a_replay_runs_exactly_the_schedule_of_the_replay_code() -> None:

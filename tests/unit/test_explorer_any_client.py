@@ -205,7 +205,7 @@ def test_an_observe_before_any_message_may_not_go_elsewhere_either(world: Any) -
         return credit(table)
 
     with pytest.raises(ConfigurationError, match=r"us-east-1.*let world\(\) make a store"):
-        on(world, lambda _: through_table(guarded=True), observe=observe, deliveries=1, crashes=0)
+        on(world, lambda _: through_table(guarded=True), observe=observe, deliveries=1, faults=0)
 
 
 class Customer(Model):
@@ -686,7 +686,7 @@ def test_the_taps_are_taken_off_after_the_last_exploration_also_after_an_error(w
 
         return handle
 
-    assert_right(on(world, build, deliveries=1, crashes=1))
+    assert_right(on(world, build, deliveries=1, faults=1))
     with pytest.raises(ConfigurationError):
         on(world, lambda _: None)
     assert (vars(BaseClient)["_make_api_call"], threading.Thread.start, ThreadPoolExecutor.submit) == before

@@ -401,14 +401,14 @@ def test_a_second_parameter_with_a_default_is_a_context_for_an_event_only() -> N
 
         return handle
 
-    explored(build, [Message("a"), sqs("b")], deliveries=1, crashes=0)
+    explored(build, [Message("a"), sqs("b")], deliveries=1, faults=0)
     assert set(given) == {("Message", "NoneType"), ("dict", "LambdaContext")}
 
 
 def test_a_handler_without_a_signature_is_called_with_the_message_alone() -> None:
     given: list[Any] = []
     with pytest.raises(ConfigurationError, match="No call of the handler has sent a write"):
-        explored(lambda _: given.append, [sqs("a")], deliveries=1, crashes=0)
+        explored(lambda _: given.append, [sqs("a")], deliveries=1, faults=0)
     assert records(given[0])[0]["body"] == "a"
 
 
@@ -447,7 +447,7 @@ def test_failures_in_the_answer_to_a_message_that_is_no_event_leave_it_unsettled
 
         return handle
 
-    report = explored(build, [Message("a")], observe=lambda c: c.find_one(C1)["tries"], deliveries=1, crashes=0)
+    report = explored(build, [Message("a")], observe=lambda c: c.find_one(C1)["tries"], deliveries=1, faults=0)
     report.assert_effectively_once()
 
 

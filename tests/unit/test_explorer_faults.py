@@ -525,6 +525,6 @@ def test_what_a_request_raises_has_nothing_of_the_explorer_in_its_context(custom
 
         return handle
 
-    explored(build, customers, crashes=2).assert_effectively_once()
+    explored(build, customers, faults=2).assert_effectively_once()
     assert contexts
     assert not any(contexts)

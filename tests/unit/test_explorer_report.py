@@ -135,7 +135,7 @@ def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
     report = Exploration(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=("Slow, because of this.",))
     assert str(report) == (
         "No counterexample so far.\n"
-        "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, crashes=1, reorder=True, concurrency=2\n"
+        "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, faults=1, reorder=True, concurrency=2\n"
         "These were not all: raise schedules=, lower the bounds, or look further with explore.random().\n"
         "Slow, because of this."
     )

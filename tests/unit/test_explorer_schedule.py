@@ -52,8 +52,8 @@ def first_of(bounds: Bounds, sources: Sequence[str] = ("s", "s")) -> Progress:
         {"deliveries": 0},
         {"deliveries": 27},
         {"deliveries": True},
-        {"crashes": -1},
-        {"crashes": 1.0},
+        {"faults": -1},
+        {"faults": 1.0},
         {"concurrency": 0},
         {"concurrency": None},
         {"reorder": 1},
@@ -107,10 +107,10 @@ def test_no_message_is_delivered_more_often_than_the_bounds_say() -> None:
 
 
 def test_faults_have_a_budget() -> None:
-    progress = first_of(Bounds(crashes=1))
+    progress = first_of(Bounds(faults=1))
     assert progress.allows(Step(Delivery(0, 0), Fault.LOST))
     assert not after(progress, taken(0, 0, Fault.LOST)).allows(Step(Delivery(1, 0), Fault.CRASH_AFTER))
-    assert not first_of(Bounds(crashes=0)).allows(Step(Delivery(0, 0), Fault.LOST))
+    assert not first_of(Bounds(faults=0)).allows(Step(Delivery(0, 0), Fault.LOST))
 
 
 def test_a_legal_end_has_nothing_under_way_and_everything_settled_at_least_once() -> None:
@@ -172,8 +172,8 @@ def test_a_delivery_without_a_request_keeps_its_place() -> None:
 
 def test_two_faults_may_not_change_places_where_the_budget_has_room_for_one() -> None:
     crashes = taken(0, 0, Fault.CRASH_AFTER), taken(1, 0, Fault.CRASH_AFTER, ELSEWHERE)
-    assert not independent(first_of(Bounds(crashes=1)), *crashes)
-    assert independent(first_of(Bounds(crashes=2)), *crashes)
+    assert not independent(first_of(Bounds(faults=1)), *crashes)
+    assert independent(first_of(Bounds(faults=2)), *crashes)
 
 
 def test_two_starts_may_not_change_places_where_there_is_room_for_one() -> None:

@@ -73,6 +73,6 @@ def test_a_message_that_a_fold_keeps_out_for_good_is_missed_though_the_handler_r
         return handle
 
     given = [Message(f"m{n}", source="s", sequence=n, body=n) for n in (1, 2)]
-    report = explore(handler, given, lambda: make("accounts", "id"), number, crashes=0)
+    report = explore(handler, given, lambda: make("accounts", "id"), number, faults=0)
     with pytest.raises(AssertionError, match="expected  3"):  # as where it is written alone: Stale is no end that counts
         report.assert_effectively_once()

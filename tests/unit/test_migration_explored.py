@@ -205,7 +205,7 @@ EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def explored(
-    case: Case, make: MakeTable, deliveries: list[tuple[str, str]], *, carried: bool = False, crashes: int = 1
+    case: Case, make: MakeTable, deliveries: list[tuple[str, str]], *, carried: bool = False, faults: int = 1
 ) -> Exploration:
     """Message 1 was done before by an old consumer, and each other one takes effect once more."""
     actors = {
@@ -229,7 +229,7 @@ def explored(
 
     expected = len({name for _, name in deliveries if name} | {"1"})
     messages = [Message(f"{actor} {name} {n}", body=(actor, name)) for n, (actor, name) in enumerate(deliveries)]
-    bounds: Any = {"deliveries": 1, "crashes": crashes, "concurrency": 2}
+    bounds: Any = {"deliveries": 1, "faults": faults, "concurrency": 2}
     return explore(build, messages, world, lambda _: None, invariant=lambda place: effects(place) == expected, **bounds)
 
 
@@ -250,7 +250,7 @@ def test_a_carry_beside_old_consumers_and_those_between_doubles_nothing(name: st
 
 @pytest.mark.parametrize("name", ["ids of an item", "ids of a document", "version of a document"])
 def test_a_carry_and_a_drop_beside_consumers_between_double_nothing(name: str, make: MakeTable) -> None:
-    report = explored(CASES[name], make, [("between", "2"), ("between", "1"), ("carry", ""), ("drop", "")], crashes=0)
+    report = explored(CASES[name], make, [("between", "2"), ("between", "1"), ("carry", ""), ("drop", "")], faults=0)
     report.assert_effectively_once()
     assert report.exhausted
 

@@ -129,7 +129,7 @@ def test_a_token_alone_is_forgotten_before_the_last_redelivery(world: Callable[[
 
 def test_a_token_that_is_the_same_for_two_messages_loses_one(world: Callable[[], Any]) -> None:
     twin = Message("m3", body=10)
-    report = explored(sends_alone(lambda message: f"{message.body}"), world, DEPOSIT, twin, deliveries=1, crashes=0)
+    report = explored(sends_alone(lambda message: f"{message.body}"), world, DEPOSIT, twin, deliveries=1, faults=0)
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == ((20,), 10)
 

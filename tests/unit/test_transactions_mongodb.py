@@ -444,7 +444,7 @@ def test_an_inbox_that_is_not_one_transaction_is_found(build: Build) -> None:
 
 @pytest.mark.parametrize("build", [conflict_swallowed, conflict_swallowed_before_the_commit, write_skew])
 def test_two_messages_in_each_others_way_are_found(build: Build) -> None:
-    report = explored(build, DEPOSIT, OTHER, deliveries=1, crashes=0)
+    report = explored(build, DEPOSIT, OTHER, deliveries=1, faults=0)
     assert report.counterexample is not None
 
 
@@ -463,7 +463,7 @@ def test_a_callback_that_swallows_a_duplicate_never_gets_through() -> None:
 
         return handle
 
-    report = explored(build, crashes=1, deliveries=1)
+    report = explored(build, faults=1, deliveries=1)
     assert report.counterexample is not None
     assert "m1 never settled" in report.counterexample.reason
 
@@ -483,7 +483,7 @@ def test_who_waits_for_the_own_transaction_loses_it() -> None:
 
         return handle
 
-    report = explored(build, crashes=0)
+    report = explored(build, faults=0)
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == (
         ({"ann": 10, "bob": 100},),
@@ -501,7 +501,7 @@ def test_a_circle_of_waiting_ends_as_on_a_server_when_a_transaction_is_too_old()
 
         return handle
 
-    report = explored(build, DEPOSIT, OTHER, crashes=0)
+    report = explored(build, DEPOSIT, OTHER, faults=0)
     assert report.ok
     assert report.exhausted
 

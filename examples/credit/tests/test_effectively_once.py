@@ -36,6 +36,6 @@ def test_a_customer_is_opened_and_charged_once() -> None:
 
 
 def test_two_orders_that_want_the_same_credit_get_it_as_if_one_had_come_after_the_other() -> None:
-    report = explore(reserving, [DINNER, PARTY], one_customer, the_customer, deliveries=2, crashes=1)
+    report = explore(reserving, [DINNER, PARTY], one_customer, the_customer, deliveries=2, faults=1)
     report.assert_effectively_once()
     assert report.exhausted

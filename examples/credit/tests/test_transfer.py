@@ -47,7 +47,7 @@ def test_a_transfer_is_made_once_and_at_no_moment_is_there_more_or_less_credit()
 
 @pytest.mark.parametrize("other", [TOO_MUCH, BACK], ids=["more than there is", "the other way"])
 def test_two_transfers_end_as_if_one_had_come_after_the_other(other: TransferCredit) -> None:
-    bounds: Any = {"deliveries": 1, "crashes": 0, "invariant": is_conserved}
+    bounds: Any = {"deliveries": 1, "faults": 0, "invariant": is_conserved}
     report = explore(transferring, [RENT, other], two_customers, credit, **bounds)
     report.assert_effectively_once()
     assert report.exhausted

@@ -93,7 +93,7 @@ def test_an_order_is_confirmed_once() -> None:
 def test_a_parcel_is_sent_once_and_after_its_order_was_placed() -> None:
     messages = [heard("OrderPlaced", 1), heard("OrderConfirmed", 2)]
     with mock_aws():
-        report = explore(handler_of(Shipping), messages, a_table, parcel, crashes=0)
+        report = explore(handler_of(Shipping), messages, a_table, parcel, faults=0)
     report.assert_effectively_once()
     assert report.exhausted
 

@@ -24,7 +24,7 @@ class ExploreOptions(TypedDict, total=False):
 
     invariant: Invariant | None
     deliveries: int
-    crashes: int
+    faults: int
     reorder: Reorder
     concurrency: int
     schedules: int | None
@@ -32,7 +32,7 @@ class ExploreOptions(TypedDict, total=False):
     timeout: float
 
 
-WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "crashes": 2, "concurrency": 3}  # the defaults of `explore.random`
+WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3}  # the defaults of `explore.random`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Arguments:
     _: KW_ONLY
     invariant: Invariant | None = None
     deliveries: int = _DEFAULTS.deliveries
-    crashes: int = _DEFAULTS.crashes
+    faults: int = _DEFAULTS.faults
     reorder: Reorder = _DEFAULTS.reorder
     concurrency: int = _DEFAULTS.concurrency
     schedules: int | None = None
@@ -57,7 +57,7 @@ class Arguments:
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.deliveries, self.crashes, self.reorder, self.concurrency)
+        return Bounds(self.deliveries, self.faults, self.reorder, self.concurrency)
 
     def __post_init__(self) -> None:
         for name in ("build", "world", "observe", *(["invariant"] if self.invariant is not None else [])):

@@ -153,7 +153,7 @@ def _paragraphs(exploration: Exploration) -> Iterator[str]:
     yield (
         f"{_counted(exploration.schedules, 'schedule', 's')} run, {_counted(exploration.pruned, 'branch', 'es')} pruned, "
         f"{exploration.seconds:.1f} s; "
-        f"deliveries={bounds.deliveries}, crashes={bounds.crashes}, reorder={bounds.reorder!r}, "
+        f"deliveries={bounds.deliveries}, faults={bounds.faults}, reorder={bounds.reorder!r}, "
         f"concurrency={bounds.concurrency}"
     )
     if exploration.ok and not exploration.exhausted and not exploration.sampled:

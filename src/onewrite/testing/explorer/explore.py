@@ -56,7 +56,7 @@ class Explore:
             observe: `observe(store)` returns what matters about the store.
             invariant: `invariant(store)` must hold at each end: it returns False or raises AssertionError if it does not.
             deliveries: How many deliveries of each message there are at most. The default is 2.
-            crashes: How many faults there are at most in one schedule. The default is 1.
+            faults: How many faults there are at most in one schedule. The default is 1.
             reorder: True, the default, allows any order of the messages. "within_source" keeps the messages of each source
                 in the order given, and False keeps all of them in it.
             concurrency: How many deliveries are under way at once at most. The default is 2.
@@ -80,7 +80,7 @@ class Explore:
         """Run schedules that are drawn at random: for bounds within which there are too many to run them all.
 
         The same seed draws the same schedules. The other arguments are those of `explore`. The defaults of three of them
-        are wider: deliveries=3, crashes=2 and concurrency=3.
+        are wider: deliveries=3, faults=2 and concurrency=3.
         """
         chosen: ExploreOptions = {**WIDER_BOUNDS, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **chosen))

@@ -70,13 +70,13 @@ class Bounds:
     """The limits of the schedules: `explore` says what each of them means."""
 
     deliveries: int = 2
-    crashes: int = 1
+    faults: int = 1
     reorder: Reorder = True
     concurrency: int = 2
 
     def __post_init__(self) -> None:
         check_count("deliveries", self.deliveries, 1)
-        check_count("crashes", self.crashes, 0)
+        check_count("faults", self.faults, 0)
         check_count("concurrency", self.concurrency, 1)
         if self.deliveries > MOST_DELIVERIES:
             raise ConfigurationError(f"deliveries={self.deliveries}: a message has {MOST_DELIVERIES} deliveries at most.")
@@ -135,7 +135,7 @@ class Progress(NamedTuple):
         return sorted([*self.open, *starting])
 
     def allows(self, step: Step) -> bool:
-        if step.fault and self.faults >= self.bounds.crashes:
+        if step.fault and self.faults >= self.bounds.faults:
             return False
         message, number = step.delivery
         if step.delivery in self.open:

@@ -74,7 +74,7 @@ class RecalledTrial(Trial):
         if delivery not in self._histories:
             self._begin(delivery, self.progress.brings(delivery.message))
         history = self._histories[delivery]
-        where = self.state, history, fault, self.progress.faults < self._subject.bounds.crashes
+        where = self.state, history, fault, self.progress.faults < self._subject.bounds.faults
         effect = self._effects.get(where)
         if effect is None:
             effect = self._effects[where] = self._effect(step, history)

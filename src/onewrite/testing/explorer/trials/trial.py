@@ -138,7 +138,7 @@ class Trial:
     @property
     def _held(self) -> Hashable:
         """What the store holds; and what it held before, where a stale read may still show that."""
-        shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.crashes
+        shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
         return self.position if shows else self.position[0]
 
     def pending(self) -> dict[Delivery, Hashable]:
@@ -229,7 +229,7 @@ class Trial:
 
     def _faults(self, request: Request | None) -> tuple[Fault, ...]:
         """What may befall the request here."""
-        if request is None or self.progress.faults == self._subject.bounds.crashes:
+        if request is None or self.progress.faults == self._subject.bounds.faults:
             return ()
         return *faults_for(request), *self._subject.faults_for(request)
 
