@@ -11,8 +11,10 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, cast
 
+from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, together
+from onewrite.tombstone import check_retention
 
 _LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
 _HASH_BYTES = 32
@@ -45,10 +47,7 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox(consumer={self.consumer!r}): give a name that no other consumer of the table has."
             )
-        if not isinstance(cast("object", self.retention), timedelta) or self.retention <= timedelta(0):
-            raise ConfigurationError(
-                f"Inbox(retention={self.retention!r}): give a timedelta that outlives every redelivery, as in timedelta(days=14)."
-            )
+        check_retention("Inbox", self.retention)
         also = cast("object", self.also)
         if not isinstance(also, tuple) or not all(
             isinstance(name, str) and name for name in cast("tuple[object, ...]", also)
@@ -60,6 +59,9 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox: key, ttl_attribute and {TOKEN!r} name three attributes: give each a name of its own."
             )
+
+        if self.clock is not None:
+            object.__setattr__(self, "clock", checked_clock(self.clock))
 
     def marks(self, message: Message) -> list[str]:
         """The keys under which the message is remembered, the consumer's own name first."""

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 from onewrite.message import Message
@@ -63,7 +64,7 @@ def emf(
     A line has about 250 bytes. Lines are not summed up over several records, because Lambda may stop a function at any time.
     `write` is given a line without a line break; the default prints it.
     """
-    put = embedded(namespace, function, clock, write)
+    put = embedded(namespace, function, checked_clock(clock), write)
 
     def hook(message: Message | None, outcome: Reported, seconds: float) -> None:  # noqa: ARG001  # a hook is given it
         kinds = kinds_of(outcome)

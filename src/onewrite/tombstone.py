@@ -36,12 +36,17 @@ class Tombstones:
     ttl_attribute: str = "expiresAt"
 
     def __post_init__(self) -> None:
-        retention = cast("object", self.retention)
-        if not isinstance(retention, timedelta) or not _SHORTEST <= retention <= _LONGEST:
-            raise ConfigurationError(
-                f"Tombstones(retention={retention!r}): give a timedelta from a second to a hundred years, as in timedelta(days=14)."
-            )
+        check_retention("Tombstones", self.retention)
         check_attribute(self.ttl_attribute)
+
+
+def check_retention(what: str, retention: object) -> None:
+    """Raise unless the database can be told when this is over."""
+    if not isinstance(retention, timedelta) or not _SHORTEST <= retention <= _LONGEST:
+        raise ConfigurationError(
+            f"{what}(retention={retention!r}): give a timedelta from a second to a hundred years that outlives every redelivery, as in "
+            "timedelta(days=14)."
+        )
 
 
 class Tombstone(NamedTuple):

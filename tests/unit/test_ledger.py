@@ -780,19 +780,6 @@ def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger, message: An
         ledger.entry(message, NOW)
 
 
-@pytest.mark.parametrize("now", [NOW * 1000, NOW * 1e9, -1.0, float("nan"), float("inf"), 1e10 + 1])
-@pytest.mark.parametrize("ledger", LEDGERS)
-def test_a_clock_that_counts_no_seconds_since_1970_is_refused(ledger: AnyLedger, now: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"no time in seconds since 1970.*milliseconds"):
-        ledger.entry(M1, now)
-
-
-@pytest.mark.parametrize("now", [0, 0.0, NOW, int(NOW), 1e10])
-@pytest.mark.parametrize("ledger", LEDGERS)
-def test_any_time_until_2286_is_a_time(ledger: AnyLedger, now: float) -> None:
-    assert ledger.entry(M1, now).judge(M1, Held().look) is None
-
-
 @pytest.mark.parametrize("kind", [SeenIds, HighWaterMark, InSequence])
 def test_a_class_is_no_ledger(kind: Any) -> None:
     message = rf"{kind.__name__} is the class.*write {kind.__name__}\(\)"

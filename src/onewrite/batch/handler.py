@@ -18,6 +18,7 @@ from onewrite.batch.log import MOST_FAILURES, log_batch
 from onewrite.batch.order import ordered
 from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result, as_returned, logger
 from onewrite.batch.source import Response, Source
+from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
 from onewrite.identity import Identity, Skip, record_id
@@ -91,7 +92,7 @@ class Handler(Generic[R]):
         self._raise_when_all_fail = raise_when_all_fail
         self._on_outcome = on_outcome
         self._log_exceptions = log_exceptions
-        self.clock, self._monotonic = clock, monotonic
+        self.clock, self._monotonic = checked_clock(clock), monotonic
         self.is_async = is_async(each)
         self.name = getattr(each, "__qualname__", type(each).__name__)
 

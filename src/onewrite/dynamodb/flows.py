@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.clock import checked_clock
 from onewrite.dynamodb.verdict import check_tokens, judged, refused
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import held_of, without_ledger
@@ -61,7 +62,7 @@ class Flows:
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         _check_wiring(table, self._ledger, table_name, awaited=awaited)
         self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
-        self.target, self.awaited, self.clock, self.attempts = table, awaited, clock, attempts
+        self.target, self.awaited, self.clock, self.attempts = table, awaited, checked_clock(clock), attempts
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
         self._watch = Watch(self._ledger.skew)

@@ -17,8 +17,6 @@ from onewrite.label import DEFAULTS, FORMAT, Label, Slot, check_attribute, label
 from onewrite.ledgers.entry import Change, Entry, Terms
 from onewrite.message import Message
 
-_LATEST_CLOCK = 1e10  # the year 2286: a clock that shows more does not count seconds
-
 
 class Ledger(Protocol):
     """What the engines, and other ledgers, need to know of a ledger."""
@@ -118,14 +116,9 @@ def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
-def check_call(message: object, now: float) -> None:
+def check_message(message: object) -> None:
     if not isinstance(message, Message):
         raise InvalidMessage(
             f"A guarded write takes a Message, and got a {type(message).__name__}. message.child() is a key for others; for a "
             "second write of one message to one entity give it message.part(name)."
-        )
-    if not 0 <= now <= _LATEST_CLOCK:
-        raise ConfigurationError(
-            f"The clock shows {now!r}, which is no time in seconds since 1970: give a clock like time.time, not one that counts "
-            "milliseconds. A ledger would forget within minutes under it."
         )

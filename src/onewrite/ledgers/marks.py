@@ -13,7 +13,7 @@ from functools import lru_cache
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.ledgers.ledger import Ledger, check_call, ledgers_before, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
 from onewrite.message import Message
 
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
@@ -57,9 +57,9 @@ class HighWaterMark(OfSources):
         """What a write of this message asks of the entity."""
         return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
 
-    def look(self, message: Message, now: float) -> Advance:
+    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
         """The mark that must be below the message's sequence."""
-        check_call(message, now)
+        check_message(message)
         if message.sequence is None:
             raise InvalidMessage(
                 f"Message {message.id!r} has no sequence, and HighWaterMark compares nothing else: take it from what the "
@@ -110,9 +110,9 @@ class InSequence(OfSources):
         rule: Rule = "first" if message.sequence == self.first else "next"
         return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), looks_of(self.terms, message, now))
 
-    def look(self, message: Message, now: float) -> Advance:
+    def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
         """The mark that must be below the message's sequence."""
-        check_call(message, now)
+        check_message(message)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
                 f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "

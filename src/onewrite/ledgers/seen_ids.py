@@ -11,7 +11,7 @@ from typing import cast
 from onewrite.errors import ConfigurationError
 from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.ledgers.ledger import Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.ledgers.ring import Ring, Window, ring_at, window
 from onewrite.message import Message, together
 
@@ -80,7 +80,7 @@ class SeenIds:
 
     def look(self, message: Message, now: float) -> Remember:
         """The mark that must not be there."""
-        check_call(message, now)
+        check_message(message)
         if not self.readable:
             return Remember(self._sets(now), _hash(message))
         # A set that never forgets may have been kept by hand before, and then it holds plain ids.

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, cast
 import bson
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 
-from onewrite.clock import random_name
+from onewrite.clock import checked_clock, random_name
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import (
     Emission,
@@ -93,7 +93,7 @@ class Flows:
         self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
         check_awaited(collection, "update_one", awaited=awaited)
         self.target = durable(collection, durability)
-        self.awaited, self.clock, self.attempts = awaited, clock, attempts
+        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
         self._fields, self._indexes = _checked(fields), cast("Document", {})
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)

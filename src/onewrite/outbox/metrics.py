@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from onewrite.clock import checked_clock
 from onewrite.metrics import embedded, function_name, print_line
 from onewrite.outbox.relay import OnPass
 from onewrite.outbox.reports import Swept
@@ -32,7 +33,7 @@ def emf(
     So an alarm can tell a relay that has nothing to do from one that does not run. `OldestEvent` is in the lines of sweeps alone. The arguments are those of
     `onewrite.metrics.emf`.
     """
-    put = embedded(namespace, function, clock, write)
+    put = embedded(namespace, function, checked_clock(clock), write)
 
     def on_pass(swept: Swept) -> None:
         counts = {

@@ -120,6 +120,7 @@ class Passes:
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
+        self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = Lane((yield from self._boxes.read(entity)))
         yield from self._to_the_end([lane], self._empty(lane))
         return _flushed(lane)

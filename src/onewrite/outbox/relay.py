@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from onewrite.clock import random_name, random_share, wall_clock
+from onewrite.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
@@ -67,8 +67,8 @@ class Relay:
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
         self._stopped = False
         self._boxes, self._publish = store.outboxes, publish
-        self._clock, self._names, self._chance = clock, names, chance
-        self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
+        self._clock, self._names, self._chance = checked_clock(clock), names, chance
+        self._passes = Passes(self._boxes, self._clock, chance, _checked(batch), lambda: self._stopped)
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
@@ -182,8 +182,8 @@ class AsyncRelay:
         self._wake = asyncio.Event()
         self._stopped = False
         self._boxes, self._publish = store.outboxes, publish
-        self._clock, self._names, self._chance = clock, names, chance
-        self._passes = Passes(self._boxes, clock, chance, _checked(batch), lambda: self._stopped)
+        self._clock, self._names, self._chance = checked_clock(clock), names, chance
+        self._passes = Passes(self._boxes, self._clock, chance, _checked(batch), lambda: self._stopped)
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
