@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, cast
 
 import pytest
@@ -356,12 +358,36 @@ def test_a_retention_without_a_unit_is_refused() -> None:
             SeenIds(retention=cast("Any", wrong))
 
 
-@pytest.mark.parametrize("now", [NOW * 1000, -1.0, float("nan"), float("inf")], ids=str)
-def test_a_clock_that_shows_no_seconds_is_refused(shop: Shop, now: float) -> None:
-    shop.clock.now = now
-    with pytest.raises(ConfigurationError, match="seconds"):
-        shop.add(message(1), "o-1")
-    assert shop.raw("o-1") is None
+WRONG_TIMES: list[Any] = [
+    NOW * 1000,
+    86_400.5,
+    -1.0,
+    float("nan"),
+    float("inf"),
+    Decimal(NOW),
+    Fraction(NOW),
+    f"{NOW}",
+    None,
+    True,
+]
+
+
+def test_a_clock_that_shows_no_seconds_is_refused_before_anything_is_written(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds())
+    shop.put_raw("o-1", n=1)
+    before = shop.raw("o-1")
+    for shop.clock.now in WRONG_TIMES:
+        for write in (
+            lambda: shop.add(message(1), "o-1"),
+            lambda: shop.create(message(1), "o-2"),
+            lambda: shop.record(message(1), "o-1"),
+            lambda: shop.fold([message(1), message(2)], "o-1"),
+            lambda: shop.begin(message(1), "o-1"),
+            lambda: shop.seen(message(1), "o-1"),
+        ):
+            with pytest.raises(ConfigurationError, match="seconds since 1970"):
+                write()
+    assert (shop.raw("o-1"), shop.raw("o-2")) == (before, None)
 
 
 # --- sets of ids ------------------------------------------------------------------------------------------------------
@@ -486,6 +512,18 @@ def test_numbers_as_text_of_one_length_keep_their_order(make_shop: MakeShop) -> 
     shop = make_shop(HighWaterMark())
     outcomes = [shop.add(Message(f"m{text}", sequence=text), "o-1") for text in ("09", "10", "09", "11", "11")]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Stale, Applied, Duplicate]
+
+
+@pytest.mark.parametrize("top", [1000, 1124])
+def test_one_number_far_ahead_loses_none_within_the_window_and_applies_none_twice(make_shop: MakeShop, top: int) -> None:
+    shop = make_shop(SeenNumbers())
+    assert isinstance(shop.add(message(top), "o-1"), Applied)
+    for n in (top - 500, top - 499, top - 126, top - 1):
+        assert isinstance(shop.add(message(n), "o-1"), Applied), n
+        assert isinstance(shop.add(message(n), "o-1"), Duplicate), n
+    n = top - 625  # the slot that the number ahead has taken
+    assert isinstance(shop.add(message(n), "o-1"), Stale)
+    assert n_of(shop) == 5
 
 
 def test_a_gap_defers_and_writes_nothing(make_shop: MakeShop) -> None:

@@ -46,7 +46,7 @@ def test_it_compares_the_ledgers_and_the_alternatives_side_by_side(capsys: pytes
         "SeenIds, 14d",
         "SeenIds, 14d, readable",
         "SeenIds, for ever",
-        "SeenNumbers, 100",
+        "SeenNumbers, 500",
         "HighWaterMark, InSequence",
         "no guard: duplicates take effect",
         "processed table, in a transaction",

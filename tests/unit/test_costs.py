@@ -134,7 +134,7 @@ def test_an_index_load_costs_what_it_would_on_items() -> None:
 
 
 def test_a_message_that_is_the_first_of_a_block_is_charged_twice() -> None:
-    inputs = Inputs(engine="dynamodb", item_bytes=2000, per_day=10, entities=1, retention=timedelta(hours=1))
+    inputs = Inputs(engine="dynamodb", item_bytes=2000, per_day=10, entities=1, retention=timedelta(hours=1), window=100)
     numbers = next(way for way in ways(inputs, OnDynamoDB(inputs)) if way.name.startswith("SeenNumbers"))
     assert numbers.fresh.high == 3 * (1 + 1 / 25)
 

@@ -48,7 +48,7 @@ class Inputs:
     source_bytes: int = 16
     sources: int = 1
     retention: timedelta = timedelta(days=14)
-    window: int = 100
+    window: int = 500
     age: float = 365
     indexes: tuple[IndexLoad, ...] = ()
     prices: Prices = field(default_factory=Prices)

@@ -9,8 +9,8 @@ Promise: a number is either found where it was put, or its slot holds a newer bl
 applied twice, however late a copy comes.
 
 A number n is refused although it is new only where block n // B + k was entered before it came. That block begins at least
-(k - 1) * B + 1 above n. With k = (window - 1) // B + 2 this is more than the window: so whatever is overtaken by less than the window
-is let in. Blocks of a quarter of the window make five slots at most, of which four are always full: what is kept beyond the
+(k - 1) * B + 1 above n. With k = (window - 1) // B + 2 this is more than the window: so whatever is at most the window below the
+highest number is let in. Blocks of a quarter of the window make five slots at most, of which four are always full: what is kept beyond the
 promise is a quarter.
 
 A slot keeps whole numbers, and not their places in the block: so what an older block has left there is never taken for something else.
@@ -29,7 +29,7 @@ from typing import NamedTuple, cast
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Entry, Form, Number, Terms
-from onewrite.ledgers.ledger import Ledger, check_call, looks_of, terms_of
+from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.ledgers.marks import OfSources, mark_slot
 from onewrite.message import Message
 
@@ -54,15 +54,15 @@ def blocks_of(window: int) -> Blocks:
 
 @dataclass(frozen=True, slots=True)
 class SeenNumbers(OfSources):
-    """For a source numbered by ints from 0 on, in any order: exact for each message overtaken by less than `window` numbers.
+    """For a source numbered by ints from 0 on, in any order: exact for each number at most `window` below the highest one applied.
 
-    It recognises a copy after years and does not grow. What comes later than the window allows, and is not known any more, is
-    `Stale`: maybe a copy, maybe a message that was lost, so it is worth an alarm. Never is a message applied twice. Each source costs
-    5 bytes for each of up to 1.25 times `window` numbers, in every write of the entity, for ever. Numbering that starts anew needs a
-    new `source`. `also` is as for `SeenIds`.
+    It recognises a copy after years and does not grow. A number further behind that is not known any more is `Stale`: maybe a copy,
+    maybe a message that is lost now, so it is worth an alarm. What counts is the distance between numbers: a single message far ahead
+    makes many `Stale`. No message is applied twice. Each source costs about 5 bytes for each number seen, and for at most 1.25 times
+    `window` of them, in every write of the entity. Numbering that starts again needs a new `source`. `also` is as for `SeenIds`.
     """
 
-    window: int = 100
+    window: int = 500  # 100 in flight, out of order by as many, and a try of 30 seconds at 10 messages a second
     attribute: str = DEFAULTS[1]
     also: Ledger | tuple[Ledger, ...] = ()
     terms: Terms = field(init=False, repr=False, compare=False)
@@ -84,14 +84,14 @@ class SeenNumbers(OfSources):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self._number(message, now, "joins"), looks_of(self.terms, message, now))
+        return Entry(self.terms, self._number(message, "joins"), looks_of(self.terms, message, now))
 
-    def look(self, message: Message, now: float) -> Number:
+    def look(self, message: Message, now: float) -> Number:  # noqa: ARG002  # as every ledger has it
         """The number that must not be there."""
-        return self._number(message, now, "asks")
+        return self._number(message, "asks")
 
-    def _number(self, message: Message, now: float, form: Form) -> Number:
-        check_call(message, now)
+    def _number(self, message: Message, form: Form) -> Number:
+        check_message(message)
         number = message.sequence
         if type(number) is not int or number < 0:
             raise InvalidMessage(

@@ -70,7 +70,7 @@ def plan(
     source_bytes: SourceBytes = 16,
     sources: Sources = 1,
     retention: Retention = "14d",
-    window: Window = 100,
+    window: Window = 500,
     age: Age = 365,
     index: Indexes = None,
     writes: Writes = None,
