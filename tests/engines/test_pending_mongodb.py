@@ -16,9 +16,9 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.monitoring import CommandListener
 
-from onewrite import Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
 from onewrite.ledgers import Ledger
-from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import GuardedCollection, transact
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Mongod
 
@@ -56,13 +56,12 @@ def emitting(collection: Documents, names: Any, *, now: float = NOW) -> GuardedC
     return store
 
 
+_OF_A_SESSION = {"lsid", "txnNumber", "autocommit", "startTransaction", "writeConcern", "readConcern"}
+
+
 def examined(collection: Documents, command: dict[str, Any]) -> tuple[int, int]:
     """How much of an index, and how many documents, the server looks at for this command."""
-    kept = {
-        name: value
-        for name, value in command.items()
-        if not name.startswith("$") and name not in {"lsid", "txnNumber", "writeConcern", "readConcern"}
-    }
+    kept = {name: value for name, value in command.items() if not name.startswith("$") and name not in _OF_A_SESSION}
     stats = collection.database.command("explain", kept, verbosity="executionStats")["executionStats"]
     return stats["totalKeysExamined"], stats["totalDocsExamined"]
 
@@ -128,6 +127,35 @@ def test_every_command_looks_at_its_own_document_alone(heard: tuple[Documents, C
         assert documents <= 1, command
 
 
+def test_an_entity_named_by_a_field_a_fold_and_a_transaction_with_an_inbox_look_at_nothing_else(
+    heard: tuple[Documents, Commands],
+) -> None:
+    collection, commands = heard
+    collection.create_index("email", unique=True)
+    collection.insert_many([{"_id": f"o{n}", "email": f"{n}@example.com", "n": n} for n in range(500)])
+    place = collection.database[f"{collection.name}_inbox"]
+    place.insert_many([{"_id": f"old{n}"} for n in range(500)])
+    inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), also=("bills",))
+    store = GuardedCollection(collection, SeenIds(), identity=("email",), outbox=OUTBOX, clock=lambda: NOW)
+    add, named = {"$inc": {"n": 1}}, {"email": "7@example.com"}
+    commands.sent.clear()
+    for _ in range(2):
+        store.update_one(Message("m1"), named, add)
+        store.update_one(Message("m2"), {**named, "n": -1}, add)
+        store.find_one_and_update(Message("m3"), named, add, emit=[Event("A", 1)])
+        store.seen(Message("m3"), named)
+        store.fold([Message("m4"), Message("m5")], lambda _: {"filter": named, "update": add})
+        writes = [store.updating({"_id": name}, add) for name in ("o1", "o2")]
+        transact(Message("m6"), writes, inbox=inbox)
+        transact(Message("m7"), [*writes, store.updating({"_id": "o3", "n": -1}, add)], inbox=inbox)
+    looked = [command for command in commands.sent if {"find", "update", "findAndModify"} & command.keys()]
+    assert len(looked) > 20
+    for command in looked:
+        # A transaction that starts again asks for both names of the consumer.
+        keys, documents = examined(collection, command)
+        assert max(keys, documents) <= 2, command
+
+
 class _AsText(TypeDecoder):
     bson_type = ObjectId
 
@@ -179,7 +207,7 @@ def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
     collection: Documents, codec: CodecOptions[Any]
 ) -> None:
     collection.create_index("outbox_due", sparse=True)
-    emitting(collection, IDS)
+    emitting(collection.with_options(codec_options=CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)), IDS)
     store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
     told: list[Outgoing] = []
     relay = Relay(store, told.extend, clock=lambda: NOW + 10)

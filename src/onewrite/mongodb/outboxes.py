@@ -38,7 +38,8 @@ class Outboxes:
     """The outboxes of a collection's documents."""
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
-        self.target, self._raw = _reading_as_stored(of_majority(collection))
+        majority = of_majority(collection)
+        self.target, self._raw = reading(majority, STORED), reading(majority, _RAW)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = codec_of(collection), codec_of(self.target)
@@ -222,15 +223,15 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
     try:
-        plain = BSON(document.raw).decode(_STORED)
+        plain = BSON(document.raw).decode(STORED)
     except InvalidBSON as error:
-        plain = BSON(document.raw).decode(_STORED.with_options(unicode_decode_error_handler="replace"))
+        plain = BSON(document.raw).decode(STORED.with_options(unicode_decode_error_handler="replace"))
         return Broken({"_id": plain["_id"]}, error), plain.get(OUTBOX.due)
     return plain["_id"], plain[OUTBOX.due]
 
 
-# How a relay reads: each value is written again as it was stored, whatever the options of the caller's client.
-_STORED: CodecOptions[Any] = CodecOptions(
+# Each value that is read so is written again as it was stored, whatever the options of the caller's client.
+STORED: CodecOptions[Any] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
@@ -251,11 +252,10 @@ def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
             return f"_id=J:{quote(text, safe='')}"
 
 
-def _reading_as_stored(collection: Any) -> tuple[Any, Any]:
-    """The collection as a relay reads documents, and as it reads ids. A stand-in has no options."""
-    if not isinstance(getattr(collection, "codec_options", None), CodecOptions):
-        return collection, collection
-    return collection.with_options(codec_options=_STORED), collection.with_options(codec_options=_RAW)
+def reading(collection: Any, codec: CodecOptions[Any]) -> Any:
+    """The collection with these options in place of the caller's. A stand-in has none."""
+    has_options = isinstance(getattr(collection, "codec_options", None), CodecOptions)
+    return collection.with_options(codec_options=codec) if has_options else collection
 
 
 def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any]) -> object:

@@ -9,7 +9,7 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import STEPS
-from onewrite.mongodb.outboxes import origin
+from onewrite.mongodb.outboxes import STORED, origin, reading
 from onewrite.mongodb.writing.layout import Document
 from onewrite.step import FoundStep, found_step
 
@@ -20,7 +20,9 @@ class StepFinder:
     """Goes through a collection once. It reads what a majority holds, from where the client's read preference says."""
 
     def __init__(self, collection: Any) -> None:
-        self.target = collection.with_options(read_concern=ReadConcern("majority"))
+        # An _id that is no text must not hide the steps of all others. It is shown only.
+        codec = STORED.with_options(unicode_decode_error_handler="replace")
+        self.target = reading(collection.with_options(read_concern=ReadConcern("majority")), codec)
         self._cursor: Any = None
 
     def next(self) -> Flow[list[FoundStep] | None]:
