@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.label import DEFAULTS, OUTBOX, OUTBOX_ATTRIBUTE, outbox_label
 from onewrite.message import Message, key_of
@@ -60,6 +61,17 @@ class Event:
 
 
 Emit: TypeAlias = Sequence[Event] | None  # what the argument emit= of a write takes
+
+
+def copied_events(emit: Emit) -> Emit:
+    """The events of a write that is sent later. What is no list of events is refused then."""
+    given = cast("object", emit)
+    if not isinstance(given, list | tuple):
+        return emit
+    return [
+        replace(event, body=copied(event.body)) if isinstance(event, Event) else event
+        for event in cast("Sequence[Any]", given)
+    ]
 
 
 def as_json(value: object) -> object:
@@ -115,7 +127,7 @@ class Outbox:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): an index has from 1 to {_MOST_SHARDS} partitions.")
         self._check_options()
         object.__setattr__(self, "label", outbox_label(self.name))
-        object.__setattr__(self, "shape", EmissionShape(self.label, emits=True, indexed=self.index is not None))
+        object.__setattr__(self, "shape", EmissionShape(self.label, emits=True))
         # json.dumps would make an encoder for each event.
         encoder = json.JSONEncoder(default=self._convert, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         object.__setattr__(self, "encode", encoder.encode)
@@ -148,7 +160,6 @@ class EmissionShape(NamedTuple):
 
     label: str
     emits: bool
-    indexed: bool
 
 
 class Emission(NamedTuple):
@@ -253,7 +264,7 @@ def _emission(emitter: Emitter, causes: Sequence[Message], emitted: Sequence[Eve
         }
         for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True)
     ]
-    return Emission(outbox.shape, tuple(stored), at, 0 if outbox.index is None else _shard(outbox, causes[0]))
+    return Emission(outbox.shape, tuple(stored), at, _shard(outbox, causes[0]))
 
 
 def _shard(outbox: Outbox, message: Message) -> int:

@@ -12,11 +12,11 @@ rules, each of which keeps somebody from being charged twice, or a charge from b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
 from onewrite.message import Message, key_of, together
@@ -55,6 +55,7 @@ class Step(NamedTuple):
     since: float
     until: float
     first: bool
+    unsent: bool = False  # its worker let it go before the effect was sent, so that anybody may take it over
 
     def is_same(self, other: Step) -> bool:
         """Are these one begin? Two fences of different begins may be the same by chance; their leases then differ."""
@@ -62,7 +63,8 @@ class Step(NamedTuple):
 
     def taking_over(self, before: Step) -> Step:
         """This step in the place of one that another worker has begun. Only the fence and the lease are new."""
-        return self._replace(ledger=before.ledger, key=before.key, since=before.since, first=False)
+        began = self.since if before.unsent else before.since
+        return self._replace(ledger=before.ledger, key=before.key, since=began, first=before.unsent)
 
     def reopening(self, before: Uncertain) -> Step:
         """This step in the place of one of which an operator knows that its effect did not happen."""
@@ -70,15 +72,15 @@ class Step(NamedTuple):
 
     def begun(self, message: Message, entity_key: Mapping[str, Any], clock: Callable[[], float]) -> Begun:
         """The answer to the worker whose step it is. It outlives the call, so that the key is a copy."""
-        key = deepcopy(entity_key)
+        key = copied(entity_key)
         return Begun(message, self.key, self.fence, self.since, self.until, self.first, entity_key=key, clock=clock)
 
     def stored(self) -> dict[str, Any]:
         message = self.message
         held: dict[str, Any] = {"ledger": self.ledger, "id": message.id, "key": self.key, "fence": self.fence}
         held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
-        optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts]}
-        return held | {name: value for name, value in optional.items() if value not in ("", None, [])}
+        optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts], "unsent": self.unsent}
+        return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
 def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float) -> Step:
@@ -107,7 +109,7 @@ def read_step(held: object) -> Step:
         )
         since, until = seconds(fields["since"]), seconds(fields["until"])
         ledger, key, fence = str(fields["ledger"]), str(fields["key"]), str(fields["fence"])
-        return Step(ledger, message, key, fence, since, until, bool(fields["first"]))
+        return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise no_step() from error
 
@@ -141,13 +143,13 @@ def answer_to(
     """What anyone else hears who wants to write the message while its step is open."""
     if now < step.until:
         return Busy(message, step.until, entity)
-    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=deepcopy(entity_key))
+    return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copied(entity_key))
 
 
 def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:
     """Is the lease over, and will the key still be known when a new one ends, whatever the workers' clocks show?"""
     ends = now + asked.lease.total_seconds() + 2 * STEP_SKEW.total_seconds()
-    return now >= step.until and ends <= step.since + asked.safe_for.total_seconds()
+    return now >= step.until and (step.unsent or ends <= step.since + asked.safe_for.total_seconds())
 
 
 def since(step: Step) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from onewrite.copies import copied
 from onewrite.errors import InvalidUpdate
 from onewrite.flow import Do, Flow
 from onewrite.message import Message
@@ -74,13 +76,14 @@ def performed(
     if not step.left():  # this process stood still meanwhile: another worker may have the effect now
         yield from release(step, sent=False)
         return Busy(step.message, step.until)
+    own = replace(step, entity_key=copied(step.entity_key))  # the effect may change what it is given
     try:
         result = yield Do(effect, (step,))
-        return (yield from finish(step, _arguments(then(result))))
+        return (yield from finish(own, _arguments(then(result))))
     except Exception as error:
         # The effect may have happened: so the step stays, and the next delivery need not wait for the end of the lease.
         try:
-            yield from release(step, sent=True)
+            yield from release(own, sent=True)
         except Exception as again:
             error.add_note(f"The step could not be released either, and stays until its lease ends: {again!r}")
         raise

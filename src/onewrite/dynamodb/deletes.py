@@ -27,7 +27,7 @@ from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow
 from onewrite.label import STEP, STEPS, TOMBSTONE, has_pending, is_shared
 from onewrite.message import Message
-from onewrite.missing import accepted, asked_of
+from onewrite.missing import accepted
 from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain, Unmet
 from onewrite.step import read_step
 from onewrite.tombstone import (
@@ -48,7 +48,7 @@ class DeleteFlows(StepFlows):
     """The flows of `StepFlows`, and those of deletes."""
 
     def delete(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
-        native, missing_ok = asked_of(native)
+        native, missing_ok = self._kept(native)
         _check(native)
         deletion = _Deletion(made_with_tombstones(self._tombstones), self.attempts())
         attempt = self._attempt(message, native, emit, self.attempts())._replace(burial=tombstone_name(deletion.name))

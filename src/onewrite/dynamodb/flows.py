@@ -12,7 +12,8 @@ from typing import Any, NoReturn, TypeAlias, cast
 from botocore.exceptions import ClientError
 
 from onewrite.clock import checked_clock
-from onewrite.dynamodb.verdict import check_tokens, judged, refused
+from onewrite.copies import copied
+from onewrite.dynamodb.verdict import check_tokens, judged, of_creation, refused
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import held_of, without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
@@ -32,7 +33,7 @@ from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.missing import accepting, asked_of
-from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
@@ -65,6 +66,7 @@ class Flows:
         self.target, self.awaited, self.clock, self.attempts = table, awaited, checked_clock(clock), attempts
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self._whose: str = table_name or table.name
         self._watch = Watch(self._ledger.skew)
         self._exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
@@ -79,7 +81,7 @@ class Flows:
     def write(
         self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
     ) -> Flow[Outcome]:
-        native, missing_ok = asked_of(native)
+        native, missing_ok = self._kept(native)
         attempt = self._attempt(message, native, emit, self.attempts(), guard)
         return accepting(self._send(attempt, native, guard), missing_ok=missing_ok, counts=attempt.entry.own.counts)
 
@@ -102,6 +104,11 @@ class Flows:
     def _applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
         attributes = response.get("Attributes")
         return Applied(message, None if attributes is None else self._entity(attributes), response=response)
+
+    def _kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        """As `asked_of`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
+        native, missing_ok = asked_of(native)
+        return (copied(native) if self.awaited else native), missing_ok
 
     def record(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
@@ -147,17 +154,25 @@ class Flows:
         entry = self._ledger.entry(message, now)
         if guard is guard_put:
             entry = entry.asking
-        emitted = self._nothing if emit is None else emission(self._emitter, message, emit, now, f"{name} {place}")
+        emitted = (
+            self._nothing if emit is None else emission(self._emitter, message, emit, now, f"{self._whose} {name} {place}")
+        )
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
 
     def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | Attempt]:
-        shows = call.kwargs.get("ReturnValues") == "ALL_NEW"
+        returned = call.kwargs.get("ReturnValues")
         held, unexplained = yield from self._refusal(error, call)
-        if unexplained is None:
-            return refused(attempt, held, shows=shows)
-        outcome = refused(attempt._replace(exact=True), held, shows=shows)
-        return outcome if not isinstance(outcome, Unmet) else self._raise(unexplained, attempt, call, held)
+        judged = attempt if unexplained is None else attempt._replace(exact=True)
+        outcome = refused(judged, held, shows=returned == "ALL_NEW")
+        if unexplained is not None and isinstance(outcome, Unmet):
+            self._raise(unexplained, attempt, call, held)
+        if "Item" in call.kwargs:
+            outcome = of_creation(outcome, self._plain(call.kwargs["Item"]))
+        # Who asks for what the write has changed alone is shown no more by a refusal.
+        if returned in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Attempt | Missing | Gone):
+            return replace(outcome, entity=None)
+        return outcome
 
     def _refusal(self, error: ClientError, call: Call) -> Flow[tuple[Entity | None, ClientError | None]]:
         """The item that refused, and the error to raise where nothing in the item is the reason."""

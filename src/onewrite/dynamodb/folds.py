@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from functools import lru_cache
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.copies import copied
 from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.dynamodb.flows import says_too_large, send, text_of
 from onewrite.dynamodb.verdict import entity_of, kept_out, landed
@@ -53,7 +53,7 @@ class FoldFlows(DeleteFlows):
         key: object = native.get("Key")
         if not isinstance(key, Mapping):
             raise InvalidUpdate("The function of a fold names the entity: return its Key beside the UpdateExpression.")
-        return deepcopy({**cast("Mapping[str, Any]", key)})  # the function may use its dict again, for another entity
+        return cast("dict[str, Any]", copied(key))  # the function may use its dict again, for another entity
 
     def canonical(self, entity: object) -> Hashable:
         return canonical(entity)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from copy import deepcopy
 from decimal import Decimal
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, unquote
@@ -17,6 +16,7 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
+from onewrite.copies import copied
 from onewrite.dynamodb.flows import code, insist
 from onewrite.dynamodb.writing.placeholders import Placeholders
 from onewrite.dynamodb.writing.same import canonical, number_text
@@ -45,7 +45,7 @@ class Outboxes:
         """Which item is meant."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is named by its key: write Key={...}.")
-        return deepcopy(cast("Key", key))  # it is part of the events that a relay publishes
+        return cast("Key", copied(key))  # it is part of the events that a relay publishes
 
     def canonical(self, key: Key) -> Hashable:
         """Equal for two keys that name one item."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.copies import copied
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
-from onewrite.dynamodb.verdict import finish_refused, judged, open_step
+from onewrite.dynamodb.verdict import check_outbox_of, finish_refused, judged, open_step
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import name_of_step
 from onewrite.dynamodb.writing.request import guard_begin, guard_update
@@ -65,7 +65,7 @@ class StepFlows(Flows):
     def begin(self, message: Message, native: Mapping[str, Any], asked: Asked) -> Flow[Answer]:
         check_begin(asked)
         native, missing_ok = asked_of(native)
-        native = deepcopy({**native})  # others run before the effect does, and may use these again
+        native = copied(native)  # others run before the effect does, and may use these again
         key: Mapping[str, Any] = native.get("Key", {})
         if asked.after is not None:
             check_claim(asked.after, message, key, canonical)
@@ -83,6 +83,7 @@ class StepFlows(Flows):
             yield from send(call)
         except ClientError as error:
             held, unexplained = yield from self._refusal(error, call)
+            check_outbox_of(attempt, held or {})
             step = open_step(attempt, held or {})
             if step is not None:
                 return step
@@ -134,14 +135,19 @@ class StepFlows(Flows):
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
         """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
 
-        It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
-        says then that the message is to be done.
+        It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
+        then that the message is still to be done.
         """
         for ledger in self._ledger.terms.attributes:  # it may be under one in also=
-            if step.first and not sent and (yield from _is_met(self._withdrawal(ledger, step))):
+            unsent = step.first and not sent
+            stays = self._ledger.entry(step.message, self.clock()).may_be_overtaken
+            if unsent and not stays and (yield from _is_met(self._withdrawal(ledger, step))):
                 return
-            values = {":old": step.fence, ":now": moment(self.clock())}
-            if (yield from _is_met(self._step_call(ledger, step.message, step.entity_key, "SET #step.#until=:now", values))):
+            values: dict[str, Any] = {":old": step.fence, ":now": moment(self.clock())}
+            update = "SET #step.#until=:now"
+            if unsent:
+                update, values = f"{update},#step.unsent=:unsent", {**values, ":unsent": True}
+            if (yield from _is_met(self._step_call(ledger, step.message, step.entity_key, update, values))):
                 return
 
     def _withdrawal(self, ledger: str, step: Begun) -> Call:

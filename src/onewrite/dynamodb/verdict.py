@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
@@ -16,6 +18,7 @@ from onewrite.outcome import Applied, Deferred, Entity, Missing, Outcome, Reject
 from onewrite.step import Step, answer_to, no_step, read_step
 from onewrite.tombstone import is_tombstone_of
 
+_KEY = 2  # attributes at most
 _TURNS = 8  # each after the second means that another writer has come in between
 
 
@@ -55,7 +58,7 @@ def kept_out(attempt: Attempt, held: Entity, ledger: Lookup, entity: Entity | No
         return answer_to(step, attempt.message, attempt.now, entity, attempt.entity_key)
     refusal = attempt.entry.judge(attempt.message, ledger, entity=entity, gone=TOMBSTONE in held)
     if refusal is None:
-        _check_outbox(attempt, held)
+        check_outbox_of(attempt, held)
     return refusal
 
 
@@ -75,8 +78,10 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
         return Superseded(attempt.message, entity)
     if step.ledger != (attempt.step_ledger or attempt.entry.terms.attribute):
         return attempt._replace(step_ledger=step.ledger)
-    attempt.entry.check(lookup(held))
-    _check_outbox(attempt, held)
+    gap = attempt.entry.judge(attempt.message, lookup(held), entity=entity)
+    if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
+        return gap
+    check_outbox_of(attempt, held)
     entry = attempt.entry.facing(lookup(held))
     if isinstance(entry.own, Advance) and attempt.part == "finish":
         return attempt._replace(part="finish overtaken")
@@ -91,8 +96,8 @@ def entity_of(attempt: Attempt, item: Entity | None) -> Entity | None:
     return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
 
 
-def _check_outbox(attempt: Attempt, held: Entity) -> None:
-    if attempt.emission is not None and attempt.emission.events:
+def check_outbox_of(attempt: Attempt, held: Entity) -> None:
+    if attempt.emission is not None and (attempt.emission.events or attempt.part == "begin"):
         check_outbox(attempt.emission.shape.label, held, null_is_absent=False)
 
 
@@ -120,6 +125,20 @@ def shows_effect(attempt: Attempt, item: Entity) -> bool:
         return False
     has_open_step = any(name_of_step(mark) in item for marks in attempt.step_marks for mark in marks)
     return not has_open_step and attempt.entry.shows(lookup(item))
+
+
+def of_creation(outcome: Outcome | Attempt, item: Mapping[str, Any]) -> Outcome | Attempt:
+    """The answer to a request that creates this item: where nothing is there, the caller's condition was false of that."""
+    if isinstance(outcome, Missing):
+        return Rejected(outcome.message)
+    if isinstance(outcome, Rejected) and is_bare(outcome.entity, item):
+        return replace(outcome, settled=False)
+    return outcome
+
+
+def is_bare(entity: Entity | None, item: Mapping[str, Any]) -> bool:
+    """Is the entity that is in the way of this item nothing but a key, as a `record` leaves it that came before the creation?"""
+    return entity is not None and len(entity) <= _KEY and entity.items() < item.items()
 
 
 def check_tokens(attempt: Attempt, item: Entity) -> None:

@@ -304,6 +304,13 @@ class Entry(NamedTuple):
         return (self.own, *self.more, *self.also)
 
     @property
+    def may_be_overtaken(self) -> bool:
+        """May a later message take effect first, so that this one is `Stale` from then on?"""
+        return any(
+            isinstance(change, Number) or (isinstance(change, Advance) and change.rule == "below") for change in self.changes
+        )
+
+    @property
     def follows_gap(self) -> bool:
         """Must a mark be there already? Then the write creates no entity."""
         return any(isinstance(change, Advance) and change.rule == "next" for change in self.written)

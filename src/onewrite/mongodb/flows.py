@@ -8,6 +8,7 @@ by then waited for the majority itself, so the look sees whatever stood in its w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NoReturn, cast
 
 import bson
@@ -45,11 +46,12 @@ from onewrite.mongodb.verdict import (
 )
 from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
 from onewrite.mongodb.writing.layout import Document, held_of, lookup, path_of, without_ledger
-from onewrite.mongodb.writing.projection import check_projection, looked_at
+from onewrite.mongodb.writing.projection import check_projection, judged_by, looked_at
 from onewrite.mongodb.writing.request import (
     Guarded,
     check_ids_are_unique,
     check_indexes,
+    creates_by_record,
     guard_insert,
     guard_record,
     guard_update,
@@ -97,6 +99,7 @@ class Flows:
         self._fields, self._indexes = _checked(fields), cast("Document", {})
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self._whose = getattr(collection, "full_name", "")
         self._watch = Watch(self._ledger.skew)
         check_store_tombstones(tombstones, self._has)
 
@@ -134,7 +137,7 @@ class Flows:
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         check_filter(entry.terms, query, self._outbox_names)
-        creates = "_id" in identity(query, self._fields) and not in_transaction(native)
+        creates = creates_by_record(query, self._fields, native)
         options, steps = {"upsert": creates, **native}, self._steps(message)
         guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
         flow = self._write(message, now, guarded, "update_one")
@@ -143,7 +146,8 @@ class Flows:
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         now = self.clock()
         entry = self._ledger.entry(message, now)
-        guarded = guard_insert(entry, document, native, self._emitted(message, emit, now))
+        emitted = self._emitted(message, emit, now)
+        guarded = guard_insert(entry, document, native, emitted)
         yield from self._check_collection(entry, inserts=True)
         entity = {"_id": document["_id"]}
         if entry.follows_gap:  # such a message creates nothing
@@ -156,17 +160,28 @@ class Flows:
                 return created
             raced, found = created
             if found is not None:
-                return (yield from self._met(message, entry, found, native))
+                return (yield from self._met(message, entry, found, native, inserted=document, emission=emitted))
             yield from self._wait(entry, entity, native)  # it was deleted meanwhile, or no majority has it yet
         raise cast("DuplicateKeyError", raced)
 
-    def _met(self, message: Message, entry: Entry, found: Document, native: Document) -> Flow[Outcome]:
+    def _met(
+        self,
+        message: Message,
+        entry: Entry,
+        found: Document,
+        native: Document,
+        *,
+        inserted: Document,
+        emission: Emission | None,
+    ) -> Flow[Outcome]:
         """What an insert means that met the entity."""
         entity = {"_id": found["_id"]}
-        outcome = self._unmatched(entry, message, entity, found)
+        outcome = self._unmatched(entry, message, entity, found, emission)
         if isinstance(outcome, Rejected):
             yield from self._wait(entry, entity, native)
-            outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)))
+            outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)), emission)
+        if isinstance(outcome, Rejected) and outcome.entity == entity and len(inserted) > len(entity):
+            return replace(outcome, settled=False)  # nothing but a key, as a record leaves it that came before the creation
         return (yield from self._settled(outcome, entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
@@ -207,10 +222,21 @@ class Flows:
         return without_ledger(self._ledger.terms, document, self._outbox_names)
 
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
-        return self._nothing if emit is None else emission(self._emitter, message, emit, now, self.attempts())
+        return (
+            self._nothing
+            if emit is None
+            else emission(self._emitter, message, emit, now, f"{self._whose} {self.attempts()}")
+        )
 
-    def _unmatched(self, entry: Entry, message: Message, entity: Document, document: Document | None) -> Outcome:
-        return unmatched(entry, message, document, self._nothing, now=self.clock(), entity_key=entity)
+    def _unmatched(
+        self,
+        entry: Entry,
+        message: Message,
+        entity: Document,
+        document: Document | None,
+        emission: Emission | None = None,
+    ) -> Outcome:
+        return unmatched(entry, message, document, emission or self._nothing, now=self.clock(), entity_key=entity)
 
     def _step(self, message: Message, ledger: str = "") -> str:
         """The path at which a step of the message would be."""
@@ -322,9 +348,13 @@ class Flows:
     def _look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
         """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
-        if entry is not None and native.get("projection") is not None:
-            options["projection"] = looked_at(native["projection"], entry)
+        projection = None if entry is None else native.get("projection")
+        if entry is not None and projection is not None:
+            options["projection"] = looked_at(projection, entry) or None  # to find_one, an empty one is another than none
         found: Document | None = yield Call("find_one", (entity,), options)
+        if found is not None and entry is not None and projection is not None and looked_at(projection, entry) is None:
+            shown: Document = (yield Call("find_one", (entity,), {**options, "projection": projection})) or {}
+            found = {**shown, **{name: found[name] for name in judged_by(entry) if name in found}}
         if found is not None:
             self._look_at_ledger(found)
         return found

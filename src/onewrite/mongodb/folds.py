@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge
 
+from onewrite.copies import copied
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Flow
@@ -45,8 +45,8 @@ class FoldFlows(DeleteFlows):
         if query is None:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
         check_filter(self._ledger.terms, query, self._outbox_names)
-        return deepcopy(
-            identity(cast("Document", query), self._fields)
+        return cast(
+            "Document", copied(identity(cast("Document", query), self._fields))
         )  # the function may use its dict again, for another entity
 
     def write_one(self, message: Message, native: Native) -> Flow[Outcome]:

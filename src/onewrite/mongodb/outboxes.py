@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
+from bson.code import Code
 from bson.codec_options import DatetimeConversion
 from bson.errors import InvalidBSON, InvalidId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
+from onewrite.copies import copied
 from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
 from onewrite.flow import Call, Do, Flow
@@ -48,7 +49,7 @@ class Outboxes:
         """Which document is meant."""
         if key is not None or not isinstance(filter, Mapping):
             raise ConfigurationError("An entity in a collection is named by a filter: write {'_id': ...}.")
-        named = deepcopy(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
+        named = copied(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
         return {name: self._as_stored(value) for name, value in named.items()}
 
     def _as_stored(self, value: object) -> object:
@@ -69,7 +70,7 @@ class Outboxes:
 
     def rung(self, told: Document) -> Document:
         """The document that a doorbell has told of."""
-        return {"_id": self._as_stored(deepcopy(told["_id"]))}
+        return {"_id": self._as_stored(copied(told["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""
@@ -117,9 +118,14 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def pending(self, due: Document) -> Flow[Any]:
-        """A cursor through the ids of what is pending, by the time at which it is due. The sparse index on that time bounds it."""
-        query = {OUTBOX.due: {"$exists": True, **due}}
+    def pending(self, due: Document, met: Sequence[Any]) -> Flow[Any]:
+        """A cursor through the ids of what is pending, by the time at which it is due. The sparse index on that time bounds it.
+
+        `met`: those that a cursor has found which the server has given up.
+        """
+        query: Document = {OUTBOX.due: {"$exists": True, **due}}
+        if known := [each for each in met if not isinstance(each, Broken)]:
+            query = {**query, "_id": {"$nin": known}}
         found: Any = yield Do(self._raw.find, (query, {"_id": 1, OUTBOX.due: 1}), {"sort": [(OUTBOX.due, 1)]}, sends=True)
         return found
 
@@ -164,6 +170,8 @@ class Finder:
         self._before = before
         self._cursor: Any = None
         self._due: object = None  # of the last one
+        self._met: list[Any] = []  # the ids that are due at that very time
+        self._reads = False  # has the cursor found anything? One that is lost at once would be opened for ever
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | Broken | Search | None]:
@@ -189,16 +197,22 @@ class Finder:
         if self._cursor is None:
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
-            cursor = yield from self._boxes.pending({**until, **since})
+            cursor = yield from self._boxes.pending({**until, **since}, self._met)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
             page: list[Any] = yield Do(_page, (self._cursor,), sends=True)
         except CursorNotFound:
-            self._cursor = None
+            if not self._reads:
+                raise
+            self._cursor, self._reads = None, False
             return True
+        self._reads = self._reads or bool(page)
         for document in page:
-            found, self._due = _id_and_due(document)
+            found, due = _id_and_due(document)
             self._ids.append(found)
+            if due != self._due:
+                self._due, self._met = due, []
+            self._met.append(found)
         return bool(page)
 
 
@@ -224,10 +238,17 @@ def _id_and_due(document: Any) -> tuple[Any, object]:
         return document["_id"], document[OUTBOX.due]
     try:
         plain = BSON(document.raw).decode(STORED)
-    except InvalidBSON as error:
-        plain = BSON(document.raw).decode(STORED.with_options(unicode_decode_error_handler="replace"))
-        return Broken({"_id": plain["_id"]}, error), plain.get(OUTBOX.due)
-    return plain["_id"], plain[OUTBOX.due]
+        written = BSON.encode({"_id": plain["_id"]}, codec_options=STORED)[4:-1]
+        if document.raw[4 : 4 + len(written)] == written:
+            return plain["_id"], plain[OUTBOX.due]
+        reason: Exception = InvalidBSON(
+            "The driver cannot write this _id as it is stored, so that nothing can be read by it."
+        )
+    except Exception as error:
+        reason, plain = error, {}
+        with suppress(Exception):
+            plain = BSON(document.raw).decode(STORED.with_options(unicode_decode_error_handler="replace"))
+    return Broken({"_id": plain.get("_id", bytes(document.raw))}, reason), plain.get(OUTBOX.due)
 
 
 # Each value that is read so is written again as it was stored, whatever the options of the caller's client.
@@ -241,7 +262,7 @@ _PLAIN: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.
 def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
     """The document's `_id` as a part of a URI, with its type: the same text whatever a client reads for it by its options, `codec`."""
     match key:
-        case str():
+        case str() if not isinstance(key, Code):
             return f"_id=S:{quote(key, safe='')}"
         case int() if not isinstance(key, bool):
             return f"_id=N:{int(key)}"
@@ -265,7 +286,8 @@ def _recoded(value: object, written: CodecOptions[Any], read: CodecOptions[Any])
 
 
 def _document(text: str) -> object:
-    return json_util.loads(unquote(text), json_options=json_util.CANONICAL_JSON_OPTIONS)
+    options = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+    return json_util.loads(unquote(text), json_options=options)
 
 
 # How `origin` is read again.

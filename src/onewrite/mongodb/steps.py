@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from pymongo.errors import DocumentTooLarge, OperationFailure
@@ -10,6 +11,7 @@ from pymongo.errors import DocumentTooLarge, OperationFailure
 from onewrite.errors import LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
+from onewrite.label import check_outbox
 from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
@@ -19,7 +21,7 @@ from onewrite.mongodb.writing.expression import Update, identity
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, withdrawing_filter
 from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
-from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Uncertain, Unmet
+from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
 from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
 from onewrite.step_flows import Effect, Start, Then, begun, performed
 
@@ -37,7 +39,8 @@ class StepFlows(Flows):
             check_claim(asked.after, message, entity, self.canonical)
         entry = self._ledger.entry(message, now).asking
         fresh = new_step(self._ledger.attribute, message, asked, self.attempts(), now)
-        guarded = guard_begin(entry, self._fields, query, native, paths=self._steps(message), step=fresh)
+        label = None if self._outbox is None else self._outbox.label
+        guarded = guard_begin(entry, self._fields, query, native, paths=self._steps(message), step=fresh, outbox=label)
         if self._fields or keeps_text(entry):
             yield from self._check_collection(entry)
 
@@ -59,6 +62,8 @@ class StepFlows(Flows):
             if (yield from self._lands(guarded)):
                 return step
             found = yield from self._look(guarded.entity, guarded.native)
+            if self._outbox is not None:
+                check_outbox(self._outbox.label, found or {})
             met = open_step(guarded.entry, message, found or {})
             if met is not None:
                 return met
@@ -67,6 +72,8 @@ class StepFlows(Flows):
                 return outcome
             if replaced is not None and found is not None:
                 return None  # the step that was to be replaced is gone, and the message was not done
+        if isinstance(outcome, Rejected) and (yield from self._holds(guarded)):
+            return replace(outcome, settled=False)  # something else than the caller's condition refused it, as a hint may
         return (yield from self._settled(cast("Outcome", outcome), guarded.entry, guarded.entity, guarded.native))
 
     def _lands(self, guarded: Guarded) -> Flow[bool]:
@@ -143,17 +150,19 @@ class StepFlows(Flows):
     def release(self, step: Begun, *, sent: bool) -> Flow[None]:
         """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
 
-        It stays where the ledger would not let the message in again, as after a later one under `HighWaterMark`: only the step still
-        says then that the message is to be done.
+        It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
+        then that the message is still to be done.
         """
         entity = step.entity_key
+        unsent, entry = step.first and not sent, self._entry(step.message)
         for path in self._steps(step.message):  # it may be under a ledger in also=
-            if step.first and not sent:
-                query = withdrawing_filter(self._entry(step.message).asking, entity, path, step.fence)
+            if unsent and not entry.may_be_overtaken:
+                query = withdrawing_filter(entry.asking, entity, path, step.fence)
                 reply = yield Call("update_one", (query, {"$unset": {path: ""}}))
                 if reply.matched_count == 1:
                     return
-            update = {"$set": {f"{path}.until": moment(self.clock())}}
+            ended = {f"{path}.until": moment(self.clock()), **({f"{path}.unsent": True} if unsent else {})}
+            update = {"$set": ended}
             reply = yield Call("update_one", ({**entity, f"{path}.fence": step.fence}, update))
             if reply.matched_count == 1:
                 return

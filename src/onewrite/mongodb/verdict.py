@@ -87,7 +87,9 @@ def finish_unmatched(
         return Superseded(message, entity) if refusal is None or isinstance(refusal, Deferred) else refusal
     if step.fence != fence:
         return Superseded(message, entity)
-    entry.check(lookup(held))
+    gap = entry.judge(message, lookup(held), entity=entity)
+    if isinstance(gap, Deferred):  # a counting ledger took over while the step was open: its mark cannot pass over the gap
+        return gap
     check_emits(emission, held)
     return None
 

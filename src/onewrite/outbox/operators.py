@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from onewrite.errors import ConfigurationError
 from onewrite.event import seconds
 from onewrite.flow import Flow
@@ -56,10 +58,11 @@ def restart(boxes: Outboxes, entity: Entity, incarnation: str, source: str | Non
 
 def waiting(boxes: Outboxes, now: float, older_than: float, most: int) -> Flow[list[Waiting]]:
     """The entities whose oldest event has waited for longest."""
-    finder, found = boxes.finder(None), list[Waiting]()
+    finder, found, met = boxes.finder(None), list[Waiting](), set[Hashable]()
     while (box := (yield from finder.next())) is not None:
-        if not isinstance(box, Box):
-            continue
+        if not isinstance(box, Box) or (name := boxes.canonical(box.entity)) in met:
+            continue  # what is written to meanwhile may come up twice
+        met.add(name)
         age = now - seconds(box.events[0].time)
         if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
             found.append(Waiting(box.outgoing(0), age, len(box.events)))

@@ -42,6 +42,7 @@ _SHORTEST_WAIT = 1.0  # seconds until an entity is tried again which the databas
 _LONGEST_SILENCE = (
     30.0  # seconds without an answer, after which a pass ends: enough to get past many events that cannot be published
 )
+_LONGEST_UNREAD = 300.0  # seconds in which nothing that was found can be read, after which a pass ends
 _LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
 
 
@@ -113,6 +114,7 @@ class Passes:
         self._chance = chance
         self._batch = batch
         self._stopping = stopping
+        self._patience = _LONGEST_UNREAD
         self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
         self._told = PassedOver(
             _LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL
@@ -225,7 +227,8 @@ class Passes:
             return
         work.unread_since = self._clock() if work.unread is None else work.unread_since
         work.unread = broken.error
-        if self._clock() >= work.unread_since + _LONGEST_SILENCE:
+        if self._clock() >= work.unread_since + self._patience:
+            self._patience *= 2  # so that the next pass gets further, if it is these entities and not the database
             raise broken.error
 
     def _find(self, work: _Work) -> Pass[Box | Broken | Search | None]:

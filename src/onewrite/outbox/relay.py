@@ -92,7 +92,7 @@ class Relay:
 
     def skip_oldest(self, event: Outgoing) -> Outgoing | None:
         """The same for an event that `waiting` has listed."""
-        return self._run(operators.skip(self._boxes, event.entity, event.id))
+        return self._run(operators.skip(self._boxes, self._boxes.of_source(event.source), event.id))
 
     def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
@@ -207,7 +207,7 @@ class AsyncRelay:
 
     async def skip_oldest(self, event: Outgoing) -> Outgoing | None:
         """The same for an event that `waiting` has listed."""
-        return await self._run(operators.skip(self._boxes, event.entity, event.id))
+        return await self._run(operators.skip(self._boxes, self._boxes.of_source(event.source), event.id))
 
     async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
         """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""

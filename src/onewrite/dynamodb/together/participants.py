@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
+from onewrite.copies import copied
 from onewrite.dynamodb.folds import FoldFlows
 from onewrite.dynamodb.together.unguarded import plain_put, plain_update
-from onewrite.dynamodb.verdict import check_tokens, entity_of, judged, landed, shows_effect
+from onewrite.dynamodb.verdict import check_tokens, entity_of, judged, landed, of_creation, shows_effect
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
 from onewrite.dynamodb.writing.size import value_size
+from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import Emission, Emit
+from onewrite.event import Emission, Emit, copied_events
 from onewrite.flow import Call, Flow
 from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
@@ -109,6 +110,8 @@ class Action(NamedTuple):
         if isinstance(outcome, Attempt):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
+        if "Item" in self.call.kwargs:
+            outcome = cast("Outcome", of_creation(outcome, plain(self.call.kwargs["Item"])))
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
@@ -154,7 +157,7 @@ class JointFlows(FoldFlows):
                 why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
                 raise InvalidUpdate(f"{method} takes no {name}: {why}")
         # It is sent later, and the caller may use all of these again before.
-        return Prepared(self, method, deepcopy({**native}), deepcopy(emit), missing_ok)
+        return Prepared(self, method, copied(native), copied_events(emit), missing_ok)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""

@@ -17,31 +17,33 @@ def outbox_condition(word: _Word) -> str:
     return f"({label}=:ow_ol OR (attribute_not_exists({label}) AND attribute_not_exists({events})))"
 
 
-def outbox_sets(shape: EmissionShape, word: _Word) -> list[str]:
+def outbox_sets(word: _Word) -> list[str]:
     """What a write that emits adds to its SET clause."""
-    events = word(OUTBOX.events)
-    sets = [f"{word(OUTBOX.label)}=:ow_ol", f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)"]
-    if shape.indexed:
-        due, shard = word(OUTBOX.due), word(OUTBOX.shard)
+    events, due, shard = word(OUTBOX.events), word(OUTBOX.due), word(OUTBOX.shard)
+    return [
+        f"{word(OUTBOX.label)}=:ow_ol",
+        f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)",
         # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
-        sets += [f"{due}=if_not_exists({due},:ow_od)", f"{shard}=if_not_exists({shard},:ow_os)"]
-    return sets
+        f"{due}=if_not_exists({due},:ow_od)",
+        f"{shard}=if_not_exists({shard},:ow_os)",
+    ]
 
 
 def outbox_values(emission: Emission) -> dict[str, Any]:
     """The values of this write's events."""
-    values: dict[str, Any] = {":ow_oe": [*emission.events]}
-    if emission.shape.indexed:
-        values |= {":ow_od": emission.due, ":ow_os": emission.shard}
-    return values
+    return {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
 
 
 def outbox_constants(shape: EmissionShape) -> dict[str, Any]:
-    """The values that are the same for all writes that emit."""
-    return {":ow_ol": shape.label, ":ow_on": []}
+    """The values that are the same for all writes that emit, or that ask for the outbox."""
+    return {":ow_ol": shape.label, **({":ow_on": []} if shape.emits else {})}
 
 
 def stored_outbox(emission: Emission) -> dict[str, Any]:
     """What a new entity's outbox looks like."""
-    held: dict[str, Any] = {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events]}
-    return held | ({OUTBOX.due: emission.due, OUTBOX.shard: emission.shard} if emission.shape.indexed else {})
+    return {
+        OUTBOX.label: emission.shape.label,
+        OUTBOX.events: [*emission.events],
+        OUTBOX.due: emission.due,
+        OUTBOX.shard: emission.shard,
+    }

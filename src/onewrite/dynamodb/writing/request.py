@@ -202,10 +202,13 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
         _check_roots(shape.terms, outbox, names, theirs.roots)
     asked, ours = conditions(shape, words, part, exact=exact, more=more), clauses(shape, ring, words, part)
     values = constants(shape.terms)
-    if emits is not None and emits.emits:
+    if emits is not None and (
+        emits.emits or part == "begin"
+    ):  # a finish that emits must not be the first to meet another outbox
         asked.append(outbox_condition(words))
-        ours["SET"] = ",".join([ours["SET"], *outbox_sets(emits, words)])
         values |= outbox_constants(emits)
+    if emits is not None and emits.emits:
+        ours["SET"] = ",".join([ours["SET"], *outbox_sets(words)])
     condition = " AND ".join(asked)
     used = frozenset(_OURS.findall(condition))
     merged = merge_update(theirs, ours)

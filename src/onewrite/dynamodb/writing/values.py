@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, TypeAlias, cast
 
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
@@ -18,9 +18,12 @@ class _ExactNumbers(TypeDeserializer):
     """boto3 raises for a number that is stored with more than 38 digits in its text, such as 1E+125 written out."""
 
     def _deserialize_n(self, value: str) -> Decimal:
-        return Decimal(value)
+        number = Decimal(value)
+        # Without the zeros at its end it can be sent again.
+        return number if len(value) <= _DIGITS else number.normalize(_EXACT)
 
 
+_DIGITS, _EXACT = 38, Context(prec=200)  # what a number has at most, and more than its text has written out
 _serialize = TypeSerializer().serialize
 _deserialize = _ExactNumbers().deserialize
 _SHORT = 10**38  # more digits than a DynamoDB number has: boto3 says so

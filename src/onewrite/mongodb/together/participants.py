@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
 import bson
 from pymongo.errors import DuplicateKeyError
 
+from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.event import Emission, Emit
+from onewrite.event import Emission, Emit, copied_events
 from onewrite.flow import Do, Flow, at
 from onewrite.joint import numbered
 from onewrite.label import TOMBSTONE
@@ -199,7 +199,7 @@ class JointFlows(FoldFlows):
                 "A write in a transaction names its document by _id, so that no two of them name the same one."
             )
         # It is sent later, and the caller may use all of these again before.
-        return Prepared(self, method, deepcopy(document), deepcopy(update), deepcopy({**native}), deepcopy(emit), missing_ok)
+        return Prepared(self, method, copied(document), copied(update), copied(native), copied_events(emit), missing_ok)
 
     def alone(self, message: Message, prepared: Prepared) -> Flow[Outcome]:
         """The prepared write as one of its own. A refusal names its participant as in a transaction."""

@@ -26,7 +26,7 @@ from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.mongodb.together.inboxes import INBOX, Mark, marks_of
 from onewrite.mongodb.together.participants import Operation, Prepared
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 
 Part: TypeAlias = Operation | Mark
@@ -157,11 +157,19 @@ class _Transaction:
                 return Applied(self._message)
             judged = yield from _judged(parts, refusal, facing, first=first, completes=self._completes)
             outcome, first = self._outcome(judged, parts), False
+            if isinstance(outcome, Applied) and not (yield from _shown(parts)):
+                return Duplicate(self._message)  # another call's token is the same by chance
             if outcome is not None:
                 return outcome
             done |= _holding(judged)
             if not judged:
-                yield from _paused(backoff, refusal)
+                yield from _check_distinct(parts, refusal.part)
+                wait = backoff.pause()
+                if wait is None and refusal.error is not None:
+                    raise refusal.error
+                if wait is None:  # something keeps a write out that no look finds, as a hint may
+                    return Rejected(self._message, settled=False, participant=max(refusal.part.place, 0))
+                yield Wait(wait)
 
     def _made(self, session: Any, parts: Sequence[Part], backoff: Backoff) -> Flow[_Refusal | None]:
         """Make the transaction, again and again while another is in the way."""
@@ -245,11 +253,37 @@ def _aborted(session: Any) -> Flow[None]:
         yield Do(session.abort_transaction, sends=True)
 
 
-def _paused(backoff: Backoff, refusal: _Refusal) -> Flow[None]:
-    wait = backoff.pause()
-    if wait is None and refusal.error is not None:
-        raise refusal.error
-    yield Wait(wait or 0)
+def _shown(parts: Sequence[Part]) -> Flow[bool]:
+    """Does each entity show what this transaction would have written?"""
+    for part in parts:
+        if isinstance(part, Operation) and part.entry is not None:
+            found = yield from part.look()
+            if not part.entry.shows(lookup(found or {})):
+                return False
+    return True
+
+
+def _check_distinct(parts: Sequence[Part], refused: Part) -> Flow[None]:
+    """Raise if the document that refused a write is one that this transaction writes under another name.
+
+    Only the server knows that under a collation.
+    """
+    found = (yield from refused.look()) if isinstance(refused, Operation) else None
+    for part in parts:
+        if (
+            found is None
+            or part is refused
+            or not isinstance(part, Operation)
+            or part.target.full_name != refused.target.full_name
+        ):
+            continue
+        other = yield from part.look()
+        names = [part.flows.canonical({"_id": each["_id"]}) for each in (found, other or {"_id": None})]
+        if names[0] == names[1]:
+            raise InvalidUpdate(_SAME)
+
+
+_SAME = "Two participants write the same document: make them one write."
 
 
 def _judged(
@@ -318,7 +352,7 @@ def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awai
     for each in participants:
         document = (each.store.target.full_name, each.store.canonical(each.entity))
         if document in seen:
-            raise InvalidUpdate("Two participants write the same document: make them one write.")
+            raise InvalidUpdate(_SAME)
         seen.add(document)
 
 

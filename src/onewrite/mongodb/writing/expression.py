@@ -100,9 +100,9 @@ def _value_of(name: str, said: list[tuple[str, Any]]) -> Any:
 def _one_value(name: str, value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
-    if _is_eq(value):
+    if _is_eq(value) and not _has_operators(value["$eq"]):
         value = value["$eq"]
-    elif _has_operators(value):
+    elif _has_operators(value):  # also inside of an $eq: outside of it, where we name the entity, it would be a query again
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be several: give it one value.")
     if value is None or (name != "_id" and isinstance(value, list)):
         raise InvalidUpdate(f"{name} names the entity, and {value!r} may be none or several: give it one value.")

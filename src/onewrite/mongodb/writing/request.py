@@ -10,7 +10,7 @@ from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
 from onewrite.label import OUTBOX, STEPS
 from onewrite.ledgers.entry import Advance, Entry, Number
-from onewrite.mongodb.writing.emit import stored_outbox
+from onewrite.mongodb.writing.emit import outbox_condition, stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, is_conditional
 from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, finishing_filter, guarded_filter, initial, labels, operators, stage
@@ -76,6 +76,12 @@ def guard_record(
     return _guard(entry, fields, query, {}, native, steps=steps, emission=emission)
 
 
+def creates_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
+    """May a record create its entity? Not one that asks something of the entity, which an upsert would copy into a new document."""
+    entity = identity(query, fields)
+    return "_id" in entity and not is_conditional(query, entity) and not in_transaction(native)
+
+
 def guard_fold(
     entry: Entry,
     fields: tuple[str, ...],
@@ -88,7 +94,7 @@ def guard_fold(
 ) -> Guarded:
     """Compile one write of several messages. `update` is None where it changes nothing but the ledger."""
     if update is None:
-        options = {"upsert": "_id" in identity(query, fields) and not in_transaction(native), **native}  # as a record
+        options = {"upsert": creates_by_record(query, fields, native), **native}
         guarded = guard_record(entry, fields, query, options, steps=steps, emission=emission)
     else:
         guarded = guard_update(entry, fields, query, update, native, steps=steps, emission=emission)
@@ -125,15 +131,22 @@ def guard_begin(
     *,
     paths: Sequence[str],
     step: Step,
+    outbox: str | None = None,
 ) -> Guarded:
-    """Compile the begin of a step, in a document that is there."""
+    """Compile the begin of a step, in a document that is there. `outbox`: the label that its outbox must have, if it has one.
+
+    A finish that emits must not be the first to meet another outbox.
+    """
     check_filter(entry.terms, query)
     if native.get("upsert"):
         raise InvalidUpdate("begin creates nothing: create the entity before, and leave out upsert.")
     _check_not_in_transaction(native, "begin", "Nobody else would see the step until the commit: begin before it.")
     guarded = _guard(entry, fields, query, {}, native, steps=paths, emission=None)
     begins = {"$set": {**labels(entry.terms), paths[0]: step.stored()}}
-    return guarded._replace(update=begins)
+    if outbox is None:
+        return guarded._replace(update=begins)
+    asked = [*guarded.filter.get("$and", []), outbox_condition(outbox)]
+    return guarded._replace(filter={**guarded.filter, "$and": asked}, update=begins)
 
 
 def guard_finish(

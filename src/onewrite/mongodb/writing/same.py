@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import Any, cast
 
-from bson import BSON, SON, CodecOptions, Decimal128, ObjectId, Timestamp, UuidRepresentation
+from bson import BSON, SON, CodecOptions, DBRef, Decimal128, ObjectId, Timestamp, UuidRepresentation
 from bson.binary import Binary
 from bson.code import Code
 from bson.codec_options import DatetimeConversion
@@ -61,6 +61,10 @@ def _compared(value: object) -> Hashable:
             return "binary", value.subtype if isinstance(value, Binary) else 0, bytes(value)
         case DatetimeMS():
             return "time", int(value)
+        case DBRef():
+            return "document", tuple([(name, _compared(each)) for name, each in value.as_doc().items()])
+        case Code():
+            return "code", str(value), None if value.scope is None else _compared(value.scope)
         case Regex():
             pattern = cast("Regex[Any]", value)
             return "regex", pattern.pattern, pattern.flags
@@ -73,7 +77,7 @@ def _compared(value: object) -> Hashable:
 def _number(value: float | Decimal128) -> Hashable:
     exact = value.to_decimal() if isinstance(value, Decimal128) else value
     if isinstance(exact, Decimal):
-        return Fraction(exact) if exact.is_finite() else _odd(float(exact))
+        return Fraction(exact) if exact.is_finite() else "NaN" if exact.is_nan() else _odd(float(exact))
     return Fraction(exact) if isfinite(exact) else _odd(exact)
 
 
