@@ -104,8 +104,9 @@ class Outbox:
 
     `name` begins the source of every event, and stays as it is for ever: consumers know the events by it. The entity remembers it,
     and refuses another one. `index` names the sparse index of a DynamoDB table by which a sweep finds what is pending; without one it
-    reads the whole table. `shards` is over how many of that index's partitions writes are spread. `largest_event` is how many bytes an event's body may have as JSON: what the broker takes,
-    less two kilobytes for the rest, or more where keys, types or ids are long. `default` converts what JSON does not know, as in `json.dumps`.
+    reads the whole table. `shards` says over how many partitions of such an index writes are spread. `largest_event` is how many bytes
+    an event's body may have as JSON: what the broker takes, less two kilobytes for the rest, or more where keys, types or ids are
+    long. `default` converts what JSON does not know, as in `json.dumps`.
     """
 
     name: str

@@ -89,7 +89,7 @@ def test_stores_that_hold_the_same_are_one_state(counters: Counters) -> None:
 def test_ledgers_that_hold_the_same_messages_are_one_state_and_other_arrays_keep_their_order(ledger: SeenIds) -> None:
     machine = Machine(new_collection)
     collection = machine.stores(machine.perform)
-    guarded = GuardedCollection(collection, ledger, clock=lambda: 0.0)
+    guarded = GuardedCollection(collection, ledger, clock=lambda: 1.79e9)
 
     def state_after(*names: str, plain: str = "") -> Hashable:
         machine.reset()
@@ -215,7 +215,7 @@ def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
 def test_guarded_writes_are_remembered(make: MakeTable) -> None:
     machine = Machine(lambda: make("orders", "id"))
     ids = iter("abcabc")
-    orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0, attempts=lambda: next(ids))
+    orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 1.79e9, attempts=lambda: next(ids))
     for _ in range(2):
         machine.reset()
         told = [orders.record(Message(name), Key={"id": "o"}) for name in ("m-1", "m-2", "m-1")]
@@ -473,7 +473,7 @@ def test_an_asynchronous_collection_is_remembered() -> None:
     async def main() -> None:
         machine = Machine(lambda: new_collection(asynchronous=True))
         assert machine.is_async
-        stock = AsyncGuardedCollection(machine.stores(machine.aperform), SeenIds(), clock=lambda: 0.0)
+        stock = AsyncGuardedCollection(machine.stores(machine.aperform), SeenIds(), clock=lambda: 1.79e9)
         for _ in range(2):
             machine.reset()
             for name in ("m-1", "m-2", "m-1"):

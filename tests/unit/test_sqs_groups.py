@@ -22,6 +22,8 @@ from onewrite.sqs.deciding.lines import Load
 from onewrite.sqs.deciding.terms import Ending, Limits, QueueTerms
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 
+EPOCH = 1_790_000_000.0  # of the handler's clock
+
 
 def by_place(record: Any) -> Any:
     """`a3` is the third message of the source `a`; `skip` is for nobody, and what begins with `+` has two messages."""
@@ -65,7 +67,7 @@ class Shop:
 
 def worker(sqs: FakeSqs, each: Any, **options: Any) -> Worker:
     """With one slot, until the queue is empty."""
-    handler = sqs_handler(by_place, group_by=letter, clock=sqs.time, monotonic=sqs.time)(each)
+    handler = sqs_handler(by_place, group_by=letter, clock=lambda: EPOCH + sqs.time.now, monotonic=sqs.time)(each)
     times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
     return Worker(URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": True, **times, **options})
 
@@ -301,7 +303,7 @@ def test_a_deferred_message_of_a_fifo_group_holds_back_the_rest_of_its_group_onl
 
 
 def test_a_busy_message_waits_at_hand_and_the_rest_of_its_group_is_done(sqs: FakeSqs, time: VirtualTime) -> None:
-    answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, time.now + 60)]
+    answers: list[Callable[[Message], Answer]] = [lambda message: Busy(message, EPOCH + time.now + 60)]
     shop = Shop(time, a2=lambda message: answers.pop()(message) if answers else Applied(message))
     send(sqs, "a1", "a2", "a3")
     patient = worker(sqs, shop, stop_when_empty=False)

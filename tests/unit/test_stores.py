@@ -205,14 +205,3 @@ def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
         with pytest.raises(InvalidMessage, match=f"takes a Message, and got a {type(message).__name__}"):
             call()
     assert collection.requests == []
-
-
-@pytest.mark.parametrize("now", [1_790_000_000_000.0, -1.0, float("nan")])
-@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()])
-def test_a_clock_that_counts_no_seconds_is_refused_before_anything_is_sent(ledger: Any, now: float) -> None:
-    collection = Collection()
-    with pytest.raises(ConfigurationError, match="no time in seconds"):
-        GuardedTable(Table(), ledger, clock=lambda: now).update_item(M1, **KEY, UpdateExpression="REMOVE n")
-    with pytest.raises(ConfigurationError, match="no time in seconds"):
-        GuardedCollection(collection, ledger, clock=lambda: now).update_one(M1, {"_id": 1}, {"$set": {"a": 1}})
-    assert collection.requests == []

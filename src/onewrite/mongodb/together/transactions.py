@@ -163,11 +163,11 @@ class _Transaction:
                 return outcome
             done |= _holding(judged)
             if not judged:
-                yield from _check_distinct(parts, refusal.part)
                 wait = backoff.pause()
                 if wait is None and refusal.error is not None:
                     raise refusal.error
                 if wait is None:  # something keeps a write out that no look finds, as a hint may
+                    yield from _check_distinct(parts, refusal.part)
                     return Rejected(self._message, settled=False, participant=max(refusal.part.place, 0))
                 yield Wait(wait)
 
