@@ -141,9 +141,14 @@ def answer_to(
     step: Step, message: Message, now: float, entity: Entity | None, entity_key: Mapping[str, Any]
 ) -> Busy | Uncertain:
     """What anyone else hears who wants to write the message while its step is open."""
-    if now < step.until:
+    if now < step.until or step.unsent:  # of an effect that was not sent nothing is uncertain
         return Busy(message, step.until, entity)
     return Uncertain(message, step.since, step.fence, step.key, entity, entity_key=copied(entity_key))
+
+
+def fence_of_unsent(fence: str) -> str:
+    """The fence of a step that its worker has let go, who can no longer finish it."""
+    return f"unsent {fence}"
 
 
 def may_be_taken_over(step: Step, now: float, asked: Asked) -> bool:

@@ -223,7 +223,7 @@ def test_a_step_that_was_released_is_no_longer_finished(shop: Shop) -> None:
     step = begun(shop, 10)
     shop.release(step, sent=False)
     assert isinstance(shop.add(message(10), "o", finishes=step), Superseded)
-    assert isinstance(shop.add(message(10), "o"), Applied)
+    assert isinstance(shop.add(message(10), "o", finishes=begun(shop, 10)), Applied)
 
 
 # --- what else stands in the entity -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from onewrite.step import (
     answer_to,
     check_begin,
     check_claim,
+    fence_of_unsent,
     new_step,
     read_step,
     since,
@@ -146,7 +147,8 @@ class StepFlows(Flows):
             values: dict[str, Any] = {":old": step.fence, ":now": moment(self.clock())}
             update = "SET #step.#until=:now"
             if unsent:
-                update, values = f"{update},#step.unsent=:unsent", {**values, ":unsent": True}
+                update = f"{update},#step.#fence=:unsent_fence,#step.unsent=:unsent"
+                values |= {":unsent": True, ":unsent_fence": fence_of_unsent(step.fence)}
             if (yield from _is_met(self._step_call(ledger, step.message, step.entity_key, update, values))):
                 return
 

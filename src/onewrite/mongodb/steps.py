@@ -22,7 +22,19 @@ from onewrite.mongodb.writing.layout import Document, lookup
 from onewrite.mongodb.writing.own_part import Finishes, withdrawing_filter
 from onewrite.mongodb.writing.request import Guarded, guard_begin, guard_finish, keeps_text
 from onewrite.outcome import Answer, Applied, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
-from onewrite.step import MOVED_BACK, Asked, Claim, Step, answer_to, check_begin, check_claim, new_step, read_step, since
+from onewrite.step import (
+    MOVED_BACK,
+    Asked,
+    Claim,
+    Step,
+    answer_to,
+    check_begin,
+    check_claim,
+    fence_of_unsent,
+    new_step,
+    read_step,
+    since,
+)
 from onewrite.step_flows import Effect, Start, Then, begun, performed
 
 _FINISHES = 4  # others may move the mark on between a write and the look after it
@@ -161,7 +173,9 @@ class StepFlows(Flows):
                 reply = yield Call("update_one", (query, {"$unset": {path: ""}}))
                 if reply.matched_count == 1:
                     return
-            ended = {f"{path}.until": moment(self.clock()), **({f"{path}.unsent": True} if unsent else {})}
+            ended: Document = {f"{path}.until": moment(self.clock())}
+            if unsent:
+                ended = {**ended, f"{path}.unsent": True, f"{path}.fence": fence_of_unsent(step.fence)}
             update = {"$set": ended}
             reply = yield Call("update_one", ({**entity, f"{path}.fence": step.fence}, update))
             if reply.matched_count == 1:

@@ -14,7 +14,6 @@ from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
 from onewrite.dynamodb.writing.size import value_size
-from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Emit, copied_events
 from onewrite.flow import Call, Flow
@@ -111,7 +110,7 @@ class Action(NamedTuple):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = cast("Outcome", of_creation(outcome, plain(self.call.kwargs["Item"])))
+            outcome = cast("Outcome", of_creation(outcome, self.flows.item_of(self.call)))
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
@@ -187,6 +186,10 @@ class JointFlows(FoldFlows):
     def plain(self, item: Entity) -> Entity:
         """An item that the client has read, in plain values."""
         return self._plain(item)
+
+    def item_of(self, call: Call) -> Entity:
+        """What the request would create."""
+        return self._plain(call.kwargs["Item"])
 
     def entity_too_large(self, call: Call, adds: Emission | None, held: Entity | None) -> EntityTooLarge:
         return self._too_large(call, adds, held)
