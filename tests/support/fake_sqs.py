@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,10 @@ class VirtualTime:
         else:
             self.now += seconds
 
+    def leave_behind(self) -> None:
+        """The clock does not wait for this thread any more: it is about to block for as long as the test likes."""
+        self._strangers.add(threading.current_thread())
+
     def let_go(self) -> None:
         """Ends what sleeps for ever, which a worker that has given up has left behind."""
         with self._mutex:
@@ -102,7 +107,8 @@ class VirtualTime:
 
     def _move(self) -> None:
         with self._mutex:
-            running = {thread.ident for thread in threading.enumerate() if self._counts(thread)}
+            threads = [thread for thread in threading.enumerate() if self._counts(thread)]
+            running = {thread.ident for thread in threads if not _is_idle_loop(thread)}
             waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
             if running <= waiting:
                 first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
@@ -116,8 +122,20 @@ _clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
 
 
 def _is_of_a_worker(thread: threading.Thread) -> bool:
-    """An event loop waits in a way of its own."""
-    return thread.name.startswith("onewrite-") and thread.name not in ("onewrite-tasks", "onewrite-health")
+    return thread.name.startswith("onewrite-") and thread.name != "onewrite-health"
+
+
+def _is_idle_loop(thread: threading.Thread) -> bool:
+    """An event loop waits in a way of its own. It is idle if it waits for other threads only, and not for a moment."""
+    if thread.name != "onewrite-tasks":
+        return False
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_code.co_name != "select":
+        return False
+    while frame is not None and frame.f_code.co_name != "_run_once":
+        frame = frame.f_back
+    loop = None if frame is None else frame.f_locals["self"]
+    return loop is not None and not loop._ready and not loop._scheduled
 
 
 class _VirtualCondition:

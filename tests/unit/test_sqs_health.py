@@ -36,14 +36,14 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
     time = VirtualTime()
-    pulse, journal = Pulse(time, None), Journal(HANDLER.handler, (), time)
+    journal, troubles = Journal(HANDLER.handler, (), time), list[str]()
     journal.ends.update(Applied=7)
-    pages = Pages("127.0.0.1", 0, pulse, journal, lambda: COUNTS)
+    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None)
     try:
         assert ask(pages.port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
-        time.now = 31.0
-        assert ask(pages.port, "/health")[0] == 503
-        pulse.beat()
+        troubles.append("it stands at shop.py:3")
+        assert ask(pages.port, "/health") == (503, json.dumps({"alive": False, "why": troubles[0], **COUNTS}))
+        troubles.clear()
         assert ask(pages.port, "/health")[0] == 200
         status, text = ask(pages.port, "/metrics")
         assert status == 200
@@ -59,10 +59,10 @@ def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
 def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
     time = VirtualTime()
     journal = Journal(HANDLER.handler, (), time)
-    pages = Pages("127.0.0.1", 0, Pulse(time, None), journal, lambda: COUNTS)
+    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None)
     try:
         with pytest.raises(ConfigurationError, match="health_port"):
-            Pages("127.0.0.1", pages.port, Pulse(time, None), journal, lambda: COUNTS)
+            Pages("127.0.0.1", pages.port, journal, lambda: COUNTS, lambda: None)
     finally:
         pages.close()
 
