@@ -72,6 +72,9 @@ class VirtualTime:
         """The clock does not wait for this thread any more: it is about to block for as long as the test likes."""
         self._strangers.add(threading.current_thread())
 
+    def come_back(self) -> None:
+        self._strangers.discard(threading.current_thread())
+
     def let_go(self) -> None:
         """Ends what sleeps for ever, which a worker that has given up has left behind."""
         with self._mutex:

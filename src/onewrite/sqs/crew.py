@@ -202,6 +202,11 @@ class Crew:
             self._journal.overdue(load.members, self._habits.timeout, self._where(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
+        if stalled := sum(why == "stalled" for _, why in returns):
+            self._journal.warn(
+                f"{stalled} messages that wait to begin go back to the queue, and no more are received until one can begin: nothing has begun "
+                f"for {SILENCE:g} seconds."
+            )
         for held, why in returns:
             queue = self._queues[held.queue]
             self._journal.returned(held, why, queue.most_receives, queue.dead_letter_queue)
@@ -242,6 +247,12 @@ class Crew:
             self._stop()
         if self._asked() or self._failure is not None or self._at_hand.has_nothing_to_do(now, self._habits.wait):
             self._at_hand.stop()
+
+    def loop_ended(self, error: BaseException) -> None:
+        """The loop of the tasks has ended, and not by us."""
+        stuck = WorkerStuck(f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin.")
+        stuck.__cause__ = error
+        self.fail(stuck)
 
     def fail(self, error: BaseException) -> None:
         """The worker cannot go on. What is done is still told to SQS, within the drain's seconds."""
@@ -288,7 +299,8 @@ class Crew:
         """Why nothing gets done any more, if that is so."""
         slots, timeout = self._at_hand.slots, self._habits.timeout
         anew = "Start the worker anew, and give what hangs a timeout of its own"
-        if self._tasks is not None and (silence := self._tasks.silence(now)) >= max(timeout, SILENCE):
+        silence = 0.0 if self._tasks is None else self._tasks.silence(now)
+        if silence >= max(timeout, SILENCE) or (silence >= SILENCE and slots.is_stuck(now)):
             return f"{self._silence_words(silence)} {anew}."
         if slots.is_stuck(now):
             lost = slots.lost(now)

@@ -21,7 +21,7 @@ logger = logging.getLogger("onewrite")
 SUMMARY = 60.0  # seconds between two lines that sum up
 _MOST_NAMED = 20  # messages in one line
 
-_NOTABLE: tuple[Why, ...] = ("deferred", "busy", "stalled")  # of which nothing else is said
+_NOTABLE: tuple[Why, ...] = ("deferred", "busy")  # of which nothing else is said
 _WHY: dict[Why, str] = {
     "failed": "it comes again when its visibility timeout ends",
     "deferred": "it goes back to the queue, because its source makes no progress or too many wait already",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ class Desk(Protocol):
 
     def look(self) -> None: ...
 
-    def fail(self, error: BaseException) -> None: ...
+    def loop_ended(self, error: BaseException) -> None: ...
 
 
 class Tasks:
@@ -67,7 +67,8 @@ class Tasks:
 
     def close(self) -> None:
         """Nothing is begun any more, and what has not ended is cancelled."""
-        self._over.set_result(None)
+        with suppress(InvalidStateError):  # the loop has ended by itself
+            self._over.set_result(None)
 
     def cancel(self, load: Load) -> None:
         """A task that has ended meanwhile is not touched."""
@@ -122,7 +123,7 @@ class Tasks:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._until_over())
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-            self._desk.fail(error)
+            self._desk.loop_ended(error)
 
     async def _until_over(self) -> None:
         await asyncio.wrap_future(self._over)

@@ -61,7 +61,7 @@ class AtHand:
         self._delete_at = [inf for _ in queues]
         self._back: deque[tuple[Held, int]] = deque()
         self._returns: list[Return] = []
-        self._begun_at = -inf  # when something last began, or nothing was waiting to
+        self._begun_at = -inf  # when something last began
         self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[Held] = deque()
         self._next_sweep = 0.0
@@ -175,8 +175,6 @@ class AtHand:
 
     def give_back_what_cannot_begin(self, now: float) -> None:
         """To be called every few seconds."""
-        if not self._lines.ready:
-            self._begun_at = now
         while self._lines.ready and not self._can_begin(now):
             members = self._lines.take().members
             for held in members if members[0].group is None else members[:1]:
