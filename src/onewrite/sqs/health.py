@@ -23,7 +23,7 @@ from onewrite.sqs.journal import Journal, logger
 _MOST_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
 _LONGEST_CONNECTION = 5.0  # seconds
 _LONGEST_REQUEST = 8192  # bytes
-_BACKLOG = 16
+_BACKLOG = 128  # connections that the system keeps until they are accepted; they take no file descriptor
 _PAUSE = 0.1  # seconds after a connection that the system refuses to accept
 
 
@@ -119,10 +119,10 @@ class Pages:
             if self._closed in ready:
                 break
             for plug in ready:
-                if plug is self._listening:
-                    self._accept()
-                elif (connection := self._connections.get(plug)) is not None:
-                    self._go_on(connection)
+                if plug is not self._listening:
+                    self._go_on(self._connections[plug])
+            if self._listening in ready:  # after the others, because it may close some of them
+                self._accept()
             while self._connections and self._next_timeout() == 0.0:
                 self._end(next(iter(self._connections)))
         for plug in [*self._connections]:
@@ -136,18 +136,21 @@ class Pages:
         return None if oldest is None else max(0.0, oldest.since + _LONGEST_CONNECTION - time.monotonic())
 
     def _accept(self) -> None:
-        try:
-            plug, _ = self._listening.accept()
-        except OSError:  # no file descriptor is left, or the client has gone
-            for each in [*self._connections]:
-                self._end(each)
-            time.sleep(_PAUSE)
-            return
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            self._end(next(iter(self._connections)))
-        plug.setblocking(False)
-        self._connections[plug] = _Connection(plug, time.monotonic())
-        self._selector.register(plug, selectors.EVENT_READ)
+        for _ in range(_MOST_CONNECTIONS):  # and then those that were accepted have their turn
+            try:
+                plug, _address = self._listening.accept()
+            except BlockingIOError:  # There are no more.
+                return
+            except OSError:  # No file descriptor is left, or the client has gone.
+                for each in [*self._connections]:
+                    self._end(each)
+                time.sleep(_PAUSE)
+                return
+            if len(self._connections) >= _MOST_CONNECTIONS:
+                self._end(next(iter(self._connections)))
+            plug.setblocking(False)
+            self._connections[plug] = _Connection(plug, time.monotonic())
+            self._selector.register(plug, selectors.EVENT_READ)
 
     def _go_on(self, connection: _Connection) -> None:
         try:
