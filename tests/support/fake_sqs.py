@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import sys
 import threading
 import time
@@ -191,12 +192,14 @@ class FakeSqs:
     time: VirtualTime
     fifo: bool = False
     visibility: int = 30
+    most_receives: int | None = None  # after which a message goes to the dead-letter queue
     before: Hook = lambda _method: None
     after: Hook = lambda _method: None
     refuse: Callable[[str, Mapping[str, Any]], bool | None] = lambda _method, _entry: None
     """Asked for each entry of a batch request. None accepts it; True refuses it as the sender's fault, False as SQS's."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     messages: list[Stored] = field(default_factory=list)
+    dead: list[Stored] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _attempts: dict[str | None, list[Stored]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
@@ -227,6 +230,9 @@ class FakeSqs:
 
     def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
         found = {"QueueArn": self.arn, "VisibilityTimeout": str(self.visibility)}
+        if self.most_receives is not None:
+            policy = {"deadLetterTargetArn": f"{ARN}-dead", "maxReceiveCount": self.most_receives}
+            found["RedrivePolicy"] = json.dumps(policy)
         return self._request("get_queue_attributes", request, lambda: {"Attributes": found})
 
     def receive_message(self, **request: Any) -> dict[str, Any]:
@@ -272,6 +278,9 @@ class FakeSqs:
     def _visible(self) -> list[Stored]:
         """The messages that may be received. Of a group of a FIFO queue none may while one of them is hidden."""
         now = self.time.now
+        if self.most_receives is not None:
+            self.dead += [each for each in self.messages if each.visible_at <= now and each.receives >= self.most_receives]
+            self.messages = [message for message in self.messages if message not in self.dead]
         hidden = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
         return [
             message
