@@ -90,12 +90,12 @@ def is_closed(plug: socket.socket) -> bool:
 def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_answered_all_the_same(
     pages: Pages, sent: bytes
 ) -> None:
-    threads, descriptors = threading.active_count(), len(os.listdir("/dev/fd"))
+    threads, descriptors = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
     with ExitStack() as stack:
         plugs = [stack.enter_context(idle(pages.port, sent)) for _ in range(300)]
         assert ask(pages.port, "/health")[0] == 200
         assert threading.active_count() == threads
-        assert len(os.listdir("/dev/fd")) <= descriptors + len(plugs) + 16
+        assert len(list(Path("/dev/fd").iterdir())) <= descriptors + len(plugs) + 16
         assert all(is_closed(plug) for plug in plugs[:-16])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -129,14 +130,15 @@ def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
     caplog.set_level(logging.INFO)
     sqs = FakeSqs(time, most_receives=MOST)
     sqs.send("evt-1")
+    workers: list[Worker] = []
+
+    def defer(message: Message) -> Answer:
+        workers[-1].stop()
+        return Deferred(message, 1)
+
     for _ in range(MOST):
-        deploying = worker(sqs, sqs_handler(identity)(lambda message: defer(message)), backoff=lambda _: 50)
-
-        def defer(message: Message) -> Answer:
-            deploying.stop()
-            return Deferred(message, 1)
-
-        deploying.run()
+        workers.append(worker(sqs, sqs_handler(identity)(defer), backoff=lambda _: 50))
+        workers[-1].run()
     told = [record for record in caplog.records if "because the worker stops" in record.getMessage()]
     assert [record.levelname for record in told] == ["INFO", "INFO", "WARNING"]
     assert all(NAMED in record.getMessage() for record in told)
@@ -170,21 +172,24 @@ def test_what_is_deferred_and_then_applied_warns_nobody(sqs: FakeSqs, caplog: py
         return Deferred(message, 1) if len(tries) < 4 else Applied(message)
 
     sqs.send("evt-1")
-    worker(sqs, sqs_handler(identity)(early), stop_when_empty=True).run()
+    patient = worker(sqs, sqs_handler(identity)(early))
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
+    patient.run()
     assert warnings(caplog) == []
     assert (
         sum(f"{NAMED}, attempt 1: Deferred (number 1 of its source" in record.getMessage() for record in caplog.records) == 3
     )
 
 
-def test_what_is_left_behind_at_the_deadline_is_named(
-    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+
     def hang(_: Message) -> None:
         leaving.stop()
-        time.sleep(inf)
+        assert over.wait(30)
 
     sqs.send("evt-1")
-    leaving = worker(sqs, sqs_handler(identity)(hang), timeout=43_200)
+    leaving = worker(sqs, sqs_handler(identity)(hang), drain_seconds=0)
     assert leaving.run() is False
+    over.set()
     assert f"not everything has ended in time: what has not comes again: record message-1, {NAMED}" in caplog.text

@@ -250,7 +250,9 @@ class Crew:
 
     def loop_ended(self, error: BaseException) -> None:
         """The loop of the tasks has ended, and not by us."""
-        stuck = WorkerStuck(f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin.")
+        stuck = WorkerStuck(
+            f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin."
+        )
         stuck.__cause__ = error
         self.fail(stuck)
 
