@@ -42,14 +42,14 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-ANSWERS: list[Callable[[Message], Answer]] = [
-    lambda message: Deferred(message, 1),
-    Missing,
-    lambda message: Rejected(message, settled=False),
-    lambda message: Busy(message, EPOCH + 10_000_000),
-    lambda message: Uncertain(message, EPOCH, "fence", "key"),
-    Superseded,
-    lambda message: Begun(message, "key", "fence", EPOCH, EPOCH + 60),
+ANSWERS: list[Callable[[Message, float], Answer]] = [
+    lambda message, _: Deferred(message, 1),
+    lambda message, _: Missing(message),
+    lambda message, _: Rejected(message, settled=False),
+    lambda message, now: Busy(message, now + 1200),  # longer than a message waits at hand
+    lambda message, _: Uncertain(message, EPOCH, "fence", "key"),
+    lambda message, _: Superseded(message),
+    lambda message, _: Begun(message, "key", "fence", EPOCH, EPOCH + 60),
 ]
 KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "Begun"]
 
@@ -57,17 +57,21 @@ KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "
 @pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
 def test_each_outcome_that_ends_in_the_dead_letter_queue_has_a_line_that_names_the_message_and_says_so(
-    answer: Callable[[Message], Answer], kind: str, is_group: bool, time: VirtualTime, caplog: pytest.LogCaptureFixture
+    answer: Callable[[Message, float], Answer],
+    kind: str,
+    is_group: bool,
+    time: VirtualTime,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     sqs = FakeSqs(time, most_receives=MOST)
     sqs.send("evt-1")
     clock: dict[str, Any] = {"clock": lambda: EPOCH + time.now}
     if is_group:
         handler: Any = sqs_handler(identity, group_by=lambda message: message.source, **clock)(
-            lambda messages: [answer(message) for message in messages]
+            lambda messages: [answer(message, EPOCH + time.now) for message in messages]
         )
     else:
-        handler = sqs_handler(identity, **clock)(answer)
+        handler = sqs_handler(identity, **clock)(lambda message: answer(message, EPOCH + time.now))
     until_it_is_dead(sqs, handler)
     [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
     assert NAMED in last
@@ -151,7 +155,7 @@ def test_what_goes_back_to_the_queue_is_told_where_its_policy_is_not_known_as_we
 ) -> None:
     stored = sqs.send("evt-1")
     answer = ANSWERS[3] if why == "long lease" else ANSWERS[0]
-    handler = sqs_handler(identity, clock=lambda: EPOCH + time.now)(answer)
+    handler = sqs_handler(identity, clock=lambda: EPOCH + time.now)(lambda message: answer(message, EPOCH + time.now))
     patient = worker(sqs, handler, most_deferred=0 if why == "no room" else 10)
     sqs.after = lambda method: patient.stop() if method == "receive_message" and stored.receives == 2 else None
     patient.run()

@@ -146,6 +146,7 @@ class Worker:
         elif crew is not None and crew.failure is not None:
             raise crew.failure
         elif self._is_lost():
+            self._stop.ask()  # so that it does not go on by itself, should it be released
             raise WorkerStuck(f"{self._silence}. Start the worker anew, and mend what hangs.")
         elif crew is not None and self._is_busy():
             what = names_of(crew.under_way())
