@@ -92,6 +92,28 @@ def key_of(message: Message, name: str) -> str:
     return message.child(f"of {len(message.source)}:{message.source} {name}" if message.source else name)
 
 
+def printable(text: str, longest: int = 200) -> str:
+    """The text as one line of a log may show it: at most so long, and with every character escaped that is no visible one.
+
+    Whoever sends a message may choose its id. A line break in it would begin a line of the log that looks like one of ours.
+    """
+    cut = text if len(text) <= longest else f"{text[:longest]}..."
+    if cut.isprintable():
+        return cut
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
+
+
+def named(message: Message) -> str:
+    """Which message it is, for a line of a log or an error: with all that tells it from another one of the same id.
+
+    >>> named(Message("evt-1", source="order-7", sequence=3).part("stock"))
+    'message evt-1 of source order-7, sequence 3, part stock'
+    """
+    source = f" of source {printable(message.source)}" if message.source else ""
+    sequence = "" if message.sequence is None else f", sequence {printable(str(message.sequence))}"
+    return f"message {printable(message.id)}{source}{sequence}{''.join([f', part {printable(part)}' for part in message.parts])}"
+
+
 def by_sequence(messages: Sequence[Message | None]) -> list[int]:
     """All places, in the order in which to take the messages: those of a source by their sequence.
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
-from onewrite.message import Message, key_of, together
+from onewrite.message import Message, key_of, named, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -187,7 +187,7 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
     begun = claim.message
     if (begun.id, begun.source, begun.parts) != (message.id, message.source, message.parts):
         raise InvalidUpdate(
-            f"This write is of message {message.id!r}, and the step that it is to finish is of message {begun.id!r}: finish a step by "
+            f"This write is of {named(message)}, and the step that it is to finish is of {named(begun)}: finish a step by "
             "a write of the message that began it."
         )
     if canonical(claim.entity_key) != canonical(entity_key):

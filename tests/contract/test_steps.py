@@ -326,7 +326,7 @@ def test_open_steps_are_shown_with_what_an_operator_needs(shop: Shop) -> None:
 
 def test_a_step_is_finished_by_its_own_message_in_its_own_entity_alone(shop: Shop) -> None:
     step = begin(shop)
-    with pytest.raises(InvalidUpdate, match="is of message 'm1'"):
+    with pytest.raises(InvalidUpdate, match="is of message m1"):
         shop.add(M2, "o", finishes=step)
     with pytest.raises(InvalidUpdate, match="was begun in"):
         shop.add(M1, "another", finishes=step)

@@ -442,7 +442,7 @@ def test_what_was_shown_is_all_that_is_written(place: Place, capsys: pytest.Capt
     place.apply(SeenIds(), M1)
     assert place.run("forget", "m1") == 0
     out = capsys.readouterr().out
-    assert "The next delivery of message 'm1' takes effect again, once." in out
+    assert "The next delivery of message m1 takes effect again, once." in out
     code = out.split("--shown ")[1].strip()
     place.apply(SeenIds(), M2)
     before = place.stored()

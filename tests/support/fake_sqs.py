@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +69,13 @@ class VirtualTime:
         else:
             self.now += seconds
 
+    def leave_behind(self) -> None:
+        """The clock does not wait for this thread any more: it is about to block for as long as the test likes."""
+        self._strangers.add(threading.current_thread())
+
+    def come_back(self) -> None:
+        self._strangers.discard(threading.current_thread())
+
     def let_go(self) -> None:
         """Ends what sleeps for ever, which a worker that has given up has left behind."""
         with self._mutex:
@@ -102,7 +111,8 @@ class VirtualTime:
 
     def _move(self) -> None:
         with self._mutex:
-            running = {thread.ident for thread in threading.enumerate() if self._counts(thread)}
+            threads = [thread for thread in threading.enumerate() if self._counts(thread)]
+            running = {thread.ident for thread in threads if not _is_idle_loop(thread)}
             waiting = {ident for ident, pause in self._pauses.items() if not pause.over}
             if running <= waiting:
                 first = min((self._pauses[ident] for ident in waiting), key=lambda pause: pause.due, default=None)
@@ -116,8 +126,20 @@ _clocks: WeakKeyDictionary[threading.Thread, VirtualTime] = WeakKeyDictionary()
 
 
 def _is_of_a_worker(thread: threading.Thread) -> bool:
-    """An event loop waits in a way of its own."""
-    return thread.name.startswith("onewrite-") and thread.name not in ("onewrite-tasks", "onewrite-health")
+    return thread.name.startswith("onewrite-") and thread.name != "onewrite-health"
+
+
+def _is_idle_loop(thread: threading.Thread) -> bool:
+    """An event loop waits in a way of its own. It is idle if it waits for other threads only, and not for a moment."""
+    if thread.name != "onewrite-tasks":
+        return False
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_code.co_name != "select":
+        return False
+    while frame is not None and frame.f_code.co_name != "_run_once":
+        frame = frame.f_back
+    loop = None if frame is None else frame.f_locals["self"]
+    return loop is not None and not loop._ready and not loop._scheduled
 
 
 class _VirtualCondition:
@@ -170,12 +192,14 @@ class FakeSqs:
     time: VirtualTime
     fifo: bool = False
     visibility: int = 30
+    most_receives: int | None = None  # after which a message goes to the dead-letter queue
     before: Hook = lambda _method: None
     after: Hook = lambda _method: None
     refuse: Callable[[str, Mapping[str, Any]], bool | None] = lambda _method, _entry: None
     """Asked for each entry of a batch request. None accepts it; True refuses it as the sender's fault, False as SQS's."""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     messages: list[Stored] = field(default_factory=list)
+    dead: list[Stored] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _attempts: dict[str | None, list[Stored]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
@@ -206,6 +230,9 @@ class FakeSqs:
 
     def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
         found = {"QueueArn": self.arn, "VisibilityTimeout": str(self.visibility)}
+        if self.most_receives is not None:
+            policy = {"deadLetterTargetArn": f"{ARN}-dead", "maxReceiveCount": self.most_receives}
+            found["RedrivePolicy"] = json.dumps(policy)
         return self._request("get_queue_attributes", request, lambda: {"Attributes": found})
 
     def receive_message(self, **request: Any) -> dict[str, Any]:
@@ -251,6 +278,9 @@ class FakeSqs:
     def _visible(self) -> list[Stored]:
         """The messages that may be received. Of a group of a FIFO queue none may while one of them is hidden."""
         now = self.time.now
+        if self.most_receives is not None:
+            self.dead += [each for each in self.messages if each.visible_at <= now and each.receives >= self.most_receives]
+            self.messages = [message for message in self.messages if message not in self.dead]
         hidden = {message.attributes.get("MessageGroupId") for message in self.messages if message.visible_at > now}
         return [
             message

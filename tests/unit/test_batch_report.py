@@ -143,7 +143,7 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
     assert line.getMessage() == (
         "outcomes: 4 records, 1 applied, 1 deferred, 2 failed, 1 returned; "
         f"record id-x1, message x1, attempt 3: ValueError at test_batch_report.py:{raised} outcomes; "
-        "record id-g1, message g1, attempt 1: Deferred"
+        "record id-g1, message g1, attempt 1: Deferred (number 2 of its source has not come yet)"
     )
     found = details(line)
     assert (found["failed"], found["returned"]) == (2, 1)
@@ -151,12 +151,25 @@ def test_a_batch_that_is_not_done_is_a_warning_and_says_what_failed(lines: list[
         {
             "record": "id-x1",
             "message": "x1",
+            "source": "",
+            "sequence": None,
+            "parts": [],
             "attempt": 3,
             "error": "ValueError",
             "reason": None,
             "where": f"test_batch_report.py:{raised} outcomes",
         },
-        {"record": "id-g1", "message": "g1", "attempt": 1, "error": "Deferred", "reason": None, "where": None},
+        {
+            "record": "id-g1",
+            "message": "g1",
+            "source": "",
+            "sequence": None,
+            "parts": [],
+            "attempt": 1,
+            "error": "Deferred",
+            "reason": "number 2 of its source has not come yet",
+            "where": None,
+        },
     ]
 
 

@@ -217,7 +217,7 @@ def test_the_exported_names_are_these() -> None:
         "to_sns",
         "to_sqs",
     ]
-    assert onewrite.sqs.__all__ == ["Worker", "WorkerStuck", "backoff"]
+    assert onewrite.sqs.__all__ == ["QueueRefused", "Worker", "WorkerStuck", "backoff"]
     assert onewrite.testing.__all__ == [
         "Crash",
         "Faults",

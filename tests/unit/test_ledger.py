@@ -243,7 +243,7 @@ def test_a_high_water_mark_moves_its_sources_mark() -> None:
 
 
 def test_a_high_water_mark_needs_a_sequence() -> None:
-    with pytest.raises(InvalidMessage, match=r"'m1' has no sequence.*SeenIds"):
+    with pytest.raises(InvalidMessage, match=r"message m1 has no sequence.*SeenIds"):
         HighWaterMark().entry(Message("m1"), NOW)
 
 

@@ -330,7 +330,7 @@ def test_a_group_that_takes_longer_than_its_timeout_is_given_back_as_a_whole(
     send(sqs, "a1", "a2", "a3")
     with caplog.at_level(logging.WARNING), pytest.raises(WorkerStuck, match="1 of 1 slots"):
         worker(sqs, lambda _: time.sleep(400), timeout=12).run()
-    assert "with 2 others of its group, has not ended 12 seconds after it began" in caplog.text
+    assert "a group of 3 messages has not ended 12 seconds after it began" in caplog.text
     assert {stored.visible_at <= time.now for stored in sqs.messages} == {True}
     assert len(sqs.messages) == 3
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -11,9 +17,9 @@ from typing import Any
 import boto3
 import pytest
 
-from onewrite import ConfigurationError, Message
+from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import Worker
+from onewrite.sqs import Worker, health
 from onewrite.sqs.health import Pages, Pulse
 from onewrite.sqs.journal import Journal
 from onewrite.testing.servers.process import free_port
@@ -22,6 +28,7 @@ from tests.support.http_sqs import HttpSqs
 from tests.support.in_sequence import InOrder, identity, shuffled
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
+PATIENCE = 30.0  # real seconds, on a busy machine
 COUNTS = {"waiting": 1, "under_way": 2, "deferred": 3, "done": 4, "lost_slots": 5}
 
 
@@ -36,14 +43,14 @@ def ask(port: int, path: str) -> tuple[int, str]:
 
 def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
     time = VirtualTime()
-    pulse, journal = Pulse(time, None), Journal(HANDLER.handler, (), time)
+    journal, troubles = Journal(HANDLER.handler, (), time), list[str]()
     journal.ends.update(Applied=7)
-    pages = Pages("127.0.0.1", 0, pulse, journal, lambda: COUNTS)
+    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None)
     try:
         assert ask(pages.port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
-        time.now = 31.0
-        assert ask(pages.port, "/health")[0] == 503
-        pulse.beat()
+        troubles.append("it stands at shop.py:3")
+        assert ask(pages.port, "/health") == (503, json.dumps({"alive": False, "why": troubles[0], **COUNTS}))
+        troubles.clear()
         assert ask(pages.port, "/health")[0] == 200
         status, text = ask(pages.port, "/metrics")
         assert status == 200
@@ -56,13 +63,127 @@ def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
         pages.close()
 
 
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    found = Pages("127.0.0.1", 0, Journal(HANDLER.handler, (), VirtualTime()), lambda: COUNTS, lambda: None)
+    yield found
+    found.close()
+
+
+def idle(port: int, sent: bytes = b"") -> socket.socket:
+    plug = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    plug.sendall(sent)
+    return plug
+
+
+def is_closed(plug: socket.socket) -> bool:
+    """Whether the other side has closed it, or does within the test's patience."""
+    try:
+        return plug.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"], ids=["nothing", "half", "tls"]
+)
+def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_answered_all_the_same(
+    pages: Pages, sent: bytes
+) -> None:
+    threads, descriptors = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
+    with ExitStack() as stack:
+        plugs = [stack.enter_context(idle(pages.port, sent)) for _ in range(300)]
+        assert ask(pages.port, "/health")[0] == 200
+        assert threading.active_count() == threads
+        assert len(list(Path("/dev/fd").iterdir())) <= descriptors + len(plugs) + 16
+        assert all(is_closed(plug) for plug in plugs[:-16])
+
+
+def test_a_connection_is_closed_after_some_seconds_whatever_it_sends(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_LONGEST_CONNECTION", 0.2)
+    with idle(pages.port, b"GET /he") as plug:
+        assert is_closed(plug)
+
+
+@pytest.mark.parametrize("sent", [b"x" * 20_000, b"GET /health HTTP/1.1\r\n" + b"a: b\r\n" * 3000], ids=["noise", "headers"])
+def test_a_request_that_is_too_long_is_not_kept(pages: Pages, sent: bytes) -> None:
+    with idle(pages.port) as plug:
+        with suppress(ConnectionError):  # It may be closed before all is sent.
+            plug.sendall(sent)
+        assert is_closed(plug)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "BREW"])
+def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(pages: Pages, method: str) -> None:
+    with (
+        idle(pages.port, f"{method} /health HTTP/1.1\r\nConnection: keep-alive\r\n\r\n".encode()) as plug,
+        plug.makefile("rb") as answer,
+    ):
+        text = answer.read()  # to its end
+    assert text.startswith(b"HTTP/1.0 200 OK" if method == "GET" else b"HTTP/1.0 404 Not Found")
+
+
+def test_a_client_that_goes_away_disturbs_nobody(pages: Pages) -> None:
+    for _ in range(20):
+        plug = idle(pages.port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        plug.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )  # so that closing resets the connection
+        plug.close()
+    assert ask(pages.port, "/metrics")[0] == 200
+
+
+def test_a_system_without_descriptors_for_a_connection_closes_those_that_are_idle(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, refusals = socket.socket.accept, list[int]()
+
+    def refuse(plug: socket.socket) -> Any:
+        if plug.getsockname()[1] == pages.port and len(refusals) < 2:
+            refusals.append(0)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(plug)
+
+    with idle(pages.port) as first:
+        assert ask(pages.port, "/health")[0] == 200
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        assert ask(pages.port, "/health")[0] == 200
+        assert is_closed(first)
+
+
+def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: VirtualTime) -> None:
+    """As by a function of the user's that it calls, and that blocks. Only the counts are missing then."""
+    port, seen = free_port(), list[tuple[int, str]]()
+
+    def ask_both(_: int) -> float:
+        seen.extend([ask(port, "/health"), ask(port, "/metrics")])
+        stopping.stop()
+        return 1.0
+
+    handler = sqs_handler(lambda record: Message(record["messageId"]))(lambda message: Deferred(message, 1))
+    times: dict[str, Any] = {"clock": time, "sleep": time.sleep, "conditions": time.condition}
+    sqs.send("m")
+    stopping = Worker(URL, handler, client=sqs, health_port=port, backoff=ask_both, **times)
+    stopping.run()
+    assert seen[0] == (200, json.dumps({"alive": True}))
+    assert "onewrite_received_total 1" in seen[1][1]
+    assert "onewrite_waiting" not in seen[1][1]
+
+
+def test_the_file_of_a_worker_that_is_of_no_use_grows_old(tmp_path: Path) -> None:
+    time, file = VirtualTime(), tmp_path / "alive"
+    pulse = Pulse(time, file)
+    pulse.beat(is_of_use=False)
+    assert not file.exists()
+
+
 def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
     time = VirtualTime()
     journal = Journal(HANDLER.handler, (), time)
-    pages = Pages("127.0.0.1", 0, Pulse(time, None), journal, lambda: COUNTS)
+    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None)
     try:
         with pytest.raises(ConfigurationError, match="health_port"):
-            Pages("127.0.0.1", pages.port, Pulse(time, None), journal, lambda: COUNTS)
+            Pages("127.0.0.1", pages.port, journal, lambda: COUNTS, lambda: None)
     finally:
         pages.close()
 

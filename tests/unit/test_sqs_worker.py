@@ -19,7 +19,7 @@ from botocore.exceptions import NoRegionError
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
 from onewrite.aws_lambda import HandlerFunction, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.batch.decorated import handler_of
-from onewrite.sqs import Worker, WorkerStuck, backoff
+from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffled
 
@@ -434,7 +434,8 @@ def test_what_sqs_will_always_refuse_ends_the_worker_with_the_remedy(sqs: FakeSq
     sqs.send("good")
     sqs.send("early")
     sqs.before = failing(method, error)
-    with pytest.raises(ConfigurationError, match="sqs:DeleteMessage") as caught:
+    kind = ConfigurationError if method == "get_queue_attributes" else QueueRefused  # which another start may mend
+    with pytest.raises(kind, match="sqs:DeleteMessage") as caught:
         worker(sqs, lambda message: Applied(message) if message.id == "good" else Deferred(message, 1)).run()
     assert URL in str(caught.value)
     assert str(error) in str(caught.value)
@@ -591,7 +592,7 @@ def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
     stopping = worker(sqs, Ledger(), drain_seconds=900, clock=lambda: float(next(now)))
     poll.then(stopping.stop)
     assert stopping.run() is True
-    assert next(now) < 10
+    assert next(now) < 30
     poll.released.set()
 
 
@@ -701,7 +702,7 @@ def test_one_hanging_message_does_not_keep_the_others_from_being_done_and_is_giv
     assert sqs.messages == []
     assert stored[3].receives == 2
     assert max(each.receives for each in stored if each is not stored[3]) == 1
-    assert "message-4 has not ended 20 seconds after it began" in caplog.text
+    assert "record message-4, message m3 has not ended 20 seconds after it began" in caplog.text
     assert "it stands at" in caplog.text
 
 
@@ -727,7 +728,7 @@ def test_when_more_than_half_of_the_slots_hang_it_ends_with_an_error_that_names_
     for body in ("a", "b", "c"):
         sqs.send(body)
     stuck = worker(sqs, lambda _: time.sleep(inf), in_flight=4, timeout=60, drain_seconds=1)
-    with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1 at"):
+    with pytest.raises(WorkerStuck, match=r"3 of 4 slots.* 60 seconds.*message-1, message a at"):
         stuck.run()
     assert time.now <= 62
     # They were given back. A request for messages that was still under way may have taken them once more, and hides them shortly.

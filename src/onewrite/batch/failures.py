@@ -13,8 +13,8 @@ from onewrite.batch.report import Result
 from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage
 from onewrite.event import moment
-from onewrite.identity.record import printable
-from onewrite.outcome import Answer, Begun, Busy, Missing, Superseded, Uncertain
+from onewrite.message import named, printable
+from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
 
 _LONGEST_REASON = 500
 _LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
@@ -27,14 +27,18 @@ class Failure:
 
     record: str
     message: str | None
+    source: str | None
+    sequence: int | str | None
+    parts: tuple[str, ...]
     attempt: int | None
     error: str
     reason: str | None
     where: str | None
+    named: str | None  # the message with all that tells it from others, as `onewrite inspect` needs it
     traceback: str | None = None
 
     def __str__(self) -> str:
-        message = "" if self.message is None else f", message {self.message}"
+        message = "" if self.named is None else f", {self.named}"
         attempt = "" if self.attempt is None else f", attempt {self.attempt}"
         reason = "" if self.reason is None else f" ({self.reason})"
         where = "" if self.where is None else f" at {self.where}"
@@ -43,19 +47,26 @@ class Failure:
 
     def as_json(self) -> dict[str, Any]:
         """As the line of a batch carries it in its `extra`."""
-        return {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
+        found = {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
+        del found["named"]  # it is for people
+        return found
 
 
 def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
     """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
-    error = result.error
+    error, message = result.error, result.message
+    sequence = None if message is None else message.sequence
     return Failure(
         record=printable(result.record_id),
-        message=None if result.message is None else printable(result.message.id),
+        message=None if message is None else printable(message.id),
+        source=None if message is None else printable(message.source),
+        sequence=printable(sequence) if isinstance(sequence, str) else sequence,
+        parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
         error=printable(type(_unsettled(result)).__name__),
         reason=_reason(result),
-        where=None if error is None else _where(error, each, in_function=result.message is not None),
+        where=None if error is None else _where(error, each, in_function=message is not None),
+        named=None if message is None else named(message),
         traceback=_formatted(error) if error is not None and with_traceback else None,
     )
 
@@ -107,6 +118,10 @@ def _of_step(answer: Answer | None) -> str | None:
             return "there is no such entity, and the message that creates it may still come. Where that is an answer, say missing_ok=True"
         case Superseded():
             return "the step was no longer this worker's when it was to be finished"
+        case Deferred(expected=expected):
+            return f"number {expected} of its source has not come yet"
+        case Rejected():
+            return "the write's own condition refused it, and its ledger has nowhere to remember that"
         case _:
             return None
 

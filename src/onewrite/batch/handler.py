@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from inspect import isawaitable
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
 from onewrite.batch.exits import NoticedInterrupts, interrupts, is_interrupt
@@ -37,6 +37,12 @@ T = TypeVar("T")
 _ASK_FOR_TIME_AFTER = (
     0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
 )
+
+
+class Delivery(Protocol):
+    """Whoever has a record processed, and must be able to name its messages meanwhile."""
+
+    messages: tuple[Message, ...]
 
 
 class Options(TypedDict, total=False):
@@ -118,14 +124,17 @@ class Handler(Generic[R]):
         log_batch(self.name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
         return report
 
-    def process(self, record: Any) -> Result:
-        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
-        with NoticedInterrupts():
-            return self._run(self._steps(record, None))
+    def process(self, record: Any, delivery: Delivery | None = None) -> Result:
+        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here.
 
-    async def aprocess(self, record: Any) -> Result:
+        `delivery` is told which messages are in the record before they are processed.
+        """
+        with NoticedInterrupts():
+            return self._run(self._steps(record, None, delivery))
+
+    async def aprocess(self, record: Any, delivery: Delivery | None = None) -> Result:
         """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        return await self._arun(self._steps(record, None), workers.task_is_cancelled)
+        return await self._arun(self._steps(record, None, delivery), workers.task_is_cancelled)
 
     def failure(self, result: Result) -> Failure:
         """What is said of a result that is not settled: as a line of a log by `str()`, or as JSON."""
@@ -193,11 +202,13 @@ class Handler(Generic[R]):
         except StopIteration as done:
             return cast("T", done.value)
 
-    def _steps(self, record: Any, known: _Known | None) -> _Steps:
+    def _steps(self, record: Any, known: _Known | None, delivery: Delivery | None = None) -> _Steps:
         """The messages of a record in turn, until one is not settled: what comes after it must not overtake it."""
         started = self._monotonic()
         found = self._identified(record) if known is None else known
         message, outcomes, error = None, tuple[Answer, ...](), None
+        if delivery is not None and isinstance(found, tuple):
+            delivery.messages = found
         for message in found if isinstance(found, tuple) else ():
             began = self._monotonic()
             end = cast("_End", (yield message))

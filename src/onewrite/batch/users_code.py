@@ -14,7 +14,7 @@ from pathlib import PurePath
 from types import FrameType
 
 from onewrite.batch.function import home_of
-from onewrite.identity.record import printable
+from onewrite.message import printable
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 

@@ -20,11 +20,13 @@ class EarlySignals:
     """Remembers a SIGTERM or SIGINT until there is a worker to be stopped."""
 
     def __init__(self) -> None:
+        self.owns_process = False  # The process has nothing else to do, and may be ended.
         self._received = False
         self._stop: Callable[[], None] | None = None
 
     def catch(self) -> None:
         """Handle the signals from now until the process ends, whatever its worker does in between."""
+        self.owns_process = True
         for number in _STOPPING:
             signal.signal(number, self._handle)
             # Late in its shutdown the interpreter puts the default action back, except for a signal that is ignored. Without

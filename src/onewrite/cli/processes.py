@@ -1,4 +1,10 @@
-"""Several worker processes under one that starts them, passes signals on, and starts anew what has died."""
+"""Several worker processes under one that starts them, passes signals on, and starts anew what has died.
+
+- What one of them dies of ends none of the others. It is started anew after 1, 2, 4 and so on to 60 seconds, whatever it died of: a token
+  is renewed, a port becomes free, a queue is created again.
+- Only if none of them has ever worked, and all have ended with `MISUSE`, is it the command that is wrong. Then this ends with it too.
+- After a signal nothing is started. The exit code is then that of the first one that did not end in order.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ logger = logging.getLogger("onewrite")
 
 _PARENT = "ONEWRITE_WORKER_PARENT"  # tells a process which one has started it
 _LOOK = 0.2  # seconds between two looks at the processes
-_MISUSE = 2  # the exit code of what no restart mends
+_MISUSE = 2  # the exit code of a process that could not begin to work
 _LONGEST_PAUSE = 60.0  # seconds before a process that dies again and again is started anew
 
 
@@ -28,10 +34,12 @@ class _One:
         self._command = command
         self._deaths = 0  # in a row: one that had worked for long is none of it
         self._again_at = 0.0
+        self.is_misused = False  # Its last end was that of a wrong command, and it was not started anew since.
         self.start(now)
 
     def start(self, now: float) -> None:
         self._began = now
+        self.is_misused = False
         # A session of its own: Ctrl-C reaches all processes of a terminal, and would be passed on to it as well.
         environment = {**os.environ, _PARENT: str(os.getpid())}
         self.process = subprocess.Popen(self._command, env=environment, start_new_session=True)  # noqa: S603  # our own arguments
@@ -41,10 +49,18 @@ class _One:
         if not self._again_at:
             self._deaths = 0 if now - self._began >= _LONGEST_PAUSE else self._deaths
             pause = min(2.0**self._deaths, _LONGEST_PAUSE)
-            self._deaths += 1
+            self._deaths = min(self._deaths + 1, 10)
             self._again_at = now + pause
             code = self.process.returncode
-            logger.warning("Worker process %s ended with %s; another one starts in %g s", self.process.pid, code, pause)
+            self.is_misused = code == _MISUSE
+            details = {"process": self.process.pid, "exit_code": code, "pause": pause}
+            logger.warning(
+                "Worker process %s ended with %s; another one starts in %g s",
+                self.process.pid,
+                code,
+                pause,
+                extra={"onewrite": details},
+            )
         elif now >= self._again_at:
             self._again_at = 0.0
             self.start(now)
@@ -52,6 +68,8 @@ class _One:
 
 class Processes:
     """As many as there are lists of options, each of which is added to the arguments of the command."""
+
+    _have_worked = False  # whether any of them has begun to work
 
     def __init__(
         self,
@@ -88,12 +106,14 @@ class Processes:
                 ended = one.process.poll()
                 if ended is None:
                     continue
-                if self._signals or ended in (0, _MISUSE):
+                self._have_worked = self._have_worked or ended != _MISUSE
+                if self._signals or ended == 0:
                     running.remove(one)
                     code = code or _told_to_end(ended)
-                    self._signals += ended == _MISUSE and not self._signals  # It would end the others in the same way.
                 else:
                     one.restart(self._clock())
+            if running and not self._have_worked and all(one.is_misused for one in running):
+                return _MISUSE
             self._sleep(_LOOK)
         return code
 

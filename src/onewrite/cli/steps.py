@@ -25,7 +25,7 @@ from onewrite.cli.store_urls import FORMS, step_finder
 from onewrite.cli.terminal import is_plain
 from onewrite.event import moment
 from onewrite.flow import run
-from onewrite.identity.record import printable
+from onewrite.message import printable
 from onewrite.step import FoundStep, Step
 
 _option = partial(option, "STEPS")

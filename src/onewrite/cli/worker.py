@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
+import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,13 @@ from onewrite.cli.processes import Processes, watch_parent
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
+
+logger = logging.getLogger("onewrite")
+
+_LAST_SECONDS = 10.0  # for what flushes logs and metrics when the process ends
+_EVERY = 10.0  # seconds between two signs that threads can run
+_SLACK = 60.0  # seconds more than a message may take: until then the worker itself finds out what hangs, if it can
+_STDERR = 2  # its file descriptor, because Python's own file needs the interpreter
 
 _option = partial(option, "WORKER")
 
@@ -120,19 +129,22 @@ def worker(
 def _start(context: typer.Context, handler: str, queue_url: Sequence[str], processes: int, **options: Any) -> None:
     del options["version"]  # It was printed, and nothing else would have been done.
     line: CommandLine = context.obj
+    style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     if processes > 1:
+        log_to_stderr(style, level)
         numbers = [_of_process(number, options["health_port"], options["liveness_file"]) for number in range(processes)]
         raise typer.Exit(Processes(line.arguments, numbers).run(line.early_signals))
-    style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     found = find(handler)
     log_to_stderr(style, level)  # after the import of the handler's module, which may have set up logging of its own
-    with _explained():
+    with _explained(style):
         options["on_outcome"] = hook_for(kinds or (), getattr(found, "__name__", ""))
         options["gather"] = timedelta(seconds=options["gather"])
         options["client"] = _client(queue_url, region, endpoint_url)
         if not run(found, queue_url, options, line.early_signals):
             _leave()
+    if line.early_signals.owns_process:  # A thread that the function has left behind would keep it from ending.
+        _end_at_last(0)
 
 
 def _of_process(number: int, health_port: int | None, liveness_file: Path | None) -> list[str]:
@@ -157,7 +169,30 @@ def run(handler: Any, urls: Sequence[str], options: dict[str, Any], early: Early
     started = Worker(urls[0] if len(urls) == 1 else urls, handler, **options)
     early.pass_on(started.stop)
     watch_parent(started.stop)
-    return started.run()
+    with dead_mans_switch(started.timeout) if early.owns_process else nullcontext():
+        return started.run()
+
+
+@contextmanager
+def dead_mans_switch(timeout: float, *, every: float = _EVERY) -> Generator[None, None, None]:
+    """End the process, and show where its threads stand, if no thread of Python's can run for so long: not even one that watches the others.
+
+    So does a regular expression that takes for ever, because it never lets go of the interpreter's lock. Python has a thread of its own in
+    C for this. A process that was frozen for as long ends too.
+    """
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.is_set():
+            faulthandler.dump_traceback_later(timeout + _SLACK, exit=True, file=_STDERR)
+            over.wait(every)
+
+    threading.Thread(target=hold, name="onewrite-switch", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        faulthandler.cancel_dump_traceback_later()
 
 
 def hook_for(kinds: Sequence[MetricsKind], name: str) -> Hook | None:
@@ -180,19 +215,40 @@ def _opentelemetry(name: str) -> Hook:
 
 
 @contextmanager
-def _explained() -> Generator[None, None, None]:
+def _explained(style: LogFormat) -> Generator[None, None, None]:
     """One line for what the operator has to mend."""
     try:
         yield
     except ConfigurationError as error:
-        sys.stderr.write(f"onewrite: {error}\n")
+        _tell(error, style)
         raise typer.Exit(2) from error
     except OnewriteError as error:  # the worker is stuck, and threads that hang would keep the interpreter from ending
-        sys.stderr.write(f"onewrite: {error}\n")
+        _end_at_last(1)  # before anything is said: what hangs may hold the lock of a log
+        _tell(error, style)
         _leave()
+    except Exception as error:
+        if style is LogFormat.TEXT:
+            raise
+        logger.critical("The worker has ended by %s", type(error).__name__, exc_info=True)
+        raise typer.Exit(1) from error
+
+
+def _tell(error: Exception, style: LogFormat) -> None:
+    if style is LogFormat.JSON:
+        logger.critical("%s", error)
+    else:
+        sys.stderr.write(f"onewrite: {error}\n")
 
 
 def _leave() -> None:
     """End the process at once. An orderly end of the interpreter would wait for the threads of a handler that hangs."""
+    _end_at_last(1)
     logging.shutdown()
     os._exit(1)
+
+
+def _end_at_last(code: int) -> None:
+    """End the process in a while, should it not have ended by itself."""
+    timer = threading.Timer(_LAST_SECONDS, os._exit, (code,))
+    timer.daemon = True
+    timer.start()

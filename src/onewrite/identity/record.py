@@ -15,7 +15,7 @@ from hashlib import md5
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from onewrite.errors import InvalidMessage
-from onewrite.message import Message
+from onewrite.message import Message, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,6 @@ def record_id(record: Record) -> str:
         if isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int):
             return f"{topic}-{partition}@{offset}"
     return "(no id)"
-
-
-def printable(text: str, longest: int = 200) -> str:
-    """The text as one line of a log may show it: at most so long, and with every character escaped that is no visible one.
-
-    Whoever sends a message may choose its id. A line break in it would begin a line of the log that looks like one of ours.
-    """
-    cut = text if len(text) <= longest else f"{text[:longest]}..."
-    if cut.isprintable():
-        return cut
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
 
 
 def refusal(record: Record, why: str) -> InvalidMessage:

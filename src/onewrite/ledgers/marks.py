@@ -14,7 +14,7 @@ from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.label import DEFAULTS, Slot
 from onewrite.ledgers.entry import Advance, Entry, Rule, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
-from onewrite.message import Message
+from onewrite.message import Message, named
 
 _FEWER_SOURCES = "Split it, or make the larger part smaller: a ledger of marks grows with the number of sources alone."
 
@@ -62,7 +62,7 @@ class HighWaterMark(OfSources):
         check_message(message)
         if message.sequence is None:
             raise InvalidMessage(
-                f"Message {message.id!r} has no sequence, and HighWaterMark compares nothing else: take it from what the "
+                f"The {named(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
         return Advance(mark_slot(self.attribute, message), message.sequence, "below")
@@ -115,7 +115,7 @@ class InSequence(OfSources):
         check_message(message)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
-                f"Message {message.id!r} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
+                f"The {named(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
         return Advance(mark_slot(self.attribute, message), message.sequence, "below")

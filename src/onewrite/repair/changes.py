@@ -11,7 +11,7 @@ from onewrite.label import TOMBSTONE, Slot, label_slot
 from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
 from onewrite.ledgers.entry import ABSENT
 from onewrite.ledgers.marks import mark_slot
-from onewrite.message import Message, is_sortable, sortable
+from onewrite.message import Message, is_sortable, named, sortable
 from onewrite.outcome import Stale
 from onewrite.repair.answers import Asked, judged, stores_ledgers
 from onewrite.repair.holdings import Held, as_read, held_ledgers, kept_as, moved_here
@@ -56,7 +56,7 @@ def forget(image: Image, asked: Asked) -> Repair:
     if not holding:
         _check_answerable(image, choices, asked)
         raise NothingToDo(
-            f"No ledger of {image.named} holds {_named(asked.message)}: there is nothing to forget. A message is known by its id together "
+            f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. A message is known by its id together "
             "with its source and its parts: give them if it has any."
         )
     ((held, drops),) = holding
@@ -124,7 +124,7 @@ def _check_answerable(image: Image, choices: list[Held], asked: Asked) -> None:
         if isinstance(ledger, SeenNumbers):
             refusal = ledger.look(asked.message, asked.now).judge(asked.message, image.lookup, None)
             if isinstance(refusal, Stale):
-                raise CannotRepair(_OVERTAKEN.format(named=_named(asked.message), mark=refusal.mark))
+                raise CannotRepair(_OVERTAKEN.format(named=named(asked.message), mark=refusal.mark))
 
 
 def _check_helps(image: Image, asked: Asked, ledger: Ledger, plan: Plan) -> None:
@@ -135,7 +135,7 @@ def _check_helps(image: Image, asked: Asked, ledger: Ledger, plan: Plan) -> None
 
 
 def _effects_of_forgetting(image: Image, message: Message, family: list[Held], drops: list[Drop]) -> Iterator[str]:
-    yield f"The next delivery of {_named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
+    yield f"The next delivery of {named(message)} takes effect again, once. If its first effect is still there, it will be there twice."
     plain = [slot for slot, members in drops if message.source and message.id in members]
     for slot in plain:
         yield (
@@ -261,7 +261,7 @@ def _check_no_step(image: Image, attribute: str, wanted: Wanted) -> None:
         same = step.message.source == wanted.source and step.message.parts == wanted.parts
         if same and step.ledger == attribute:
             raise CannotRepair(
-                f"Message {step.message.id!r} of this source has a step open, and could not finish it if the mark were moved: let it finish "
+                f"The {named(step.message)} has a step open, and could not finish it if the mark were moved: let it finish "
                 "first, or release it. `onewrite steps` lists open steps."
             )
 
@@ -337,11 +337,6 @@ def _check_alive(image: Image) -> None:
 def _tokens(image: Image, family: Iterable[Held]) -> tuple[str, ...]:
     slots = [slot for held in family for slot in image.tokens_of(held.attribute)]
     return tuple([image.layout.field_of(slot) for slot in slots if slot in image.slots])
-
-
-def _named(message: Message) -> str:
-    of = f" of source {message.source!r}" if message.source else ""
-    return f"message {message.id!r}{of}{''.join([f', part {part!r}' for part in message.parts])}"
 
 
 def _shown(member: str | bytes | int) -> str:

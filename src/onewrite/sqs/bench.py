@@ -52,10 +52,10 @@ class _OneByOne:
         return None
 
     def process(self, load: Load) -> Results:
-        return (self._handler.process(self._record(load.members[0])),)
+        return (self._handler.process(self._record(load.members[0]), load.members[0]),)
 
     async def aprocess(self, load: Load) -> Results:
-        return (await self._handler.aprocess(self._record(load.members[0])),)
+        return (await self._handler.aprocess(self._record(load.members[0]), load.members[0]),)
 
     def failed(self, load: Load, error: BaseException) -> Results:
         records = [self._record(held) for held in load.members]
@@ -94,4 +94,5 @@ class _Groups(_OneByOne):
         for held in load.members:
             first, held.read = held.read, None
             found.append(first or self._groups.read(self._record(held)))
+            held.messages = found[-1].messages
         return found

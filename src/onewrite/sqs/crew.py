@@ -5,14 +5,17 @@
   by threads that wait for one another. The messages of an `async` function are processed by the tasks of one event loop instead.
 - One thread hides what is at hand for longer, and gives messages back. Because all of it is done by one thread, no extension
   is on its way when a message is given back. It might hide the message for long that is to come again soon.
-- The thread that calls `run` watches the time: messages that wait, timeouts, and when the work is over.
+- The thread that calls `run` watches the time: messages that wait, timeouts, whether all that does the work still stirs, and when the
+  work is over. `Worker.run` watches this thread in turn, from another one that takes no lock.
+
+An error in any of these threads ends the worker, because without that thread it would be alive and do nothing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -25,8 +28,8 @@ from onewrite.sqs.bench import Results, bench_of
 from onewrite.sqs.deciding.at_hand import DELETED_WITHIN, AtHand
 from onewrite.sqs.deciding.intake import MOST_REQUESTS, Receive, Span
 from onewrite.sqs.deciding.lines import Held, Load
-from onewrite.sqs.deciding.terms import Hide, Limits, QueueTerms, ending_of
-from onewrite.sqs.journal import Journal
+from onewrite.sqs.deciding.terms import BEAT, SILENCE, Hide, Limits, QueueTerms, ending_of
+from onewrite.sqs.journal import Journal, name_of
 from onewrite.sqs.queue import Queue
 from onewrite.sqs.threads import Conditions, Threads
 from onewrite.sqs.whereabouts import where_thread_stands
@@ -35,12 +38,15 @@ from onewrite.sqs_message import Received, lambda_record
 if TYPE_CHECKING:
     from onewrite.sqs.tasks import Tasks
 
-BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
 _MOST_NAMED = 10  # messages in an error
+# Seconds. With its defaults botocore gives up a request after eleven minutes: five tries, each of which may take a minute to connect
+# and another one to wait for the answer.
+_LONGEST_REQUEST = 900.0
+_PATIENCE_FOR_LOCK = 1.0  # seconds that a page waits for it
 
 
 class WorkerStuck(OnewriteError):
-    """More than half of a worker's slots are lost to messages that hang: start it anew, and mend what hangs."""
+    """What does the work of a worker stirs no more: start it anew, and mend what hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +66,14 @@ class Habits:
 class Surroundings:
     """What a crew has of the world. `beat` is called at least every ten seconds while all is well.
 
-    `asked` says whether the worker is to stop.
+    `asked` says whether the worker is to stop, and `stop` asks for it.
     """
 
     clock: Callable[[], float]
     conditions: Conditions
     beat: Callable[[], None]
     asked: Callable[[], bool]
+    stop: Callable[[], None]
 
 
 class Crew:
@@ -76,7 +83,7 @@ class Crew:
         self, queues: Sequence[Queue], handler: Handler[Any], habits: Habits, journal: Journal, world: Surroundings
     ) -> None:
         self._queues, self._habits, self._journal = queues, habits, journal
-        self._clock, self._beat, self._asked = world.clock, world.beat, world.asked
+        self._clock, self._beat, self._asked, self._stop = world.clock, world.beat, world.asked, world.stop
         self._lock = threading.Lock()
         self._handler = handler
         self._bench = bench_of(handler, self._record, self._time_left)
@@ -90,7 +97,11 @@ class Crew:
         self._workers = Threads("onewrite-work", self._lock, world.conditions, most, self._work)
         self._visibility, self._timer = world.conditions(self._lock), world.conditions(self._lock)
         self._looks_at = inf  # when the timer looks again by itself
+        self._looked = inf  # when it has last looked
+        self._timer_thread: int | None = None
         self._threads: dict[Load, int] = {}  # which thread has a load
+        self._reading: dict[int, float] = {}  # by their threads: since when the groups of messages are read
+        self._resumed = -inf  # when the process has last gone on after it stood still
         self._failure: BaseException | None = None
         self.is_over = False
 
@@ -110,13 +121,38 @@ class Crew:
         return self._failure
 
     def counts(self) -> dict[str, int]:
-        with self._lock:
+        """None of them while something holds the lock that should not."""
+        if not self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
+            return {}
+        try:
             return self._at_hand.counts()
+        finally:
+            self._lock.release()
+
+    def trouble(self) -> str | None:
+        """Why the worker is of no use, as far as that is known without the lock."""
+        if self._failure is not None:
+            return f"The worker ends: {self._failure}"
+        silence = 0.0 if self._tasks is None else self._tasks.silence(self._clock())
+        return self._silence_words(silence) if silence >= SILENCE else None
+
+    def under_way(self) -> list[Held]:
+        """What has begun and not ended."""
+        if not self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
+            return []
+        try:
+            return self._at_hand.slots.under_way()
+        finally:
+            self._lock.release()
+
+    def where_rounds_stand(self) -> str | None:
+        return where_thread_stands(self._timer_thread, self._handler.each)
 
     def run(self) -> None:
         """Until the worker has stopped. An error that is no message's own ends the work and is raised."""
         hiding = threading.Thread(target=copy_context().run, args=(self._hide,), name="onewrite-visibility", daemon=True)
         hiding.start()
+        self._timer_thread, self._looked = threading.get_ident(), self._clock()
         try:
             while not self._look():
                 self._beat()
@@ -134,9 +170,12 @@ class Crew:
             self._tasks.close()
 
     def look(self) -> None:
-        """Something has happened that the timer does not know of."""
-        with self._lock:
-            self._timer.notify()
+        """Something has happened that the timer does not know of. It looks by itself soon enough if the lock is not free."""
+        if self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
+            try:
+                self._timer.notify()
+            finally:
+                self._lock.release()
 
     # ------------------------------------------------------------ watching the time
 
@@ -144,29 +183,86 @@ class Crew:
         """Do what is due, and wait until more is. True: the work is over."""
         with self._lock:
             now = self._clock()
+            self._notice_pause(now)
+            news = self._listen(now)
             overdue = self._at_hand.to_give_up(now)
             self._decide_to_stop(now)  # before anything is begun in the slots that are left
             self._at_hand.retry_due(now)
+            self._at_hand.give_back_what_cannot_begin(now)
             self._wake(now)
             over = self._is_over()
-            if not overdue and not over:
+            returns = self._at_hand.to_tell()
+            if not (overdue or returns or news or over):
                 self._looks_at = min(self._at_hand.next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._looks_at - now))
                 self._looks_at = inf
+        if news:
+            self._journal.warn(news)
         for load in overdue:
-            ids = [held.message["MessageId"] for held in load.members]
-            self._journal.overdue(ids, self._habits.timeout, self._where(load))
+            self._journal.overdue(load.members, self._habits.timeout, self._where(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
+        if stalled := sum(why == "stalled" for _, why in returns):
+            self._journal.warn(
+                f"{stalled} messages that wait to begin go back to the queue, and no more are received until one can begin: nothing has begun "
+                f"for {SILENCE:g} seconds."
+            )
+        for held, why in returns:
+            queue = self._queues[held.queue]
+            self._journal.returned(held, why, queue.most_receives, queue.dead_letter_queue)
         return over
+
+    def _notice_pause(self, now: float) -> None:
+        """If nobody has looked for long, the process itself stood still, as a container does that is frozen. It proves nothing against what is under way."""
+        if now - self._looked > SILENCE:
+            self._resumed = now
+            self._at_hand.slots.count_anew(now)
+            if self._tasks is not None:
+                self._tasks.count_anew(now)
+        self._looked = now
+
+    def _listen(self, now: float) -> str | None:
+        """Does the event loop go round? The answer is for the log, if it has changed."""
+        if self._tasks is None:
+            return None
+        self._tasks.ask_for_a_sign(now)
+        silence = self._tasks.silence(now)
+        before, self._at_hand.is_silent = self._at_hand.is_silent, silence >= SILENCE
+        if before == self._at_hand.is_silent:
+            return None
+        return "The event loop goes round again." if before else self._silence_words(silence)
+
+    def _silence_words(self, silence: float) -> str:
+        where = None if self._tasks is None else self._tasks.where_loop_stands()
+        return (
+            f"The event loop has not gone round for {silence:.0f} seconds, and no message can go on or begin: it stands at {where}. Await "
+            "what takes long, or do it by asyncio.to_thread."
+        )
 
     def _decide_to_stop(self, now: float) -> None:
         if self._at_hand.stopping:
             return
-        if self._at_hand.slots.is_stuck(now):
-            self._failure = WorkerStuck(self._stuck_words(now))
+        if self._failure is None and (stuck := self._stuck(now)) is not None:
+            self._failure = WorkerStuck(stuck)
+            self._stop()
         if self._asked() or self._failure is not None or self._at_hand.has_nothing_to_do(now, self._habits.wait):
             self._at_hand.stop()
+
+    def loop_ended(self, error: BaseException) -> None:
+        """The loop of the tasks has ended, and not by us."""
+        stuck = WorkerStuck(
+            f"Code that the function runs has ended the event loop, by {error!r}: no message can go on or begin."
+        )
+        stuck.__cause__ = error
+        self.fail(stuck)
+
+    def fail(self, error: BaseException) -> None:
+        """The worker cannot go on. What is done is still told to SQS, within the drain's seconds."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._at_hand.stop()
+            self._timer.notify()
+        self._stop()
 
     def _stop_if_asked(self) -> None:
         """Before anything is begun, so that nothing is begun after a stop was asked for."""
@@ -201,14 +297,36 @@ class Crew:
             return self._tasks.where(load)
         return where_thread_stands(self._threads.get(load), self._handler.each)
 
-    def _stuck_words(self, now: float) -> str:
-        lost = self._at_hand.slots.lost(now)
-        hung = "; ".join(f"{load.members[0].message['MessageId']} at {self._where(load)}" for load in lost[:_MOST_NAMED])
-        return (
-            f"{len(lost)} of {self._habits.slots} slots are lost to messages that have not ended {self._habits.timeout:g} seconds "
-            f"after they began: {hung}{'; ...' * (len(lost) > _MOST_NAMED)}. Start the worker anew, and give what hangs a timeout "
-            "of its own; if it only takes long, give the worker a longer timeout."
-        )
+    def _stuck(self, now: float) -> str | None:
+        """Why nothing gets done any more, if that is so."""
+        slots, timeout = self._at_hand.slots, self._habits.timeout
+        anew = "Start the worker anew, and give what hangs a timeout of its own"
+        silence = 0.0 if self._tasks is None else self._tasks.silence(now)
+        if silence >= max(timeout, SILENCE) or (silence >= SILENCE and slots.is_stuck(now)):
+            return f"{self._silence_words(silence)} {anew}."
+        if slots.is_stuck(now):
+            lost = slots.lost(now)
+            hung = "; ".join(f"{name_of(load.members[0])} at {self._where(load)}" for load in lost[:_MOST_NAMED])
+            return (
+                f"{len(lost)} of {self._habits.slots} slots are lost to messages that have not ended {timeout:g} seconds "
+                f"after they began: {hung}{'; ...' * (len(lost) > _MOST_NAMED)}. {anew}; if it only takes long, give the worker a longer timeout."
+            )
+        if slots.is_starved(now):
+            return (
+                f"{slots.late} messages, one after the other, have not ended {timeout:g} seconds after they began, and none has in between. Maybe "
+                f"all of them wait for something that is never free again, as a pool of threads or connections. {anew}."
+            )
+        for queue in self._queues:
+            if now >= self._resumed + _LONGEST_REQUEST and (hung := queue.hung(now - _LONGEST_REQUEST - self._habits.wait)):
+                where = where_thread_stands(hung[0], self._handler.each)
+                return f"{queue.url}: {hung[1]} has not ended after {_LONGEST_REQUEST / 60:g} minutes: it stands at {where}. {anew}."
+        for thread, began in [*self._reading.items()]:
+            if now >= max(began, self._resumed) + timeout:
+                where = where_thread_stands(thread, self._handler.each)
+                return (
+                    f"The groups of messages have not been read within {timeout:g} seconds: that stands at {where}. {anew}."
+                )
+        return None
 
     # ------------------------------------------------------------ messages
 
@@ -220,8 +338,8 @@ class Crew:
                 if isinstance(job, Load):
                     self._threads[job] = me
                     ended = job, self._bench.process(job)
+                    self._journal.tell(job.members, ended[1])
                     del self._threads[job]
-                    self._journal.tell(ended[1])
                 elif isinstance(job, Receive):
                     self._receive(job)
                 else:
@@ -236,7 +354,7 @@ class Crew:
                 self._stop_if_asked()
                 job: Load | Receive | tuple[int, list[Held]] | None = None
                 if self._tasks is None:
-                    job = self.take(now)
+                    job = self._take(now)
                 job = job or self._at_hand.to_delete(now) or self._at_hand.to_receive(now)
                 if job is not None:
                     self._wake(now)
@@ -245,20 +363,27 @@ class Crew:
                 now = self._clock()
         return None
 
-    def take(self, now: float) -> Load | None:
+    def _take(self, now: float) -> Load | None:
         """What to process; None if there is nothing now. The lock is held."""
         load = self._at_hand.to_begin(now)
         if load is not None:
             self._look_by(now + self._habits.timeout)
         return load
 
-    def take_all(self) -> list[Load]:
-        """All that may begin now, for the tasks."""
-        with self._lock:
+    def ready(self) -> int:
+        """How many loads may begin, for the tasks."""
+        return self._at_hand.ready_to_begin
+
+    def take(self, *, last: bool) -> Load | None:
+        """What a task that has just begun to run is to process, if there still is something. `last`: no other task will ask at once."""
+        load = None
+        with self._failing(), self._lock:
             now = self._clock()
-            taken = [*iter(lambda: self.take(now), None)]
-            self._wake(now)
-        return taken
+            self._stop_if_asked()
+            load = self._take(now)
+            if last:
+                self._wake(now)
+        return load
 
     def _record(self, message: Received, queue: int) -> dict[str, Any]:
         """The record that the handler is given."""
@@ -270,11 +395,12 @@ class Crew:
 
     def ended(self, load: Load, results: Results) -> None:
         """A task has ended."""
-        self._journal.tell(results)
-        with self._lock:
-            now = self._clock()
-            self._end(load, results, now)
-            self._wake(now)
+        with self._failing():
+            self._journal.tell(load.members, results)
+            with self._lock:
+                now = self._clock()
+                self._end(load, results, now)
+                self._wake(now)
 
     def _end(self, load: Load, results: Results, now: float) -> None:
         self._journal.count(results)
@@ -291,7 +417,8 @@ class Crew:
         since, messages, read, worked = self._clock(), None, None, time.thread_time()
         with self._failing():
             messages = self._queues[request.queue].receive(request.number, self._habits.wait)
-            read = self._bench.read(messages or (), request.queue)
+            if messages and self._bench.has_groups:
+                read = self._read(messages, request.queue)
         worked = time.thread_time() - worked
         with self._lock:
             now = self._clock()
@@ -304,6 +431,15 @@ class Crew:
             self._timer.notify()  # The queue may be empty, or a pause may have begun.
             self._wake(now)
 
+    def _read(self, messages: Sequence[Received], queue: int) -> list[tuple[Hashable, Any]] | None:
+        """The groups of the messages, which are told by code of the user's."""
+        me = threading.get_ident()
+        self._reading[me] = self._clock()
+        try:
+            return self._bench.read(messages, queue)
+        finally:
+            del self._reading[me]
+
     def _delete(self, queue: int, done: list[Held]) -> None:
         with self._failing():
             self._queues[queue].delete([held.message for held in done])
@@ -312,15 +448,16 @@ class Crew:
             self._wake(self._clock())
 
     def _hide(self) -> None:
-        while (hide := self._next_to_hide()) is not None:
-            now, lost = self._clock(), None
-            with self._failing():
-                lost = self._send(hide)
-            with self._lock:
-                if lost is not None:
-                    self._at_hand.hidden(hide, lost, now)
-                self._at_hand.sent()
-                self._wake(self._clock())
+        with self._failing():
+            while (hide := self._next_to_hide()) is not None:
+                now, lost = self._clock(), None
+                with self._failing():
+                    lost = self._send(hide)
+                with self._lock:
+                    if lost is not None:
+                        self._at_hand.hidden(hide, lost, now)
+                    self._at_hand.sent()
+                    self._wake(self._clock())
 
     def _next_to_hide(self) -> Hide | None:
         with self._lock:
@@ -341,6 +478,4 @@ class Crew:
         try:
             yield
         except BaseException as error:  # of any kind: `run` raises it
-            with self._lock:
-                self._failure = self._failure or error
-                self._at_hand.stop()
+            self.fail(error)

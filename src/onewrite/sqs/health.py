@@ -1,24 +1,30 @@
 """What shows others that a worker is alive and what it does: a file, and two pages over HTTP.
 
-The file is touched again and again while the worker is alive. `/health` answers 200 while it is, and else 503; `/metrics` is in
-the text format of Prometheus.
+The file is touched again and again, and `/health` answers 200, while whatever does the work stirs. Otherwise the file grows old, and
+`/health` answers 503 and says why. `/metrics` is in the text format of Prometheus.
 """
 
 from __future__ import annotations
 
 import json
+import selectors
+import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.sqs.crew import BEAT
+from onewrite.sqs.deciding.terms import BEAT
 from onewrite.sqs.journal import Journal, logger
 
-_MISSED = 3  # beats after which a worker is taken for dead
+_MOST_CONNECTIONS = 16  # probes ask one at a time; each one takes a file descriptor that a request to SQS could need
+_LONGEST_CONNECTION = 5.0  # seconds
+_LONGEST_REQUEST = 8192  # bytes
+_BACKLOG = 128  # connections that the system keeps until they are accepted; they take no file descriptor
+_PAUSE = 0.1  # seconds after a connection that the system refuses to accept
 
 
 class Pulse:
@@ -29,65 +35,155 @@ class Pulse:
         self._last = clock()
         self._touched = float("-inf")
 
-    def beat(self) -> None:
+    def beat(self, *, is_of_use: bool = True) -> None:
+        """The file is touched only by a worker that is of use."""
         self._last = self._clock()
-        if self._file is not None and self._last >= self._touched + BEAT / 2:
+        if self._file is not None and is_of_use and self._last >= self._touched + BEAT / 2:
             self._touched = self._last
             try:
                 self._file.touch()
             except OSError as error:  # The messages go on. Whoever watches the file will start the worker anew.
                 logger.warning("The liveness file cannot be touched: %s", error)
 
-    @property
-    def is_alive(self) -> bool:
-        return self._clock() - self._last < _MISSED * BEAT
+    def silence(self) -> float:
+        """The seconds since the last beat."""
+        return self._clock() - self._last
+
+
+class _Connection:
+    """A client that asks for one page. It is closed when it has its answer, whatever it would like to keep."""
+
+    def __init__(self, plug: socket.socket, since: float) -> None:
+        self.plug, self.since = plug, since
+        self.received = b""
+        self.answer = memoryview(b"")  # what is left to be sent of it
+
+    def receive(self) -> str | None:
+        """The path that it asks for, once its request is complete. None: more of it is to come."""
+        received = self.plug.recv(_LONGEST_REQUEST)
+        self.received += received
+        if not received or len(self.received) > _LONGEST_REQUEST:
+            raise ConnectionError
+        if b"\r\n\r\n" not in self.received and b"\n\n" not in self.received:
+            return None
+        method, _, rest = self.received.partition(b" ")
+        return rest.partition(b" ")[0].decode("latin-1") if method in (b"GET", b"HEAD") else ""
+
+    def send(self) -> bool:
+        """True: it has the whole answer."""
+        self.answer = self.answer[self.plug.send(self.answer) :]
+        return not self.answer
 
 
 class Pages:
-    """Serves the two pages. `counts` says what is at hand, and `journal` what has ended."""
+    """Serves the two pages. `counts` says what is at hand, `journal` what has ended, and `trouble` why the worker is of no use, if it is.
+
+    One thread does it, for a few connections at a time and for seconds at most. One more closes the oldest, so that a probe is always
+    answered, and idle connections take neither threads nor file descriptors from the worker.
+    """
 
     def __init__(
-        self, host: str, port: int, pulse: Pulse, journal: Journal, counts: Callable[[], Mapping[str, int]]
+        self,
+        host: str,
+        port: int,
+        journal: Journal,
+        counts: Callable[[], Mapping[str, int]],
+        trouble: Callable[[], str | None],
     ) -> None:
-        self._pulse, self._journal, self._counts = pulse, journal, counts
-        pages = self
-
-        class Request(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                pages.answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:  # the name of the base class
-                """The base class would print a line for each probe."""
-
+        self._journal, self._counts, self._trouble = journal, counts, trouble
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = ThreadingHTTPServer((host, port), Request)
+            self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigurationError(
                 f"The health endpoint cannot listen on {host}:{port}: {error}. Give another health_host or health_port."
             ) from error
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="onewrite-health", daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return self._server.server_port
+        self.port: int = self._listening.getsockname()[1]
+        self._listening.setblocking(False)
+        self._closed, self._close = socket.socketpair()
+        self._connections: dict[socket.socket, _Connection] = {}  # the oldest one first
+        self._selector = selectors.DefaultSelector()
+        for plug in (self._listening, self._closed):
+            self._selector.register(plug, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="onewrite-health", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._close.send(b".")
+        self._thread.join()
+        self._close.close()
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
-        path = request.path.partition("?")[0]
+    def _serve(self) -> None:
+        while True:
+            ready = [cast("socket.socket", key.fileobj) for key, _ in self._selector.select(self._next_timeout())]
+            if self._closed in ready:
+                break
+            for plug in ready:
+                if plug is not self._listening:
+                    self._go_on(self._connections[plug])
+            if self._listening in ready:  # after the others, because it may close some of them
+                self._accept()
+            while self._connections and self._next_timeout() == 0.0:
+                self._end(next(iter(self._connections)))
+        for plug in [*self._connections]:
+            self._end(plug)
+        self._selector.close()
+        self._listening.close()
+        self._closed.close()
+
+    def _next_timeout(self) -> float | None:
+        oldest = next(iter(self._connections.values()), None)
+        return None if oldest is None else max(0.0, oldest.since + _LONGEST_CONNECTION - time.monotonic())
+
+    def _accept(self) -> None:
+        for _ in range(_MOST_CONNECTIONS):  # and then those that were accepted have their turn
+            try:
+                plug, _address = self._listening.accept()
+            except BlockingIOError:  # There are no more.
+                return
+            except OSError:  # No file descriptor is left, or the client has gone.
+                for each in [*self._connections]:
+                    self._end(each)
+                time.sleep(_PAUSE)
+                return
+            if len(self._connections) >= _MOST_CONNECTIONS:
+                self._end(next(iter(self._connections)))
+            plug.setblocking(False)
+            self._connections[plug] = _Connection(plug, time.monotonic())
+            self._selector.register(plug, selectors.EVENT_READ)
+
+    def _go_on(self, connection: _Connection) -> None:
+        try:
+            if not connection.answer:
+                path = connection.receive()
+                if path is None:
+                    return
+                connection.answer = memoryview(self._answer(path))
+                self._selector.modify(connection.plug, selectors.EVENT_WRITE)
+            if connection.send():
+                connection.plug.shutdown(socket.SHUT_WR)
+                self._end(connection.plug)
+        except BlockingIOError:
+            return
+        except Exception:  # The client has gone, or what it sent is no request. Whatever it is, the page goes on for others.
+            self._end(connection.plug)
+
+    def _end(self, plug: socket.socket) -> None:
+        self._selector.unregister(plug)
+        del self._connections[plug]
+        plug.close()
+
+    def _answer(self, target: str) -> bytes:
+        path = target.partition("?")[0]
         if path == "/health":
-            alive = self._pulse.is_alive
-            status = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
-            _send(request, status, "application/json", json.dumps({"alive": alive, **self._counts()}))
-        elif path == "/metrics":
-            _send(
-                request, HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", exposition(self._journal, self._counts())
-            )
-        else:
-            _send(request, HTTPStatus.NOT_FOUND, "text/plain", "The pages are /health and /metrics.\n")
+            trouble = self._trouble()
+            why = {} if trouble is None else {"why": trouble}
+            status = HTTPStatus.OK if trouble is None else HTTPStatus.SERVICE_UNAVAILABLE
+            return _page(status, "application/json", json.dumps({"alive": trouble is None, **why, **self._counts()}))
+        if path == "/metrics":
+            text = exposition(self._journal, self._counts())
+            return _page(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", text)
+        return _page(HTTPStatus.NOT_FOUND, "text/plain", "The pages are /health and /metrics.\n")
 
 
 def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
@@ -100,25 +196,24 @@ def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
         ("received_total", "counter", "Messages that were received.", journal.received),
         ("timeouts_total", "counter", "Messages that were given back because they did not end in time.", journal.timeouts),
         ("processing_seconds_total", "counter", "How long messages were worked on, together.", round(journal.seconds, 6)),
-        ("waiting", "gauge", "Messages at hand that wait for a slot.", counts["waiting"]),
-        ("under_way", "gauge", "Messages that are being worked on.", counts["under_way"]),
+        ("waiting", "gauge", "Messages at hand that wait for a slot.", counts.get("waiting")),
+        ("under_way", "gauge", "Messages that are being worked on.", counts.get("under_way")),
         (
             "deferred",
             "gauge",
             "Messages at hand that wait for an earlier one, or for the end of a step.",
-            counts["deferred"],
+            counts.get("deferred"),
         ),
-        ("done", "gauge", "Messages that are done and not yet deleted.", counts["done"]),
-        ("lost_slots", "gauge", "Slots that are held by messages that hang.", counts["lost_slots"]),
+        ("done", "gauge", "Messages that are done and not yet deleted.", counts.get("done")),
+        ("lost_slots", "gauge", "Slots that are held by messages that hang.", counts.get("lost_slots")),
     ):
+        if value is None:  # nobody could count just now
+            continue
         lines += [f"# HELP onewrite_{name} {text}", f"# TYPE onewrite_{name} {kind}", f"onewrite_{name} {value}"]
     return "\n".join(lines) + "\n"
 
 
-def _send(request: BaseHTTPRequestHandler, status: HTTPStatus, kind: str, text: str) -> None:
+def _page(status: HTTPStatus, kind: str, text: str) -> bytes:
     body = text.encode()
-    request.send_response(status)
-    request.send_header("Content-Type", kind)
-    request.send_header("Content-Length", str(len(body)))
-    request.end_headers()
-    request.wfile.write(body)
+    head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body

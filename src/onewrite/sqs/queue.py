@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite.errors import ConfigurationError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.sqs.decisions import RequestEntry, is_passing, unsettled
 from onewrite.sqs_message import Received
 
@@ -18,7 +20,12 @@ logger = logging.getLogger("onewrite.sqs")
 
 _CONNECTIONS = 50  # botocore's own pool has 10, and opens and closes one for each further request under way
 _RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try; botocore has retries of its own within a try
+_ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility and sqs:GetQueueAttributes"
+
+
+class QueueRefused(OnewriteError):
+    """A queue refuses what it has granted before: a token has expired, a right was taken away, or the queue was deleted."""
 
 
 class Queue:
@@ -32,6 +39,7 @@ class Queue:
         visibility: int | None,
         attempts: Callable[[], str],
         sleep: Callable[[float], None],
+        clock: Callable[[], float],
     ) -> None:
         found = _attributes(client, url, sleep)
         self.url = url
@@ -47,17 +55,35 @@ class Queue:
         self._attempts = attempts
         self._unanswered: deque[str] = deque()  # attempts whose answer was lost
         self._sleep = sleep
+        self._clock = clock
+        self._calls: dict[int, tuple[str, float]] = {}  # by their threads: the requests under way, and when each began
+        policy = json.loads(found.get("RedrivePolicy") or "{}")
+        most = policy.get("maxReceiveCount")
+        self.most_receives = None if most is None else int(most)
+        self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
+
+    def hung(self, since: float) -> tuple[int, str] | None:
+        """The thread and the name of a request that is under way since then or longer."""
+        return next(((thread, name) for thread, (name, began) in [*self._calls.items()] if began <= since), None)
+
+    def _ask(self, method: str, **request: Any) -> Any:
+        me = threading.get_ident()
+        self._calls[me] = method, self._clock()
+        try:
+            return getattr(self._client, method)(QueueUrl=self.url, **request)
+        finally:
+            del self._calls[me]
 
     def receive(self, most: int, wait: int) -> Sequence[Received] | None:
         """The messages that SQS gives within `wait` seconds. None: the request failed, and another one may not."""
-        options: dict[str, Any] = {"QueueUrl": self.url, "MaxNumberOfMessages": most, "WaitTimeSeconds": wait}
+        options: dict[str, Any] = {"MaxNumberOfMessages": most, "WaitTimeSeconds": wait}
         options |= {"VisibilityTimeout": self.visibility}
         options |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
         attempt = None
         if self.fifo:  # If an answer is lost, a request with the same name gets the same messages.
             attempt = options["ReceiveRequestAttemptId"] = self._attempt()
         try:
-            answer = self._client.receive_message(**options)
+            answer = self._ask("receive_message", **options)
         except (BotoCoreError, ClientError) as error:
             if attempt is not None:
                 self._unanswered.append(attempt)
@@ -77,7 +103,7 @@ class Queue:
         """`hide` in one try: if it fails, the next one comes soon enough. None: it failed, and the handlers go on."""
         entries = _hidden(messages)
         try:
-            answer = self._client.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
+            answer = self._ask("change_message_visibility_batch", Entries=entries)
         except (BotoCoreError, ClientError) as error:  # If a message comes again meanwhile, its write is guarded.
             logger.warning("%s: messages cannot be hidden for longer: %s", self.url, error)
             return None
@@ -109,14 +135,14 @@ class Queue:
 
     def _try_batch(self, method: str, entries: Sequence[RequestEntry]) -> Mapping[str, Any]:
         try:
-            return getattr(self._client, method)(QueueUrl=self.url, Entries=entries)  # type: ignore[no-any-return]  # as above
+            return self._ask(method, Entries=entries)  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return {"Failed": entries}
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         if not is_passing(error):
-            raise _unusable(self.url, error) from error
+            raise QueueRefused(_unusable(self.url, error)) from error
         logger.warning("%s: %s", self.url, error)
 
 
@@ -129,7 +155,7 @@ def default_client(url: str, *, region: str | None = None, endpoint_url: str | N
     try:
         return sdk.client("sqs", region_name=region, endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # a region or an endpoint that is missing or malformed
-        raise _unusable(url, error) from error
+        raise ConfigurationError(_unusable(url, error)) from error
 
 
 def _attributes(client: Any, url: str, sleep: Callable[[float], None]) -> Mapping[str, str]:
@@ -137,16 +163,16 @@ def _attributes(client: Any, url: str, sleep: Callable[[float], None]) -> Mappin
     pauses = iter(_RETRY_PAUSES)
     while True:
         try:
-            return client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn", "VisibilityTimeout"])["Attributes"]  # type: ignore[no-any-return]  # as above
+            return client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]  # type: ignore[no-any-return]  # as above
         except (BotoCoreError, ClientError) as error:
             pause = next(pauses, None)
             if pause is None or not is_passing(error):
-                raise _unusable(url, error) from error
+                raise ConfigurationError(_unusable(url, error)) from error
         sleep(pause)
 
 
-def _unusable(url: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(
+def _unusable(url: str, error: Exception) -> str:
+    return (
         f"The worker cannot use the queue {url}: {error} "
         f"Check the URL, the region, the endpoint and the credentials. The worker needs {_PERMISSIONS}."
     )

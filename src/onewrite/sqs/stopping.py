@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 
 _LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
+_LOOKS = 4  # two seconds
 _LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
 
 
@@ -57,11 +58,19 @@ class Stop:
             self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
         self.ask()
 
-    def wait(self, work: Future[None], is_busy: Callable[[], bool], when_asked: Callable[[], object]) -> None:
-        """Wait for the end of the work or for the deadline. `when_asked` is called once, when a stop has been asked for."""
+    def wait(
+        self, work: Future[None], is_busy: Callable[[], bool], when_asked: Callable[[], object], is_lost: Callable[[], bool]
+    ) -> None:
+        """Wait for the end of the work or for the deadline. `when_asked` is called once, when a stop has been asked for.
+
+        What `is_lost` for several looks in a row is not waited for. One look alone may come just when the whole process goes on after it stood still.
+        """
         work.add_done_callback(lambda _: self._wake.put(None))
-        told = False
+        told, looks = False, 0
         while not work.done():
+            looks = looks + 1 if is_lost() else 0
+            if looks >= _LOOKS:
+                return
             if self.asked and not told:
                 told = True
                 when_asked()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from math import inf
 from typing import Any, Protocol
 
 from onewrite.batch.handler import Handler
 from onewrite.sqs.bench import Bench, Results
 from onewrite.sqs.deciding.lines import Load
-from onewrite.sqs.whereabouts import where_frame_stands
+from onewrite.sqs.deciding.terms import BEAT
+from onewrite.sqs.whereabouts import where_coroutine_stands, where_thread_stands
 
 _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
 
@@ -18,13 +22,25 @@ _GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `f
 class Desk(Protocol):
     """Where the tasks get messages, and bring the results. None of this waits."""
 
-    def take_all(self) -> list[Load]: ...
+    def ready(self) -> int:
+        """How many loads may begin."""
+        ...
+
+    def take(self, *, last: bool) -> Load | None: ...
 
     def ended(self, load: Load, results: Results) -> None: ...
 
+    def look(self) -> None: ...
+
+    def loop_ended(self, error: BaseException) -> None: ...
+
 
 class Tasks:
-    """One task for each slot that is busy."""
+    """One task for each slot that is busy.
+
+    A task takes its load when it runs for the first time, and not when it is made: a loop that stands still has not begun what it
+    will not begin.
+    """
 
     grace = _GRACE
 
@@ -32,47 +48,99 @@ class Tasks:
         self._handler, self._bench, self._desk = handler, bench, desk
         self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._woken = False
+        self._coming = 0  # tasks that have not run yet
+        self._asked: float | None = None  # when the loop was asked for a sign, if it has not given one since
+        self._heard = -inf  # when it was last asked, or gave one
         self._over: Future[None] = Future()
 
     def wake(self) -> None:
         """Messages are ready. The desk's lock is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True).start()
+            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
+            self._thread.start()
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._begin)
+            self._call_soon(self._begin)
 
     def close(self) -> None:
         """Nothing is begun any more, and what has not ended is cancelled."""
-        self._over.set_result(None)
+        with suppress(InvalidStateError):  # the loop has ended by itself
+            self._over.set_result(None)
 
     def cancel(self, load: Load) -> None:
         """A task that has ended meanwhile is not touched."""
         task = self._tasks.get(load)
-        if task is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
+        if task is not None:
+            self._call_soon(task.cancel)
+
+    # ------------------------------------------------------------ whether the loop goes round
+
+    def ask_for_a_sign(self, now: float) -> None:
+        """Now and then. The sign goes through the loop as the messages do: one call that blocks holds up both."""
+        if self._loop is not None and self._asked is None and now >= self._heard + BEAT:
+            self._asked = self._heard = now
+            self._call_soon(self._give_sign)
+
+    def _call_soon(self, act: Callable[[], object]) -> None:
+        """In the loop, unless it has ended."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(act)
+
+    def _give_sign(self) -> None:
+        self._asked = None
+        self._desk.look()
+
+    def silence(self, now: float) -> float:
+        """For how many seconds the loop has not answered. It takes no lock."""
+        asked = self._asked
+        return 0.0 if asked is None else now - asked
+
+    def count_anew(self, now: float) -> None:
+        """The process itself stood still."""
+        if self._asked is not None:
+            self._asked = now
+
+    def where_loop_stands(self) -> str | None:
+        return None if self._thread is None else where_thread_stands(self._thread.ident, self._handler.each)
 
     def where(self, load: Load) -> str | None:
-        """The line of the user's code at which a task waits."""
+        """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
         task = self._tasks.get(load)
-        frames = [] if task is None else task.get_stack()
-        return where_frame_stands(frames[-1], self._handler.each) if frames else None
+        if task is None:
+            return None
+        if asyncio.current_task(self._loop) is task:
+            return self.where_loop_stands()
+        return where_coroutine_stands(task.get_coro(), self._handler.each)
+
+    # ------------------------------------------------------------ in the loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._until_over())
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._until_over())
+        except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
+            self._desk.loop_ended(error)
 
     async def _until_over(self) -> None:
         await asyncio.wrap_future(self._over)
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
-        for load in self._desk.take_all():
-            self._tasks[load] = asyncio.get_running_loop().create_task(self._process(load))
+        for _ in range(self._desk.ready() - self._coming):
+            self._coming += 1
+            asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
 
-    async def _process(self, load: Load) -> None:
+    async def _process(self) -> None:
+        self._coming -= 1
+        load = self._desk.take(last=not self._coming)
+        task = asyncio.current_task()
+        if load is None or task is None:  # It was given back meanwhile.
+            return
+        self._tasks[load] = task
         results: Results
         try:
             results = await self._bench.aprocess(load)
@@ -80,5 +148,5 @@ class Tasks:
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
             results = self._bench.failed(load, error)
-        del self._tasks[load]
         self._desk.ended(load, results)
+        del self._tasks[load]

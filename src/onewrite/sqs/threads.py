@@ -28,13 +28,13 @@ class Threads:
 
     def wake(self) -> None:
         """One that `may_come` is to look for something to do. It is started if all others are busy."""
-        self._coming = True
         if self._resting:
             self._condition.notify()
         else:
-            self._started += 1
             # A daemon: the end of the process does not wait for a function that hangs.
             threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
+            self._started += 1
+        self._coming = True  # not before, because the system may refuse a thread
 
     def rest(self) -> None:
         """Until woken."""

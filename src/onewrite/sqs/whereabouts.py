@@ -16,7 +16,26 @@ def where_thread_stands(ident: int | None, each: object) -> str | None:
 
 def where_frame_stands(frame: FrameType | None, each: object) -> str | None:
     """Without a line of the user's, the very line is named."""
-    places = [(frame, frame.f_lineno)] if frame is not None else []
-    while places and (outer := places[-1][0].f_back) is not None:
-        places.append((outer, outer.f_lineno))
-    return innermost(reversed(places), each) or (line_of(*places[0]) if places else None)
+    places: list[tuple[FrameType, int]] = []
+    while frame is not None:
+        places.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return _named([*reversed(places)], each)
+
+
+def where_coroutine_stands(coroutine: object, each: object) -> str | None:
+    """The line of the user's code at which a coroutine waits, or one that it awaits. Its frame alone would be that of the outermost one."""
+    places: list[tuple[FrameType, int]] = []
+    while coroutine is not None:
+        kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)
+        if kind is None:  # a future, or what a C library awaits
+            break
+        frame = getattr(coroutine, f"{kind}_frame")
+        if frame is not None:
+            places.append((frame, frame.f_lineno))
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _named(places, each)
+
+
+def _named(places: list[tuple[FrameType, int]], each: object) -> str | None:
+    return innermost(places, each) or (line_of(*places[-1]) if places else None)

@@ -23,10 +23,11 @@ from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.handler import Handler
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.crew import Crew, Habits, Surroundings
+from onewrite.sqs.crew import Crew, Habits, Surroundings, WorkerStuck
+from onewrite.sqs.deciding.terms import SILENCE
 from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff
 from onewrite.sqs.health import Pages, Pulse
-from onewrite.sqs.journal import Journal
+from onewrite.sqs.journal import Journal, names_of
 from onewrite.sqs.lean import LeanQueueClient
 from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
@@ -62,7 +63,8 @@ class Worker:
       hundreds. With `group_by` it is how many groups. The handler's own `max_workers` and `margin` are for Lambda. Give 1 to a function that must not run twice at a
       time. The messages of a FIFO group are processed one after the other in any case.
     - `timeout`: seconds after which a message that has not ended is given back to the queue, and a task is cancelled. What
-      does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`.
+      does not end even then holds a slot. When it holds more than half of them, `run` raises `WorkerStuck`; so it does when an event
+      loop has not gone round for as long, and when nothing ends in time any more.
     - `gather`: for a handler with `group_by`: how long the first message of a group waits at hand for others, so that one call has
       more of them. By default it does not wait. The messages of a FIFO queue never do, because SQS gives out no more of a
       message group while some of it is at hand.
@@ -79,7 +81,7 @@ class Worker:
     - `stop_when_empty`: stop when no message has come for `wait` seconds. Messages that are hidden then, such as failures,
       are left in the queue.
     - `on_outcome(message, outcome, seconds)`: called for each processed message, as a handler's own hook is.
-    - `liveness_file`: is touched every ten seconds while the worker is alive.
+    - `liveness_file`: is touched every ten seconds while `/health` would answer 200.
     - `health_port`, `health_host`: where `/health` and `/metrics` are served; by default nowhere, and for this machine only.
     - `attempts` gives a name to each request for messages, `clock` the seconds of a monotonic clock; `sleep(seconds)` waits, and
       `conditions(lock)` makes what threads wait on.
@@ -110,6 +112,7 @@ class Worker:
     _handler: Handler[Any] = field(init=False, repr=False)
     _stop: Stop = field(init=False, repr=False)
     _crew: Crew | None = field(init=False, repr=False, default=None)
+    _pulse: Pulse | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self._handler = _handler_of_queues(self._urls, self.handler)
@@ -136,14 +139,18 @@ class Worker:
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
             work.start()
-            self._stop.wait(end, self._is_busy, self._begin_to_stop)
+            self._stop.wait(end, self._is_busy, self._begin_to_stop, self._is_lost)
         crew = self._crew
         if end.done():
             end.result()
         elif crew is not None and crew.failure is not None:
             raise crew.failure
-        elif self._is_busy():
-            logger.error("%s: not everything has ended in time: what has not comes again", self._name)
+        elif self._is_lost():
+            self._stop.ask()  # so that it does not go on by itself, should it be released
+            raise WorkerStuck(f"{self._silence}. Start the worker anew, and mend what hangs.")
+        elif crew is not None and self._is_busy():
+            what = names_of(crew.under_way())
+            logger.error("%s: not everything has ended in time: what has not comes again: %s", self._name, what)
             return False
         logger.info("%s: the worker has stopped", self._name)
         return True
@@ -160,6 +167,22 @@ class Worker:
     @property
     def _name(self) -> str:
         return ", ".join(self._urls)
+
+    def _is_lost(self) -> bool:
+        """Whether the rounds have ended without a word. It takes no lock, because that may be what they wait for."""
+        return self._pulse is not None and self._pulse.silence() >= max(self.timeout, SILENCE)
+
+    @property
+    def _silence(self) -> str:
+        where = None if self._crew is None else self._crew.where_rounds_stand()
+        seconds = 0.0 if self._pulse is None else self._pulse.silence()
+        return f"The worker has done no rounds for {seconds:.0f} seconds: its thread stands at {where}"
+
+    def _trouble(self) -> str | None:
+        """Why it is of no use, for the health page."""
+        if self._pulse is not None and self._pulse.silence() >= SILENCE:
+            return self._silence
+        return None if self._crew is None else self._crew.trouble()
 
     def _is_busy(self) -> bool:
         return self._crew is not None and self._crew.is_busy
@@ -182,11 +205,13 @@ class Worker:
             return
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self.clock)
         file = None if self.liveness_file is None else Path(self.liveness_file)
-        pulse = Pulse(self.clock, file)
         with ExitStack() as stack:
+            pulse = Pulse(self.clock, file)
             crew = self._crew = self._make_crew(journal, pulse)
+            self._pulse = pulse  # It beats once there are rounds. Until then the client's own timeouts count.
+            stack.callback(setattr, self, "_pulse", None)
             if self.health_port is not None:
-                pages = Pages(self.health_host, self.health_port, pulse, journal, crew.counts)
+                pages = Pages(self.health_host, self.health_port, journal, crew.counts, self._trouble)
                 stack.callback(pages.close)
                 logger.info("%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
             logger.info("%s: the worker begins", self._name)
@@ -199,15 +224,16 @@ class Worker:
         habits = Habits(self.in_flight, self.timeout, wait, self.most_deferred, self.stop_when_empty, seconds, self.backoff)
 
         def beat() -> None:
-            pulse.beat()
+            pulse.beat(is_of_use=self._crew is None or self._crew.trouble() is None)
             journal.sum_up()
 
-        world = Surroundings(self.clock, self.conditions, beat, lambda: self._stop.asked)
+        world = Surroundings(self.clock, self.conditions, beat, lambda: self._stop.asked, self._stop.ask)
         return Crew(self._open_queues(), self._handler, habits, journal, world)
 
     def _open_queues(self) -> list[Queue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
-        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": self.attempts, "sleep": self.sleep}
+        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": self.attempts}
+        options |= {"sleep": self.sleep, "clock": self.clock}
         return [Queue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 

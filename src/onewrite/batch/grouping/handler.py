@@ -13,7 +13,7 @@ from onewrite.batch.grouping.batch import GroupedBatch
 from onewrite.batch.grouping.calls import Calls, Steps
 from onewrite.batch.grouping.plan import groups, runs
 from onewrite.batch.grouping.records import GroupBy, GroupedRecord, read
-from onewrite.batch.handler import Handler, Options
+from onewrite.batch.handler import Delivery, Handler, Options
 from onewrite.batch.report import Result, logger
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
@@ -61,14 +61,20 @@ class GroupHandler(Handler[G]):
         """The record with its messages and their groups, for `process_group`."""
         return read(record, self._identified, self._group_by)
 
-    def process(self, record: Any) -> Result:
+    def process(self, record: Any, delivery: Delivery | None = None) -> Result:
         """As `Handler.process`: the messages of one record, those of one group in one call."""
         with NoticedInterrupts():
-            return self.process_group([self.read(record)], in_order=True)[0]
+            return self.process_group([self._read_for(record, delivery)], in_order=True)[0]
 
-    async def aprocess(self, record: Any) -> Result:
+    async def aprocess(self, record: Any, delivery: Delivery | None = None) -> Result:
         """As `Handler.aprocess`."""
-        return (await self.aprocess_group([self.read(record)], in_order=True))[0]
+        return (await self.aprocess_group([self._read_for(record, delivery)], in_order=True))[0]
+
+    def _read_for(self, record: Any, delivery: Delivery | None) -> GroupedRecord:
+        found = self.read(record)
+        if delivery is not None:
+            delivery.messages = found.messages
+        return found
 
     def process_group(
         self, records: Sequence[GroupedRecord], *, in_order: bool, time_left: _TimeLeft = None

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from onewrite.doctor.facts import Unread
 from onewrite.doctor.finding import Checked, Finding
-from onewrite.identity.record import printable
+from onewrite.message import printable
 
 _WIDTH = 100
 _LONGEST = 4096  # characters of a sentence, which may quote names of the user's

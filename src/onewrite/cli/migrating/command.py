@@ -21,10 +21,10 @@ from onewrite.cli.store_urls import dynamodb_client
 from onewrite.cli.stores import CollectionUrl, NamedTable, TableName, named_store
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.flow import run
-from onewrite.identity.record import printable
 from onewrite.label import DEFAULTS
 from onewrite.ledgers import HighWaterMark, SeenIds
 from onewrite.ledgers.kept import Kept
+from onewrite.message import printable
 from onewrite.migration.ids import Ids
 from onewrite.migration.plan import Origin, State
 from onewrite.migration.powertools import Remaining

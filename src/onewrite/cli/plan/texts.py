@@ -13,7 +13,7 @@ from rich.text import Text
 from onewrite.costs.inputs import Inputs
 from onewrite.costs.plan import MONTH, Spread, Way
 from onewrite.costs.sample import Sample
-from onewrite.identity.record import printable
+from onewrite.message import printable
 
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 _LONG = 1000  # the first number that is told in the next unit, or with a comma

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from onewrite.identity.record import printable
+from onewrite.message import printable
 
 _MOST = 20  # members of one set that a person is shown; --json has all of them
 _LONGEST = 4096  # characters of an id: an operator needs all of it

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from onewrite.doctor.facts import Entity
 from onewrite.errors import LedgerMismatch
-from onewrite.identity.record import printable
 from onewrite.label import OUTBOX, STEPS, TOMBSTONE, is_outbox_label
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Terms
 from onewrite.ledgers.kept import Kept, kept_ledgers
 from onewrite.ledgers.seen_ids import SLOTS
+from onewrite.message import printable
 from onewrite.tombstone import read_tombstone
 
 # Marks and tokens as docs/format.md names them. Nobody else names a set so by chance.

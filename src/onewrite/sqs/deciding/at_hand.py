@@ -10,7 +10,9 @@ A message is received, perhaps waits, is under way in a slot, and ends. With `gr
 - overdue, when it has taken longer than the timeout: it is given back to the queue, and its slot is lost while it goes on.
   If it is settled later all the same it is deleted: its effect is written, and another delivery would be a Duplicate.
 
-All that is at hand stays hidden from other workers, for as long as SQS allows that.
+All that is at hand stays hidden from other workers, for as long as SQS allows that. But where nothing has begun for `SILENCE`
+seconds, because all slots are busy or the event loop stands still, what waits to begin is given back, and nothing is received until
+something can begin again: another worker may have nothing to do.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from onewrite.sqs.deciding.group_lines import GroupLines
 from onewrite.sqs.deciding.intake import MOST_MESSAGES, Intake, Receive, Span
 from onewrite.sqs.deciding.lines import Held, Load, WaitingLines
 from onewrite.sqs.deciding.slots import Slots
-from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
+from onewrite.sqs.deciding.terms import SILENCE, Ending, Hide, Limits, QueueTerms, Return, Why
 from onewrite.sqs.decisions import LONGEST_HIDDEN, extension
 from onewrite.sqs_message import Received
 
@@ -58,6 +60,9 @@ class AtHand:
         self._done = tuple(deque[Held]() for _ in queues)
         self._delete_at = [inf for _ in queues]
         self._back: deque[tuple[Held, int]] = deque()
+        self._returns: list[Return] = []
+        self._begun_at = -inf  # when something last began
+        self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
         self._sweep: deque[Held] = deque()
         self._next_sweep = 0.0
         self._deleting = [0 for _ in queues]  # requests that delete, under way
@@ -67,7 +72,7 @@ class AtHand:
     # ------------------------------------------------------------ receiving
 
     def to_receive(self, now: float) -> Receive | None:
-        if self.stopping or not self._has_space():
+        if self.stopping or not self._has_space() or not self._can_begin(now):
             return None
         for _ in self._queues:
             self._turn = (self._turn + 1) % len(self._queues)
@@ -84,8 +89,12 @@ class AtHand:
             if self._is_due(queue, now):
                 return True
             if self._may_ask(intake, now) and not self.stopping and self._has_space() and self._room(queue):
-                return True
+                return self._can_begin(now)
         return False
+
+    def _can_begin(self, now: float) -> bool:
+        """Whether what is received now will begin before long."""
+        return not self.is_silent and (now < self._begun_at + SILENCE or self.slots.free > 0)
 
     def received(
         self, request: Receive, messages: Sequence[Received], span: Span, read: Sequence[tuple[Hashable, Any]] | None = None
@@ -99,7 +108,7 @@ class AtHand:
             if read is not None:
                 held.key, held.read = read[number]
             if self.stopping:
-                self._give_back(held, 0)
+                self._give_back(held, 0, "stopping")
             else:
                 self._kept[held] = None
                 self._lines.add(held, span.ended)
@@ -160,8 +169,16 @@ class AtHand:
                 for held in load.members:
                     held.progresses = self._deferrals.progresses
                 self.slots.begin(load, now)
+                self._begun_at = now
                 return load
         return None
+
+    def give_back_what_cannot_begin(self, now: float) -> None:
+        """To be called every few seconds."""
+        while self._lines.ready and not self._can_begin(now):
+            members = self._lines.take().members
+            for held in members if members[0].group is None else members[:1]:
+                self._give_back_group(held, 0, "stalled")
 
     def _without_lost(self, load: Load, now: float) -> Load:
         """Another worker may have a message by now, so the rest of its FIFO group must not begin here."""
@@ -171,8 +188,8 @@ class AtHand:
         if lost[0].group is not None and lost[0] is not load.members[0]:
             return Load(tuple(takewhile(lambda held: held is not lost[0], load.members)))
         for held in lost if lost[0].group is None else lost[:1]:
-            self._drop(held)
-            self._give_back_all(self._lines.fail(held), 0)
+            self._drop(held, "lost")
+            self._give_back_all(self._lines.fail(held), 0, "behind")
         return Load(() if lost[0].group is not None else tuple(held for held in load.members if held not in lost))
 
     def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
@@ -192,12 +209,13 @@ class AtHand:
 
     def _unsettled(self, held: Held, ending: Ending, now: float) -> None:
         if ending.kind == "failed":
-            for each in [held, *self._lines.fail(held)]:
-                self._drop(each)
+            self._drop(held, "failed")
+            for each in self._lines.fail(held):
+                self._drop(each, "behind")
         elif ending.kind in ("uncertain", "superseded"):
-            self._let_go(held, tries=1 if ending.kind == "superseded" else held.receives)
+            self._let_go(held, ending.kind, tries=1 if ending.kind == "superseded" else held.receives)
         elif self.stopping or ending.kind == "untouched":
-            self._give_back_group(held, 0)
+            self._give_back_group(held, 0, "stopping" if self.stopping else "untouched")
         elif ending.kind == "busy":
             self._wait_for_step(held, ending.wait + _AFTER_LEASE, now)
         else:
@@ -217,7 +235,7 @@ class AtHand:
         found = self.slots.to_give_up(now)
         for load in found:
             for held in load.members:
-                self._give_back_group(held, 0)
+                self._give_back_group(held, 0, "overdue")
                 if held.group is not None:
                     break  # The rest of the load is of its group.
         return found
@@ -230,7 +248,7 @@ class AtHand:
         self._try_again(again)
         for held in hopeless:
             self._deferred_size -= _size(held)
-            self._let_go(held, tries=held.receives)
+            self._let_go(held, "deferred", tries=held.receives)
 
     def _defer(self, held: Held, ending: Ending, now: float) -> None:
         has_room = self._has_room(held)
@@ -240,7 +258,7 @@ class AtHand:
             self._deferred_size += _size(held)
         else:
             self._deferrals.remove(held)
-            self._let_go(held, tries=held.receives)
+            self._let_go(held, "deferred", tries=held.receives)
 
     def _wait_for_step(self, held: Held, seconds: float, now: float) -> None:
         held.tries = 0  # If it is deferred after this, it has only begun to wait for its source.
@@ -249,7 +267,7 @@ class AtHand:
             self._deferrals.wait(held, now + seconds)
             self._deferred_size += _size(held)
         else:
-            self._give_back_group(held, hidden_for)
+            self._give_back_group(held, hidden_for, "busy")
 
     def _has_room(self, held: Held) -> bool:
         size = self._deferred_size + _size(held)
@@ -260,8 +278,8 @@ class AtHand:
             self._deferred_size -= _size(held)
             self._lines.ready_again(held)
 
-    def _let_go(self, held: Held, *, tries: int) -> None:
-        self._give_back_group(held, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN))
+    def _let_go(self, held: Held, why: Why, *, tries: int) -> None:
+        self._give_back_group(held, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN), why)
 
     # ------------------------------------------------------------ deleting and hiding
 
@@ -323,21 +341,30 @@ class AtHand:
         self._done[held.queue].append(held)
         self._delete_at[held.queue] = min(self._delete_at[held.queue], at)
 
-    def _give_back_group(self, held: Held, seconds: int) -> None:
+    def _give_back_group(self, held: Held, seconds: int, why: Why) -> None:
         """The message, and the rest of its group."""
-        self._give_back_all([held, *self._lines.fail(held)], seconds)
+        self._give_back_all([held], seconds, why)
+        self._give_back_all(self._lines.fail(held), seconds, "behind")
 
-    def _give_back_all(self, messages: Iterable[Held], seconds: int) -> None:
+    def _give_back_all(self, messages: Iterable[Held], seconds: int, why: Why) -> None:
         for held in messages:
             self._drop(held)
-            self._give_back(held, seconds)
+            self._give_back(held, seconds, why)
 
-    def _give_back(self, held: Held, seconds: int) -> None:
+    def _give_back(self, held: Held, seconds: int, why: Why) -> None:
+        self._returns.append(Return(held, why))
         if not held.lost:
             self._back.append((held, seconds))
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: Held, why: Why | None = None) -> None:
         self._kept.pop(held, None)
+        if why is not None:
+            self._returns.append(Return(held, why))
+
+    def to_tell(self) -> list[Return]:
+        """What is at hand no more although it is not settled."""
+        returns, self._returns = self._returns, []
+        return returns
 
     # ------------------------------------------------------------ the end
 
@@ -345,7 +372,7 @@ class AtHand:
         """Nothing more is received or begun. What waits is given back; what is under way may end."""
         if not self.stopping:
             self.stopping = True
-            self._give_back_all([*self._deferrals.clear(), *self._lines.clear()], 0)
+            self._give_back_all([*self._deferrals.clear(), *self._lines.clear()], 0, "stopping")
 
     @property
     def is_busy(self) -> bool:
@@ -378,6 +405,11 @@ class AtHand:
             min((moment for moment in self._delete_at if moment > now), default=inf),
             min((intake.resumes for intake in self._intakes if intake.resumes > now), default=inf),
         )
+
+    @property
+    def ready_to_begin(self) -> int:
+        """How many loads may begin now."""
+        return min(self._lines.ready, self.slots.free)
 
     def counts(self) -> dict[str, int]:
         """How many messages there are of each kind, for those who watch."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from onewrite.batch.failures import Failure
+from onewrite.message import Message
 from onewrite.sqs_message import Received
 
 
@@ -35,6 +37,8 @@ class Held:
     deferred_since: float = 0.0  # when the first of these tries ended
     lost: bool = False  # SQS no longer takes it for received, so it comes again whatever becomes of it here
     under_way: bool = False
+    messages: tuple[Message, ...] = ()  # what the identity has found in it, while it is under way
+    failure: Failure | None = None  # what is said of its last try, which did not settle it
     key: Hashable = None  # its group, if the handler has `group_by`
     read: Any = None  # what the handler has read of it, until it is first processed
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
-from onewrite.sqs.deciding.lines import Load
+from onewrite.sqs.deciding.lines import Held, Load
 from onewrite.sqs.deciding.terms import Limits
 
 _PACE_WEIGHT = 0.1  # of the last message, in the mean of their durations
+_MANY_LATE = 3  # different messages: one or two may be to blame themselves
+_LATE_FOR = 2  # times the timeout
 
 
 class Slots:
@@ -19,6 +21,8 @@ class Slots:
         self._overdue: dict[Load, float] = {}  # and when they became so
         self.pace: float | None = None  # the mean seconds of a message
         self.messages = 0  # that are under way
+        self._late: set[str] = set()  # messages that were given up since one has last ended in time
+        self._late_since = 0.0
 
     def __len__(self) -> int:
         """How many are busy, without those that are lost."""
@@ -49,6 +53,8 @@ class Slots:
         if self._overdue.pop(load, None) is not None:
             return False
         self._leave(load)
+        if self._late:
+            self._late.clear()
         taken = (now - load.began) / len(load.members)
         self.pace = taken if self.pace is None else self.pace + (taken - self.pace) * _PACE_WEIGHT
         return True
@@ -63,7 +69,28 @@ class Slots:
         for load in found:
             self._leave(load)
             self._overdue[load] = now
+            self._late_since = self._late_since if self._late else now
+            self._late.update(held.message["MessageId"] for held in load.members)
         return found
+
+    def under_way(self) -> list[Held]:
+        return [held for load in self._under_way for held in load.members]
+
+    def count_anew(self, now: float) -> None:
+        """The process itself stood still, so that nothing could end."""
+        for load in self._under_way:
+            load.began = now
+        self._overdue = dict.fromkeys(self._overdue, now)
+        self._late.clear()
+
+    @property
+    def late(self) -> int:
+        """Messages that did not end in time, one after the other."""
+        return len(self._late)
+
+    def is_starved(self, now: float) -> bool:
+        """Nothing ends in time any more, although what is given up costs no slot: maybe all wait for what is never free again."""
+        return len(self._late) >= _MANY_LATE and now >= self._late_since + _LATE_FOR * self._limits.timeout
 
     def _leave(self, load: Load) -> None:
         del self._under_way[load]

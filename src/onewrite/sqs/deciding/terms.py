@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Result
 from onewrite.outcome import Begun, Busy, Superseded, Uncertain
@@ -12,6 +12,12 @@ from onewrite.sqs.deciding.lines import Held
 from onewrite.sqs.decisions import LONGEST_HIDDEN
 
 Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
+
+
+BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
+# Seconds. A worker does its rounds at every beat, so that it is no accident of a busy machine if whatever does the work has not
+# stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
+SILENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,18 @@ def _kind(result: Result) -> Kind:
             return "failed"
         case _:
             return "deferred"
+
+
+Why: TypeAlias = Literal[
+    "failed", "deferred", "busy", "uncertain", "superseded", "untouched", "overdue", "behind", "lost", "stopping", "stalled"
+]
+
+
+class Return(NamedTuple):
+    """A message that is at hand no more although it is not settled, and why. Behind: it stood in a FIFO group behind another one."""
+
+    held: Held
+    why: Why
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,635 @@
+"""A worker must not look alive and do nothing: whatever blocks, it is noticed, named, and told, and the messages go to others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onewrite import Applied, Message
+from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs import Worker, WorkerStuck
+from onewrite.sqs.deciding.at_hand import AtHand
+from onewrite.testing.servers.process import free_port
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+
+PATIENCE = 30.0  # real seconds, for threads on a busy machine
+SILENCE = 30.0  # virtual seconds after which a worker that does not stir says so
+TIMEOUT = 100.0
+LINE = r"test_sqs_stuck\.py:\d+ "  # of the user's, as this file stands for
+
+
+class Block:
+    """Blocks a thread until the test is over. The queue's clock goes on meanwhile."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.over = threading.Event()
+
+    def __call__(self) -> None:
+        self._time.leave_behind()
+        assert self.over.wait(PATIENCE)
+
+    def leave_behind(self) -> None:
+        """For a thread that blocks in a way of its own."""
+        self._time.leave_behind()
+
+
+@pytest.fixture
+def block(time: VirtualTime) -> Iterator[Block]:
+    """At the end all threads of the worker end too: what is released must not go on by itself."""
+    found, before = Block(time), {*threading.enumerate()}
+    yield found
+    found.over.set()
+    time.let_go()
+    for thread in {*threading.enumerate()} - before:
+        if thread.name.startswith("onewrite-"):
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), thread.name
+
+
+def identity(record: Any) -> Message:
+    return Message(record["body"], source="shop")
+
+
+def worker(sqs: FakeSqs, handler: Any, **options: Any) -> Worker:
+    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
+    return Worker(URL, handler, client=sqs, **{"timeout": TIMEOUT, "drain_seconds": 1, "in_flight": 4, **times, **options})
+
+
+def run(stuck: Worker) -> bool:
+    """Run it, or raise what it raises; a worker that does neither fails the test instead of hanging it."""
+    end: Future[bool] = Future()
+
+    def work() -> None:
+        try:
+            end.set_result(stuck.run())
+        except BaseException as error:
+            end.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return end.result(PATIENCE)
+
+
+class Watcher(logging.Handler):
+    """Looks at the health page whenever the log says that something does not go round, and notes what is hidden in the queue then."""
+
+    def __init__(self, sqs: FakeSqs, port: int) -> None:
+        super().__init__(logging.WARNING)
+        self._sqs, self._port = sqs, port
+        self.answers: list[tuple[int, dict[str, Any]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "not gone round" in record.getMessage():
+            with closing(HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)) as connection:
+                connection.request("GET", "/health")
+                answer = connection.getresponse()
+                self.answers.append((answer.status, json.loads(answer.read())))
+
+
+@pytest.fixture
+def watched(sqs: FakeSqs) -> Iterator[Watcher]:
+    watcher = Watcher(sqs, free_port())
+    logging.getLogger("onewrite").addHandler(watcher)
+    yield watcher
+    logging.getLogger("onewrite").removeHandler(watcher)
+
+
+# ---------------------------------------------------------------- the event loop
+
+
+def blocking_call(block: Block) -> Any:
+    async def handle(_: Message) -> None:
+        block()
+
+    return sqs_handler(identity)(handle), {}
+
+
+def busy_loop(block: Block) -> Any:
+    async def handle(_: Message) -> None:
+        block.leave_behind()
+        while not block.over.is_set():
+            pass
+
+    return sqs_handler(identity)(handle), {}
+
+
+def lock(block: Block) -> Any:
+    lock, taken = threading.Lock(), threading.Event()
+
+    def take() -> None:
+        with lock:
+            taken.set()
+            block.over.wait(PATIENCE)
+
+    threading.Thread(target=take, daemon=True).start()
+    assert taken.wait(PATIENCE)
+
+    async def handle(_: Message) -> None:
+        block.leave_behind()
+        with lock:
+            pass
+
+    return sqs_handler(identity)(handle), {}
+
+
+def read_without_a_timeout(block: Block) -> Any:
+    ours, theirs = socket.socketpair()
+    threading.Thread(target=lambda: block.over.wait(PATIENCE) and theirs.close(), daemon=True).start()
+
+    async def handle(_: Message) -> None:
+        block.leave_behind()
+        with ours:
+            ours.recv(1)
+
+    return sqs_handler(identity)(handle), {}
+
+
+def hook_of_the_worker(block: Block) -> Any:
+    def hook(*_: object) -> None:
+        block()
+
+    async def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    return sqs_handler(identity)(handle), {"on_outcome": hook}
+
+
+def hook_of_the_handler(block: Block) -> Any:
+    def hook(*_: object) -> None:
+        block()
+
+    async def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    return sqs_handler(identity, on_outcome=hook)(handle), {}
+
+
+def identity_that_asks_a_service(block: Block) -> Any:
+    def slow(record: Any) -> Message:
+        block()
+        return identity(record)
+
+    async def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    return sqs_handler(slow)(handle), {}
+
+
+def task_of_its_own(block: Block) -> Any:
+    async def warm_up() -> None:
+        block()
+
+    async def handle(message: Message) -> Applied:
+        await asyncio.create_task(warm_up())
+        return Applied(message)
+
+    return sqs_handler(identity)(handle), {}
+
+
+def function_of_a_group(block: Block) -> Any:
+    async def handle(_: list[Message]) -> None:
+        block()
+
+    return sqs_handler(identity, group_by=lambda message: message.id)(handle), {}
+
+
+LOOPS = [
+    blocking_call,
+    busy_loop,
+    lock,
+    read_without_a_timeout,
+    hook_of_the_worker,
+    hook_of_the_handler,
+    identity_that_asks_a_service,
+    task_of_its_own,
+    function_of_a_group,
+]
+
+
+@pytest.mark.parametrize("kind", LOOPS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("in_flight", [1, 4, 50])
+def test_an_event_loop_that_stands_still_is_named_with_its_line_and_ends_the_worker(
+    kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, watched: Watcher, block: Block
+) -> None:
+    handler, options = kind(block)
+    for number in range(30):
+        sqs.send(f"m{number}")
+    stuck = worker(sqs, handler, in_flight=in_flight, health_port=watched._port, **options)
+    with pytest.raises(WorkerStuck, match=rf"not gone round for \d+ seconds.*at {LINE}"):
+        run(stuck)
+    assert TIMEOUT <= sqs.time.now <= TIMEOUT + 2 * SILENCE
+    [(status, page)] = watched.answers
+    assert status == 503
+    assert page["alive"] is False
+    assert re.search(f"at {LINE}", page["why"])
+    assert [each.body for each in sqs.messages if each.visible_at > sqs.time.now] == [], "all may be received by others"
+
+
+def test_a_loop_that_stands_still_receives_nothing_and_gives_back_what_it_has_not_begun(
+    sqs: FakeSqs, time: VirtualTime, block: Block
+) -> None:
+    began: list[str] = []
+
+    async def handle(message: Message) -> None:
+        began.append(message.id)
+        if message.id == "m1":
+            block()
+
+    for number in range(25):
+        sqs.send(f"m{number}")
+    asked: list[float] = []
+    sqs.before = lambda method: asked.append(time.now) if method == "receive_message" else None
+    with pytest.raises(WorkerStuck):
+        run(worker(sqs, sqs_handler(identity)(handle), in_flight=10, visibility_timeout=3600))
+    assert began == ["m0", "m1"]
+    assert [moment for moment in asked if moment > 2 * SILENCE] == []
+    assert len(sqs.messages) == 24
+    assert [each.body for each in sqs.messages if each.visible_at > time.now] == [], "all may be received by others"
+
+
+def test_a_loop_that_goes_round_again_does_its_work_and_says_so(
+    sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    noticed, done = threading.Event(), list[str]()
+
+    class Noticed(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "not gone round" in record.getMessage():
+                noticed.set()
+
+    async def handle(message: Message) -> Applied:
+        if not done and not noticed.is_set():
+            time.leave_behind()
+            assert noticed.wait(PATIENCE)
+            time.come_back()
+        done.append(message.id)
+        return Applied(message)
+
+    for number in range(25):
+        sqs.send(f"m{number}")
+    log = Noticed()
+    logging.getLogger("onewrite").addHandler(log)
+    try:
+        assert run(worker(sqs, sqs_handler(identity)(handle), timeout=3600, stop_when_empty=True))
+    finally:
+        logging.getLogger("onewrite").removeHandler(log)
+    assert sorted(done) == sorted(f"m{number}" for number in range(25))
+    assert sqs.messages == []
+    assert "The event loop goes round again." in caplog.text
+
+
+def test_the_groups_of_a_fifo_queue_keep_their_order_when_a_loop_stood_still(fifo: FakeSqs, time: VirtualTime) -> None:
+    noticed, done = threading.Event(), list[str]()
+
+    class Noticed(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "not gone round" in record.getMessage():
+                noticed.set()
+
+    async def handle(message: Message) -> Applied:
+        if not noticed.is_set():
+            time.leave_behind()
+            assert noticed.wait(PATIENCE)
+            time.come_back()
+        done.append(message.id)
+        return Applied(message)
+
+    for number in range(12):
+        fifo.send(f"{'abc'[number % 3]}{number:02}", group="abc"[number % 3])
+    log = Noticed()
+    logging.getLogger("onewrite").addHandler(log)
+    try:
+        assert run(worker(fifo, sqs_handler(identity)(handle), timeout=3600, stop_when_empty=True))
+    finally:
+        logging.getLogger("onewrite").removeHandler(log)
+    for group in "abc":
+        of_group = [each for each in dict.fromkeys(done) if each.startswith(group)]
+        assert of_group == sorted(of_group)
+    assert fifo.messages == []
+
+
+@pytest.mark.parametrize("ends", ["stop", "exit"])
+def test_a_loop_that_is_ended_by_the_users_code_ends_the_worker(ends: str, sqs: FakeSqs) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def handle(_: Message) -> None:
+        if ends == "stop":
+            asyncio.get_running_loop().stop()
+        else:
+            asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
+        await asyncio.Event().wait()
+
+    sqs.send("m")
+    with pytest.raises(WorkerStuck, match="has ended the event loop"):
+        run(worker(sqs, sqs_handler(identity)(handle)))
+    assert sqs.time.now <= TIMEOUT
+
+
+# ---------------------------------------------------------------- threads
+
+
+def handler_that_blocks(block: Block) -> Any:
+    return sqs_handler(identity)(lambda _: block()), {}
+
+
+def hook_that_blocks(block: Block) -> Any:
+    def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    return sqs_handler(identity, on_outcome=lambda *_: block())(handle), {}
+
+
+def hook_of_the_worker_that_blocks(block: Block) -> Any:
+    def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    return sqs_handler(identity)(handle), {"on_outcome": lambda *_: block()}
+
+
+def identity_that_blocks(block: Block) -> Any:
+    return sqs_handler(lambda _: block())(lambda _: None), {}  # type: ignore[arg-type,return-value]
+
+
+def group_by_that_blocks(block: Block) -> Any:
+    return sqs_handler(identity, group_by=lambda _: block())(lambda _: None), {}
+
+
+def group_that_blocks(block: Block) -> Any:
+    return sqs_handler(identity, group_by=lambda message: message.id)(lambda _: block()), {}
+
+
+THREADS = [
+    handler_that_blocks,
+    hook_that_blocks,
+    hook_of_the_worker_that_blocks,
+    identity_that_blocks,
+    group_by_that_blocks,
+    group_that_blocks,
+]
+
+
+@pytest.mark.parametrize("kind", THREADS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_threads_that_are_all_blocked_end_the_worker_and_the_line_is_named(
+    kind: Callable[[Block], Any], in_flight: int, sqs: FakeSqs, block: Block
+) -> None:
+    handler, options = kind(block)
+    for number in range(30):
+        sqs.send(f"m{number}")
+    with pytest.raises(WorkerStuck, match=f"at {LINE}"):
+        run(worker(sqs, handler, in_flight=in_flight, **options))
+    assert TIMEOUT <= sqs.time.now <= TIMEOUT + 2 * SILENCE
+
+
+def test_while_all_slots_are_busy_for_long_what_waits_is_given_to_others_and_nothing_more_is_taken(
+    sqs: FakeSqs, time: VirtualTime
+) -> None:
+    quick = 30
+    asked: list[float] = []
+
+    def handle(message: Message) -> Applied:
+        if int(message.id) >= quick:  # The first ones are quick, so that many are taken ahead.
+            time.sleep(500)
+        return Applied(message)
+
+    for number in range(quick + 25):
+        sqs.send(str(number))
+    sqs.before = lambda method: asked.append(time.now) if method == "receive_message" else None
+    free: list[int] = []
+
+    def look(method: str) -> None:
+        if method == "change_message_visibility_batch" and time.now > SILENCE and len(free) < 2:
+            free.append(sum(each.visible_at <= time.now for each in sqs.messages))
+
+    sqs.after = look
+    busy = worker(sqs, sqs_handler(identity)(handle), timeout=1000, stop_when_empty=True, visibility_timeout=600)
+    assert run(busy)
+    assert [moment for moment in asked if 2 * SILENCE < moment < 500] == [], "all four slots are busy until then"
+    assert free[-1] >= 10
+    assert sqs.messages == []
+
+
+@pytest.mark.parametrize("wait", ["pool of threads", "semaphore", "swallows its cancellation", "mixture"])
+def test_tasks_of_which_none_ends_in_time_any_more_end_the_worker(wait: str, sqs: FakeSqs, block: Block) -> None:
+    """Each of them is cancelled, or cannot be, and costs no slot or costs one: in no case does the worker go on like that."""
+    pools: list[asyncio.Semaphore] = []
+
+    async def pool() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, block)
+
+    async def semaphore() -> None:
+        pools.extend([] if pools else [asyncio.Semaphore(1)])
+        await pools[0].acquire()  # Nobody ever releases it, so only the first one gets through.
+        await asyncio.Event().wait()
+
+    async def swallow() -> None:
+        waiting = asyncio.get_running_loop().run_in_executor(None, block)
+        while not waiting.done():
+            try:
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError:
+                continue
+
+    kinds = {"pool of threads": [pool], "semaphore": [semaphore], "swallows its cancellation": [swallow]}
+    chosen = kinds.get(wait, [pool, semaphore, swallow])
+
+    async def handle(message: Message) -> Applied:
+        await chosen[int(message.id) % len(chosen)]()
+        return Applied(message)
+
+    for number in range(20):
+        sqs.send(str(number))
+    with pytest.raises(WorkerStuck, match="have not ended 100 seconds after they began"):
+        run(worker(sqs, sqs_handler(identity)(handle), in_flight=6))
+    assert sqs.time.now <= 5 * TIMEOUT
+
+
+def test_a_task_is_named_by_the_line_at_which_it_waits_however_deep(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    async def deeper() -> None:
+        await asyncio.Event().wait()
+
+    async def deep() -> None:
+        await deeper()
+
+    async def handle(_: Message) -> None:
+        await deep()
+
+    sqs.send("m")
+    stopping = worker(sqs, sqs_handler(identity)(handle))
+    sqs.after = lambda method: (
+        stopping.stop() if method == "change_message_visibility_batch" and sqs.time.now >= TIMEOUT else None
+    )
+    run(stopping)
+    line = deeper.__code__.co_firstlineno + 1
+    assert (
+        f"message m of source shop has not ended 100 seconds after it began, and is given back; it stands at test_sqs_stuck.py:{line} "
+        in (caplog.text)
+    )
+
+
+def test_one_poisonous_message_that_never_ends_does_not_end_the_worker(sqs: FakeSqs) -> None:
+    async def handle(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    poison = sqs.send("poison")
+    patient = worker(sqs, sqs_handler(identity)(handle))
+    sqs.after = lambda method: patient.stop() if method == "receive_message" and poison.receives == 9 else None
+    assert run(patient)
+
+
+# ---------------------------------------------------------------- the worker's own threads
+
+
+@pytest.mark.parametrize("method", ["receive_message", "delete_message_batch", "change_message_visibility_batch"])
+def test_a_request_that_never_ends_ends_the_worker_and_is_named(
+    method: str, sqs: FakeSqs, time: VirtualTime, block: Block
+) -> None:
+    hung: list[str] = []
+
+    def hang(asked: str) -> None:
+        if asked == method and (method != "change_message_visibility_batch" or not hung):
+            hung.append(asked)
+            block()
+
+    def handle(message: Message) -> Applied:
+        if method == "change_message_visibility_batch":
+            time.sleep(25)  # so that it must be hidden for longer
+        return Applied(message)
+
+    for number in range(3):
+        sqs.send(f"m{number}")
+    sqs.before = hang
+    with pytest.raises(
+        WorkerStuck, match=rf"{method} has not ended after 15 minutes.*at .*: hang|{method} has not ended after 15 minutes"
+    ):
+        run(worker(sqs, sqs_handler(identity)(handle)))
+
+
+def test_rounds_that_are_blocked_end_the_worker_and_the_line_is_named(
+    sqs: FakeSqs, time: VirtualTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block
+) -> None:
+    def touch(_: Path) -> None:
+        time.now += 2 * TIMEOUT
+        block()
+
+    monkeypatch.setattr(Path, "touch", touch)
+    with pytest.raises(WorkerStuck, match=r"no rounds for \d+ seconds: its thread stands at test_sqs_stuck\.py:\d+ "):
+        run(worker(sqs, sqs_handler(identity)(lambda _: None), liveness_file=tmp_path / "alive"))
+
+
+def test_a_backoff_that_blocks_the_lock_of_all_threads_ends_the_worker(
+    sqs: FakeSqs, time: VirtualTime, block: Block
+) -> None:
+    from onewrite import Deferred  # noqa: PLC0415  # used here alone
+
+    def wait_for_long(_: int) -> float:
+        time.now += 2 * TIMEOUT
+        block()
+        return 1.0
+
+    sqs.send("m")
+    with pytest.raises(WorkerStuck, match="no rounds for"):
+        run(worker(sqs, sqs_handler(identity)(lambda message: Deferred(message, 1)), backoff=wait_for_long))
+
+
+@pytest.mark.parametrize("method", ["to_hide", "sent", "hidden", "deleted", "received", "end", "to_begin"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_in_any_of_the_workers_threads_ends_it(
+    method: str, is_async: bool, sqs: FakeSqs, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError(method)
+
+    def handle(message: Message) -> Applied:
+        if not is_async:
+            time.sleep(25)
+        return Applied(message)
+
+    async def ahandle(message: Message) -> Applied:
+        return handle(message)
+
+    if method in ("sent", "hidden") and is_async:
+        pytest.skip("The loop's time is real, and nothing has to be hidden for longer.")
+    monkeypatch.setattr(AtHand, method, fail)
+    sqs.send("m")
+    with pytest.raises(ZeroDivisionError, match=method):
+        run(worker(sqs, sqs_handler(identity)(ahandle if is_async else handle)))
+
+
+def test_a_system_that_refuses_threads_ends_the_worker(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "onewrite-work" and (refused or sqs.asked("receive_message")):
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def handle(message: Message) -> Applied:
+        return Applied(message)
+
+    for number in range(30):
+        sqs.send(f"m{number}")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start"):
+        run(worker(sqs, sqs_handler(identity)(handle)))
+
+
+def test_an_error_that_ends_the_worker_does_not_wait_for_a_message_longer_than_the_drain(sqs: FakeSqs, block: Block) -> None:
+    begun = threading.Event()
+
+    def fail(method: str) -> None:
+        if method == "receive_message" and len(sqs.asked(method)) == 2:
+            assert begun.wait(PATIENCE)
+            raise ZeroDivisionError
+
+    def handle(message: Message) -> Applied:
+        begun.set()
+        assert block.over.wait(PATIENCE)  # The clock stands still meanwhile.
+        return Applied(message)
+
+    sqs.before = fail
+    sqs.send("long")
+
+    with pytest.raises(ZeroDivisionError):
+        run(worker(sqs, sqs_handler(identity)(handle), drain_seconds=0))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_process_that_stood_still_for_an_hour_is_not_taken_for_stuck(
+    is_async: bool, sqs: FakeSqs, time: VirtualTime
+) -> None:
+    """As a container does that is frozen. All clocks have gone on meanwhile, and no thread is to blame."""
+    jumped = threading.Event()
+
+    def jump(message: Message) -> Applied:
+        if not jumped.is_set():
+            time.now += 3600
+            jumped.set()
+        time.sleep(5)
+        return Applied(message)
+
+    async def ajump(message: Message) -> Applied:
+        if not jumped.is_set():
+            time.now += 3600
+            jumped.set()
+        return Applied(message)
+
+    for number in range(8):
+        sqs.send(f"m{number}")
+    assert run(worker(sqs, sqs_handler(identity)(ajump if is_async else jump), stop_when_empty=True))
+    assert sqs.messages == []

@@ -1,0 +1,199 @@
+"""Whatever a worker does not settle can be found in its log, by the id and the source of the message."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Missing, Rejected, Superseded, Uncertain
+from onewrite.aws_lambda import sqs_handler
+from onewrite.sqs import Worker, WorkerStuck
+from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+
+EPOCH = 1_790_000_000.0
+MOST = 3
+NAMED = "message evt-1 of source order-7, sequence 2"
+LAST = f"This was delivery {MOST} of {MOST}, the last one: the queue moves it to orders-dead."
+
+
+def identity(record: Any) -> Message:
+    return Message(record["body"], source="order-7", sequence=2)
+
+
+def worker(sqs: FakeSqs, handler: Any, **options: Any) -> Worker:
+    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
+    return Worker(URL, handler, client=sqs, **{"timeout": 100, "in_flight": 4, "drain_seconds": 1, **times, **options})
+
+
+def until_it_is_dead(sqs: FakeSqs, handler: Any, **options: Any) -> None:
+    """Work until all that is left is in the dead-letter queue."""
+    patient = worker(sqs, handler, **options)
+    sqs.after = lambda method: patient.stop() if method == "receive_message" and not sqs.messages else None
+    patient.run()
+    assert sqs.dead
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+ANSWERS: list[Callable[[Message, float], Answer]] = [
+    lambda message, _: Deferred(message, 1),
+    lambda message, _: Missing(message),
+    lambda message, _: Rejected(message, settled=False),
+    lambda message, now: Busy(message, now + 1200),  # longer than a message waits at hand
+    lambda message, _: Uncertain(message, EPOCH, "fence", "key"),
+    lambda message, _: Superseded(message),
+    lambda message, _: Begun(message, "key", "fence", EPOCH, EPOCH + 60),
+]
+KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "Begun"]
+
+
+@pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
+@pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
+def test_each_outcome_that_ends_in_the_dead_letter_queue_has_a_line_that_names_the_message_and_says_so(
+    answer: Callable[[Message, float], Answer],
+    kind: str,
+    is_group: bool,
+    time: VirtualTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sqs = FakeSqs(time, most_receives=MOST)
+    sqs.send("evt-1")
+    clock: dict[str, Any] = {"clock": lambda: EPOCH + time.now}
+    if is_group:
+        handler: Any = sqs_handler(identity, group_by=lambda message: message.source, **clock)(
+            lambda messages: [answer(message, EPOCH + time.now) for message in messages]
+        )
+    else:
+        handler = sqs_handler(identity, **clock)(lambda message: answer(message, EPOCH + time.now))
+    until_it_is_dead(sqs, handler)
+    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    assert NAMED in last
+    assert f"attempt {MOST}: {kind}" in last
+
+
+def fails(_: Message) -> None:
+    raise ValueError
+
+
+def test_an_error_that_ends_in_the_dead_letter_queue_is_told_as_the_last_one(
+    time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs = FakeSqs(time, most_receives=MOST)
+    sqs.send("evt-1")
+    until_it_is_dead(sqs, sqs_handler(identity)(fails))
+    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last
+
+
+def test_a_message_without_a_name_is_told_by_its_record(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
+    sqs = FakeSqs(time, most_receives=MOST)
+    stored = sqs.send("evt-1")
+    until_it_is_dead(sqs, sqs_handler(lambda _: Message(""))(fails))
+    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    assert f"record {stored.id}, attempt 3: InvalidMessage" in last
+
+
+def test_a_message_that_never_ends_in_time_is_named_when_it_is_dead(
+    time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs = FakeSqs(time, most_receives=MOST)
+    sqs.send("evt-1")
+
+    def hang(_: Message) -> None:
+        time.sleep(inf)
+
+    with pytest.raises(WorkerStuck):
+        worker(sqs, sqs_handler(identity)(hang), in_flight=5, wait=0).run()
+    [last] = [text for text in warnings(caplog) if text.endswith(LAST)]
+    assert NAMED in last
+    assert "did not end in time" in last
+
+
+def test_what_stands_behind_a_failure_in_its_group_is_told_when_it_is_dead_though_it_was_never_tried(
+    time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs = FakeSqs(time, fifo=True, most_receives=MOST)
+    sqs.send("evt-1", group="g")
+    behind = sqs.send("evt-2", group="g")
+    until_it_is_dead(sqs, sqs_handler(identity)(fails))
+    assert sqs.dead == [sqs.dead[0], behind]
+    assert [text for text in warnings(caplog) if text.endswith(LAST) and f"record {behind.id}; " in text]
+
+
+def test_what_workers_give_back_when_they_stop_is_told_when_it_is_dead(
+    time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by one deployment after the other: each of them costs a delivery."""
+    caplog.set_level(logging.INFO)
+    sqs = FakeSqs(time, most_receives=MOST)
+    sqs.send("evt-1")
+    workers: list[Worker] = []
+
+    def defer(message: Message) -> Answer:
+        workers[-1].stop()
+        return Deferred(message, 1)
+
+    for _ in range(MOST):
+        workers.append(worker(sqs, sqs_handler(identity)(defer), backoff=lambda _: 50))
+        workers[-1].run()
+    told = [record for record in caplog.records if "because the worker stops" in record.getMessage()]
+    assert [record.levelname for record in told] == ["INFO", "INFO", "WARNING"]
+    assert all(NAMED in record.getMessage() for record in told)
+    assert told[-1].getMessage().endswith(LAST)
+
+
+@pytest.mark.parametrize("why", ["no progress", "no room", "long lease"])
+def test_what_goes_back_to_the_queue_is_told_where_its_policy_is_not_known_as_well(
+    why: str, sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = sqs.send("evt-1")
+    answer = ANSWERS[3] if why == "long lease" else ANSWERS[0]
+    handler = sqs_handler(identity, clock=lambda: EPOCH + time.now)(lambda message: answer(message, EPOCH + time.now))
+    patient = worker(sqs, handler, most_deferred=0 if why == "no room" else 10)
+    sqs.after = lambda method: patient.stop() if method == "receive_message" and stored.receives == 2 else None
+    patient.run()
+    [first, *_] = warnings(caplog)
+    assert NAMED in first
+    assert "goes back to the queue" in first
+    details = next(record for record in caplog.records if record.levelno == logging.WARNING).__dict__["onewrite"]
+    [failure] = details["failures"]
+    assert (failure["message"], failure["source"], failure["sequence"]) == ("evt-1", "order-7", 2)
+
+
+def test_what_is_deferred_and_then_applied_warns_nobody(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    tries: list[str] = []
+
+    def early(message: Message) -> Answer:
+        tries.append(message.id)
+        return Deferred(message, 1) if len(tries) < 4 else Applied(message)
+
+    sqs.send("evt-1")
+    patient = worker(sqs, sqs_handler(identity)(early))
+    sqs.after = lambda method: patient.stop() if method == "delete_message_batch" else None
+    patient.run()
+    assert warnings(caplog) == []
+    assert (
+        sum(f"{NAMED}, attempt 1: Deferred (number 1 of its source" in record.getMessage() for record in caplog.records) == 3
+    )
+
+
+def test_what_is_left_behind_at_the_deadline_is_named(sqs: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+
+    def hang(_: Message) -> None:
+        leaving.stop()
+        assert over.wait(30)
+
+    sqs.send("evt-1")
+    leaving = worker(sqs, sqs_handler(identity)(hang), drain_seconds=0)
+    assert leaving.run() is False
+    over.set()
+    assert f"not everything has ended in time: what has not comes again: record message-1, {NAMED}" in caplog.text
