@@ -111,8 +111,8 @@ def _headers(record: Record, headers: Any) -> _Raw:
 def _header(record: Record, value: Any) -> bytes | None:
     if value is None:  # Kafka knows headers without a value.
         return None
-    if isinstance(value, list) and all(type(byte) is int and -128 <= byte < 256 for byte in cast("list[Any]", value)):  # noqa: PLR2004
-        return bytes([byte % 256 for byte in cast("list[int]", value)])  # Java's bytes have a sign.
+    if type(cast("object", value)) is list and all(type(byte) is int and -128 <= byte < 256 for byte in value):  # noqa: PLR2004
+        return bytes([byte % 256 for byte in value])  # Java's bytes have a sign.
     raise refusal(record, f"one of its headers is {kind(value)}, but a list of bytes is needed.")
 
 

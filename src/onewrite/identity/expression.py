@@ -122,17 +122,19 @@ def _compiled(name: str, expression: str) -> tuple[_Node, Callable[[Any], Any]]:
         import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415
         from jmespath.exceptions import JMESPathError, JMESPathTypeError  # type: ignore[import-untyped]  # noqa: PLC0415
     visit, functions = _interpreter()
+    invalid = f"{name}={expression!r} is not a valid JMESPath expression: "
     try:
         tree = cast("_Node", jmespath.compile(expression).parsed)
-        visit(tree, None)  # There is no body yet, but a wrong number of arguments is found now.
-    except Exception as error:
-        if isinstance(error, JMESPathError) and not isinstance(error, JMESPathTypeError):
-            raise ConfigurationError(f"{name}={expression!r} is not a valid JMESPath expression: {error}") from error
+    except JMESPathError as error:
+        raise ConfigurationError(f"{invalid}{error}") from error
     for node in _all_of(tree):  # A function may stand where it is called with some records only.
         if node["type"] == "function_expression" and node["value"] not in functions:
-            raise ConfigurationError(
-                f"{name}={expression!r} is not a valid JMESPath expression: no function {node['value']}()."
-            )
+            raise ConfigurationError(f"{invalid}there is no function {node['value']}().")
+    try:
+        visit(tree, None)
+    except Exception as error:  # There is no body yet, but a wrong number of arguments is found now.
+        if isinstance(error, JMESPathError) and not isinstance(error, JMESPathTypeError):
+            raise ConfigurationError(f"{invalid}{error}") from error
     return tree, lambda body: visit(tree, body)
 
 
@@ -163,7 +165,8 @@ def _interpreter() -> tuple[Callable[[_Node, Any], Any], frozenset[str]]:
             what = "a text of anything but a whole number" if isinstance(value, str) and value else _kind(value)
             raise _UnfitError(f"makes a number of what is {what}")
 
-    return TreeInterpreter(Options(custom_functions=Strict())).visit, frozenset(Strict.FUNCTION_TABLE)
+    visit = cast("Callable[[_Node, Any], Any]", TreeInterpreter(Options(custom_functions=Strict())).visit)
+    return visit, frozenset(Strict.FUNCTION_TABLE)
 
 
 def _all_of(node: _Node) -> Iterator[_Node]:
