@@ -24,8 +24,9 @@ def json_body(
     expression finds nothing or something else, the record fails.
 
     An expression may choose among fields, as `deliveryId || orderId` does, but not make up a value for a record that lacks them:
-    a literal, `join`, `length` and the like are a ConfigurationError, and `to_string` of what is missing fails the record. JMESPath
-    can neither compare nor add Decimals: an expression that does either needs `parse_float=float`.
+    a literal, `join`, `length` and the like are a ConfigurationError, and `to_string` of what is missing fails the record. A number with
+    a fraction or an exponent is no key, unless `parse_float` makes a text or an int of it. JMESPath can neither compare nor add
+    Decimals: an expression that does either needs `parse_float=float`.
 
     On a DynamoDB stream the body is the change, as in "NewImage.orderId.S". The key of an envelope can be read too:
     `json_body(id="id")` takes EventBridge's own id, which stays the same however often EventBridge delivers the event.
