@@ -6,8 +6,10 @@ a delivery have a `deliveryId` too. What is no such event fails, and ends up amo
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -16,7 +18,7 @@ import boto3
 
 from onewrite import Message, Outcome
 from onewrite.aws_lambda import sqs_handler
-from onewrite.identity import json_body
+from onewrite.identity import Record
 from order_history.events import (
     DeliveryDelivered,
     DeliveryPickedUp,
@@ -25,22 +27,25 @@ from order_history.events import (
     OrderApproved,
     OrderCancelled,
     OrderCreated,
+    message_of,
 )
 from order_history.handlers import handle
 from order_history.history import OrderHistory
-
-# As `message_of` says it.
-SOURCE = "join('-', [deliveryId && 'Delivery' || 'Order', deliveryId || orderId])"
-ID = f"join('-', [{SOURCE}, to_string(number)])"
 
 
 class UnknownEvent(ValueError):
     """It is none of the events that this view is made of."""
 
 
-@sqs_handler(json_body(id=ID, source=SOURCE, sequence="number"))
+def identity(record: Record) -> Message:
+    """The message is that of the event, whose type says who numbers it."""
+    event = event_of(json.loads(record["body"]))
+    return replace(message_of(event), body=event)
+
+
+@sqs_handler(identity)
 def handler(message: Message) -> Outcome:
-    return handle(history(), event_of(message.body))
+    return handle(history(), message.body)
 
 
 @cache

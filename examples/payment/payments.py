@@ -58,7 +58,7 @@ class Payment:
     @property
     def id(self) -> str:
         """Of the item, and of the message. It is made of both, because two merchants may choose the same key."""
-        return Message(self.key).child(f"payment of {self.merchant}")
+        return Message(self.key, source=self.merchant).child("payment")
 
     @property
     def message(self) -> Message:

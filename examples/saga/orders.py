@@ -79,8 +79,8 @@ class Orders:
     def place(self, command: PlaceOrder) -> tuple[Reply, str]:
         """The reply, and the order's id. A command is a message too: it is delivered again when its answer was lost."""
         message = Message(command.idempotency_key, source=command.customer_id)
-        # Two shoppers may have chosen the same key, so the order's id is made of both.
-        order_id = message.child(f"order of {command.customer_id}")
+        # It is made of the shopper and the key, because two shoppers may have chosen the same key.
+        order_id = message.child("order")
         order = Order(order_id, command.customer_id, command.cents, command.grams)
         match self._create(message, order):
             case Applied():

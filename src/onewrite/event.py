@@ -20,7 +20,7 @@ from uuid import UUID
 from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.label import DEFAULTS, OUTBOX, OUTBOX_ATTRIBUTE, outbox_label
-from onewrite.message import Message, key_of
+from onewrite.message import Message
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ def _emission(emitter: Emitter, causes: Sequence[Message], emitted: Sequence[Eve
     at = moment(now)
     stored = [
         {
-            "id": key_of(message, whose + key),
+            "id": message.child(whose + key),
             "type": event.type,
             "body": _encoded(outbox, event),
             "time": at,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from typing import Any, ClassVar
-from uuid import UUID, uuid5
+from typing import Any, ClassVar, cast
+from uuid import UUID
 
 from onewrite.errors import InvalidMessage
 
 # Any fixed UUID would do: it keeps our derived keys apart from everybody else's.
 _CHILDREN = UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+_SEQUENCES = frozenset({str, int, type(None)})
 _BEGUN = sha1(_CHILDREN.bytes, usedforsecurity=False)  # a copy takes half the time of a new one
 
 
@@ -29,7 +30,7 @@ class Message:
     Two writes of one message to one entity are two parts of it: give the second `message.part("stock")`.
 
     >>> Message("evt-1", source="order-7", sequence=3).child("charge")
-    '3e6726b9-86e8-50eb-9064-a04250e8e9f9'
+    'a0669707-a242-5c1c-9d5b-76382555fbfc'
     """
 
     id: str
@@ -54,17 +55,31 @@ class Message:
                 f"Message.sequence is a {type(self.sequence).__name__}, not an int or a str: "
                 "for numbers too large for the database, use onewrite.sortable(n)."
             )
+        if self.parts != ():
+            if not isinstance(cast("object", self.parts), tuple):
+                raise InvalidMessage(f"Message.parts is a {type(self.parts).__name__}, not a tuple: use message.part(name).")
+            for part in self.parts:
+                _check_text("part", part)
+            object.__setattr__(self, "parts", tuple([str.__str__(part) for part in self.parts]))
+        if type(self.id) is not str or type(self.source) is not str or type(self.sequence) not in _SEQUENCES:
+            # The text of a member of an Enum, which in an f-string is the member's name.
+            for name in ("id", "source", "sequence"):
+                value = getattr(self, name)
+                object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else value)
 
     def child(self, name: str) -> str:
-        """A key derived from the id, to hand downstream: the same on every delivery, another for every name."""
-        if not self.parts:
+        """A key to hand downstream: the same on every delivery, another for every name.
+
+        It is derived from the id, and from the source and the parts where there are any: two callers that choose the same
+        Idempotency-Key get two keys.
+        """
+        if not self.source and not self.parts:
             return _child(together(self.id) + name)
-        part = uuid5(_CHILDREN, together(self.id, *self.parts))
-        return str(uuid5(part, name))
+        # The text of a message without source and parts begins with a digit. The space ends the last part.
+        return _child("of " + together(self.id, self.source, *self.parts) + " " + name)
 
     def part(self, name: str) -> Message:
         """The same message for another write of it to the same entity, which the ledger would else take for a duplicate."""
-        _check_text("part", name)
         return replace(self, parts=(*self.parts, name))
 
 
@@ -82,14 +97,6 @@ def _child(name: str) -> str:
     digest[8] = digest[8] & 0x3F | 0x80  # the variant
     digits = digest.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
-
-
-def key_of(message: Message, name: str) -> str:
-    """`message.child(name)` for what must differ between two messages of one id from two sources.
-
-    The length keeps source and name apart.
-    """
-    return message.child(f"of {len(message.source)}:{message.source} {name}" if message.source else name)
 
 
 def printable(text: str, longest: int = 200) -> str:
@@ -158,7 +165,10 @@ def is_sortable(text: str) -> bool:
 
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidMessage(f"Message.{name} is a {type(value).__name__}, not a str: convert it where it is read.")
+        raise InvalidMessage(
+            f"Message.{name} is a {type(value).__name__}, not a str: read it as text, or make one of it where it cannot be missing. "
+            "str(None) is 'None', one text for every message that lacks the field."
+        )
     length = len(value)
     if not value.isascii():
         try:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
-from onewrite.message import Message, key_of, named, together
+from onewrite.message import Message, named, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -87,7 +87,7 @@ def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float)
     """`call` is a name that no other call has. Times are kept in milliseconds, so that all see the same ones."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     since, until = seconds(moment(now)), seconds(moment(now + asked.lease.total_seconds()))
-    return Step(ledger, message, key_of(message, asked.name), fence, since, until, first=True)
+    return Step(ledger, message, message.child(asked.name), fence, since, until, first=True)
 
 
 def step_mark(ledger: str, message: Message) -> bytes:

@@ -28,7 +28,6 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.ledgers import Ledger
-from onewrite.message import key_of
 from onewrite.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
@@ -65,7 +64,7 @@ def n_of(shop: Shop) -> Any:
 
 def test_a_step_is_begun_and_finished_in_two_requests_and_hidden_meanwhile(shop: Shop) -> None:
     step = begin(shop)
-    assert (step.key, step.since, step.until) == (key_of(M1, "charge"), NOW, NOW + MINUTE)
+    assert (step.key, step.since, step.until) == (M1.child("charge"), NOW, NOW + MINUTE)
     assert step.left() == MINUTE
     assert len(shop.get("o") or {}) == 2  # its key, and n
     assert isinstance(shop.add(M1, "o", finishes=step), Applied)
@@ -397,7 +396,7 @@ def test_the_common_case_is_one_call_and_its_effect_happens_once(shop: Shop) -> 
     provider = Provider()
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
     assert isinstance(shop.perform(M1, "o", provider, _same), Duplicate)
-    assert (n_of(shop), provider.keys) == (5, [key_of(M1, "charge")])
+    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")])
 
 
 def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: Shop) -> None:
@@ -406,7 +405,7 @@ def test_an_effect_that_raises_is_tried_again_at_once_under_the_same_key(shop: S
     with pytest.raises(TimeoutError, match="does not answer"):
         shop.perform(M1, "o", provider, _same)
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
-    assert (n_of(shop), provider.keys) == (5, [key_of(M1, "charge")] * 2)
+    assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
 
 
 def test_an_effect_that_has_failed_for_longer_than_its_key_is_known_is_not_tried_again(shop: Shop) -> None:

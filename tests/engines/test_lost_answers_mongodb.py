@@ -16,7 +16,6 @@ from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, PyMongoError
 
 from onewrite import Answer, Applied, Begun, Busy, Duplicate, HighWaterMark, Message, Outcome, SeenIds, Superseded
-from onewrite.message import key_of
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
 from tests.engines.stores import increment, mongo_state
@@ -335,7 +334,7 @@ def test_a_begin_whose_answer_never_comes_is_busy_and_after_its_lease_another_wo
     step = begun(collection, "charge of a later version")
     assert not step.first
     assert step.fence != lost_fence
-    assert step.key == key_of(M1, "charge")
+    assert step.key == M1.child("charge")
     mongo_proxy.plan(*[fault] * times)
     with pytest.raises(AutoReconnect):
         finish(collection, step)

@@ -347,9 +347,25 @@ def test_sortable_text_sorts_at_every_count_of_digits(a: int, b: int, over: int,
     assert (sortable(one) < sortable(other)) == (one < other)
 
 
-@given(ids, parts, texts, ids, parts, texts)
-def test_two_messages_parts_or_names_never_share_a_child(
-    one: str, a: tuple[str, ...], name: str, other: str, b: tuple[str, ...], another: str
+@given(messages, texts, messages, texts)
+def test_two_messages_sources_parts_or_names_never_share_a_child(
+    one: Message, name: str, other: Message, another: str
 ) -> None:
-    assume((one, a, name) != (other, b, another))
-    assert Message(one, parts=a).child(name) != Message(other, parts=b).child(another)
+    assume((one, name) != (other, another))
+    assert one.child(name) != other.child(another)
+
+
+@given(st.lists(texts, min_size=1, max_size=4), st.data())
+def test_no_child_is_that_of_the_same_characters_cut_elsewhere(pieces: list[str], data: st.DataObject) -> None:
+    """Of an id, a source, parts and a name, of which any may look as if it had the lengths of others in it."""
+    marked = data.draw(
+        st.lists(st.sampled_from([*pieces, *[f"{len(each)}:{each}" for each in pieces], "of ", " "]), max_size=6)
+    )
+    text = "".join(marked)
+    cuts = st.lists(st.integers(0, len(text)), min_size=2, max_size=4).map(sorted)
+    keys: dict[str, tuple[Message, str]] = {}
+    for places in (data.draw(cuts), data.draw(cuts)):
+        first, *others, name = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+        source, *rest = [*others, ""]
+        made = Message(first or "m", source, parts=tuple(rest[:-1])), name
+        assert keys.setdefault(made[0].child(name), made) == made

@@ -36,7 +36,7 @@ from onewrite import (
     mongodb,
     sortable,
 )
-from onewrite.aws_lambda import GroupHandler, Report, kinesis_handler, sns_handler, sqs_handler
+from onewrite.aws_lambda import GroupHandler, Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.ledgers import Ledger
@@ -343,6 +343,12 @@ def handlers_of_groups() -> None:
     @sqs_handler(json_body(id="id"), group_by=lambda message: message.source)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     def _stray(messages: list[Message]) -> Outcome:
         return Applied(messages[0])
+
+    @kafka_handler(json_body(id="id"), group_by=lambda message: message.source, provisioned_mode=True)
+    def of_a_partition(messages: list[Message]) -> None: ...
+
+    assert_type(of_a_partition({}), dict[str, list[dict[str, Any]]])
+    kafka_handler(json_body(id="id"), provisioned_mode="yes")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
     sns_handler(json_body(id="id"), group_by=_key)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 

@@ -111,8 +111,33 @@ def test_a_stream_stops_at_its_first_failure_and_restarts_there(shop: Shop, deco
     assert shop.seen == ["a", "b!"]
 
 
-def test_kafka_names_what_failed_by_partition_and_offset_and_other_partitions_go_on(shop: Shop) -> None:
-    response = kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
+def test_kafka_raises_after_a_failure_and_other_partitions_go_on(shop: Shop) -> None:
+    """Lambda reads no answer of Kafka, except in provisioned mode: whatever was answered, the offset would move on."""
+    with pytest.raises(NotSettled, match="2 of 5 records must come again, which Kafka learns by this error"):
+        kafka_handler(by_name)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
+    assert shop.seen == ["a", "b!", "x", "y"]
+
+
+@pytest.mark.parametrize("group_by", [None, lambda message: message.id])
+@pytest.mark.parametrize("origin", ["aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"])
+def test_no_option_but_provisioned_mode_makes_kafka_answer_what_failed(origin: str, group_by: Any) -> None:
+    event = {**kafka(p0=["a"]), "eventSource": origin}
+    options: dict[str, Any] = {} if group_by is None else {"group_by": group_by}
+    for more in ({}, {"raise_when_all_fail": False}, {"max_workers": 3}, {"provisioned_mode": False}):
+        with pytest.raises(NotSettled):
+            kafka_handler(refuse, **options, **more)(applied)(event)
+    answer = kafka_handler(refuse, **options, provisioned_mode=True)(applied)(event)
+    assert identifiers(answer) == [{"partition": "orders-0", "offset": 0}]
+
+
+@pytest.mark.parametrize("value", ["false", "", 0, 1, None])
+def test_provisioned_mode_is_said_clearly(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"provisioned_mode=.*: give True or False"):
+        kafka_handler(by_name, provisioned_mode=value)
+
+
+def test_in_provisioned_mode_kafka_names_what_failed_by_partition_and_offset(shop: Shop) -> None:
+    response = kafka_handler(by_name, provisioned_mode=True)(shop)(kafka(p0=["a", "b!", "c"], p1=["x", "y"]))
     assert response == {
         "batchItemFailures": [
             {"itemIdentifier": {"partition": "orders-0", "offset": 1}},
@@ -156,7 +181,7 @@ def test_a_stream_whose_first_failure_cannot_be_named_restarts_from_the_front(sh
 def test_a_kafka_record_that_cannot_be_named_returns_the_whole_batch(field: str, value: Any) -> None:
     event = kafka(p0=["a"])
     event["records"]["orders-0"][0][field] = value
-    assert identifiers(kafka_handler(refuse)(applied)(event)) == [""]
+    assert identifiers(kafka_handler(refuse, provisioned_mode=True)(applied)(event)) == [""]
 
 
 # ---------------------------------------------------------------- what is no batch
@@ -207,8 +232,9 @@ def test_records_written_by_hand_need_not_say_where_they_are_from() -> None:
     assert identifiers(sqs_handler(by_name)(applied)(event)) == []
 
 
-def test_a_self_managed_kafka_is_kafka() -> None:
-    event = {**kafka(p0=["a"]), "eventSource": "SelfManagedKafka"}
+@pytest.mark.parametrize("origin", ["SelfManagedKafka", "aws:SelfManagedKafka"])
+def test_a_self_managed_kafka_is_kafka(origin: str) -> None:
+    event = {**kafka(p0=["a"]), "eventSource": origin}
     assert identifiers(kafka_handler(by_name)(applied)(event)) == []
 
 
@@ -232,8 +258,24 @@ def in_a_list(decorator: Any, names: list[str]) -> list[Any]:
 @SOURCES
 def test_a_list_of_records_is_a_batch_too(decorator: Any, event: Any, shop: Shop) -> None:
     listed = in_a_list(decorator, ["a", "b!", "c"])
-    assert identifiers(decorator(by_name)(shop)(listed)) == identifiers(decorator(by_name)(Shop())(event(["a", "b!", "c"])))
+    report = decorator(by_name)(shop).run(listed)
+    assert identifiers(report.response) == identifiers(decorator(by_name)(Shop()).run(event(["a", "b!", "c"])).response)
     assert shop.seen[:2] == ["a", "b!"]
+    assert decorator(by_name)(applied)(listed) == {"batchItemFailures": []}
+
+
+def test_pipes_reads_the_answer_of_a_queue(shop: Shop) -> None:
+    assert identifiers(sqs_handler(by_name)(shop)(in_a_list(sqs_handler, ["a", "b!"]))) == ["id-b!"]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "options"),
+    [(kinesis_handler, {}), (dynamodb_stream_handler, {}), (kafka_handler, {}), (kafka_handler, {"provisioned_mode": True})],
+)
+def test_pipes_learns_of_what_failed_in_a_stream_or_in_kafka_by_an_error(decorator: Any, options: Any, shop: Shop) -> None:
+    """It knows the records of a stream by their eventID, not by the sequence numbers that Lambda wants."""
+    with pytest.raises(NotSettled):
+        decorator(by_name, **options)(shop)(in_a_list(decorator, ["a", "b!", "c"]))
 
 
 def test_a_kinesis_record_of_pipes_has_its_position() -> None:
@@ -245,7 +287,7 @@ def test_a_kinesis_record_of_pipes_has_its_position() -> None:
 def test_partitions_of_kafka_keep_apart_in_a_list() -> None:
     shop, event = Shop(), kafka(p0=["a!", "b"], p1=["x"])
     listed = [{"eventSource": "aws:kafka", **record} for records in event["records"].values() for record in records]
-    kafka_handler(by_name)(shop)(listed)
+    kafka_handler(by_name)(shop).run(listed)
     assert shop.seen == ["a!", "x"]
 
 

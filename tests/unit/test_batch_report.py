@@ -225,7 +225,7 @@ def test_a_batch_that_is_only_returned_is_a_warning(lines: list[logging.LogRecor
 def test_every_source_names_its_records_and_tells_their_age(
     decorator: Any, event: Any, name: str, lines: list[logging.LogRecord]
 ) -> None:
-    decorator(by_name, clock=lambda: SENT + 2)(outcomes)(event)
+    decorator(by_name, clock=lambda: SENT + 2)(outcomes).run(event)
     found = details(lines[0])
     assert found["failures"][0]["record"] == name
     assert found["failures"][0]["attempt"] == (1 if name == "id-x" else None)

@@ -176,6 +176,47 @@ def test_lambda_must_read_which_records_failed(reports: bool, expected: str) -> 
     assert state("partial-failures", Facts(queue=DENIED, function=DENIED, feeds=feeds)) == expected
 
 
+MSK = Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=False, kafka=True)
+
+
+@pytest.mark.parametrize(
+    ("provisioned", "reports", "raising", "answering", "unknown"),
+    [
+        (True, True, "passed", "passed", "passed"),
+        (True, False, "passed", "error", "not checked"),
+        (False, True, "passed", "error", "not checked"),
+        (False, False, "passed", "error", "not checked"),
+    ],
+)
+def test_of_kafka_lambda_reads_an_answer_in_provisioned_mode_only(
+    provisioned: bool, reports: bool, raising: str, answering: str, unknown: str
+) -> None:
+    feeds = (replace(MSK, provisioned=provisioned, reports_failures=reports), FEED)
+    facts = Facts(function=FUNCTION, feeds=feeds)
+
+    def with_handler(answers: bool | None) -> Facts:
+        return replace(facts, module=replace(module(SeenIds()), kafka_answers=answers))
+
+    assert state("partial-failures", with_handler(answers=False)) == raising
+    assert state("partial-failures", with_handler(answers=True)) == answering
+    assert state("partial-failures", with_handler(answers=None)) == unknown
+    assert state("partial-failures", facts) == unknown
+
+
+def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
+    facts = Facts(function=FUNCTION, feeds=(MSK,), module=replace(module(SeenIds()), kafka_answers=True))
+    (finding,) = checked("partial-failures", facts).findings
+    assert finding.what.startswith(f"The event source mapping from {MSK.source} lacks provisioned mode, and ")
+    assert "Leave out provisioned_mode=True" in finding.do
+    assert "ProvisionedPollerConfig" in finding.do
+    told = checked("partial-failures", Facts(function=FUNCTION, feeds=(MSK,))).told
+    assert told.startswith(
+        f"Lambda reads no answer of the mapping from {MSK.source}. That is right for kafka_handler, which raises"
+    )
+    other = replace(facts, feeds=(replace(MSK, provisioned=True),))
+    assert " lacks ReportBatchItemFailures, and " in checked("partial-failures", other).findings[0].what
+
+
 def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
     later = Kept("other", "something new")
     moved = Kept("old", "> messageIDs")

@@ -18,7 +18,7 @@ from moto import mock_aws
 from pymongo.errors import OperationFailure
 
 from onewrite import Applied, Event, HighWaterMark, Message, Outbox, SeenIds, SeenNumbers, Tombstones
-from onewrite.aws_lambda import kinesis_handler, sqs_handler
+from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
 from onewrite.doctor.facts import Clock, Entity, Feed, Function, Index, Members, Queue, Sample, Server, Store, Table, Unread
 from onewrite.doctor.reading.amazon import AMAZON, read_function, read_queues
 from onewrite.doctor.reading.asking import Question, Reader, refused_by_aws, refused_by_mongodb
@@ -27,7 +27,7 @@ from onewrite.doctor.reading.module import read_module
 from onewrite.doctor.reading.table import OfTable, read_table
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.flow import Do
-from onewrite.identity import sqs_message_id
+from onewrite.identity import kafka_position, sqs_message_id
 from onewrite.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import REGION
@@ -142,7 +142,16 @@ class FakeLambda:
             off = {"EventSourceArn": arn_of("off"), "State": "Disabled"}
             return {"EventSourceMappings": [{**first, "MaximumBatchingWindowInSeconds": 20}, off], "NextMarker": "more"}
         stream = {"EventSourceArn": "arn:aws:kinesis:eu-west-1:1:stream/s", "State": "Enabled"}
-        others: Any = {"EventSourceArn": "arn:aws:kafka:eu-west-1:1:cluster/k"}, {"SelfManagedEventSource": {}}
+        kafka = {"EventSourceArn": "arn:aws:kafka:eu-west-1:1:cluster/k", "ProvisionedPollerConfig": {"MinimumPollers": 1}}
+        reports = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+        endpoints = {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a:9092", "b:9092"]}}
+        others: Any = (
+            {**kafka, **reports},
+            {"SelfManagedEventSource": endpoints, "Topics": ["t"]},
+            {"SelfManagedEventSource": {}},
+            {"EventSourceArn": "arn:aws:mq:eu-west-1:1:broker:b"},
+            {"EventSourceArn": "arn:aws:rds:eu-west-1:1:cluster:c"},
+        )
         return {"EventSourceMappings": [stream, *others]}
 
 
@@ -152,6 +161,9 @@ def test_a_function_is_read_with_its_mappings_of_all_pages() -> None:
     assert found.feeds == (
         Feed(arn_of("orders"), 20, reports_failures=True),
         Feed("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
+        Feed("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
+        Feed("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
+        Feed("self-managed:kafka:", 0, reports_failures=False, kafka=True),
     )
 
 
@@ -441,6 +453,16 @@ def test_the_stores_of_a_module_are_found_with_their_ledgers() -> None:
         Store("the collection safe", HighWaterMark(), "mongodb", None, "majority"),
         Store("the table plain", None, "dynamodb"),
     )
+
+
+def test_a_module_says_whether_its_handlers_of_kafka_answer() -> None:
+    def handler(**options: Any) -> Any:
+        return kafka_handler(kafka_position(), **options)(lambda _: None)
+
+    assert read_module("shop", module_of(a=sqs_handler(sqs_message_id())(lambda _: None))).kafka_answers is None
+    assert read_module("shop", module_of(a=handler())).kafka_answers is False
+    assert read_module("shop", module_of(a=handler(), b=handler(provisioned_mode=True))).kafka_answers is True
+    assert read_module("shop:a", handler(provisioned_mode=True)).kafka_answers is True
 
 
 def test_an_asynchronous_store_is_found() -> None:

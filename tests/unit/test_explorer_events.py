@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from decimal import Decimal
@@ -312,6 +313,61 @@ def test_powertools_batches_are_read_as_lambda_reads_them() -> None:
     assert "id-a and 1 more, delivery 2 of id-a: update_one customers c1: applied" in str(wrong)
     assert wrong.counterexample is not None
     assert wrong.counterexample.observed == 12
+
+
+KAFKA = kafka(p0="ab", p1="c")
+
+
+@pytest.mark.parametrize("options", [{}, {"provisioned_mode": True}], ids=["raises", "answers"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "below a decorator"])
+def test_a_handler_of_kafka_loses_no_record_as_it_raises_or_says_that_its_answer_is_read(
+    options: Any, wrapped: bool
+) -> None:
+    def build(collection: Any) -> Any:
+        handler = kafka_handler(by_name, **options)(once(collection))
+        if not wrapped:
+            return handler
+
+        @functools.wraps(handler)
+        def outer(event: Any, context: Any) -> Any:
+            return handler(event, context)
+
+        return outer
+
+    report = explored(build, [KAFKA])
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+@pytest.mark.parametrize("by", ["Powertools", "hand", "a coroutine"])
+def test_an_answer_of_a_handler_of_kafka_that_lambda_does_not_read_loses_records(by: str) -> None:
+    """In provisioned mode it would be right. Lambda has another default, and a record that is lost is worse than an alarm."""
+
+    def build(collection: Any) -> Any:
+        each = once(collection)
+        if by == "Powertools":
+            return with_powertools(lambda record: each(by_name(record)), EventType.Kafka)
+
+        def handle(event: Any, context: Any) -> Any:
+            failures: list[Any] = []
+            for partition, found in event["records"].items():
+                for record in found:
+                    try:
+                        each(by_name(record))
+                    except Exception:
+                        failures.append({"itemIdentifier": {"partition": partition, "offset": record["offset"]}})
+                        break
+            return {"batchItemFailures": failures}
+
+        async def handle_later(event: Any, context: Any) -> Any:
+            return handle(event, context)
+
+        return handle if by == "hand" else handle_later
+
+    report = explored(build, [KAFKA])
+    assert report.counterexample is not None
+    assert report.counterexample.expected == (111,)
+    assert report.counterexample.observed < 111
 
 
 def test_records_of_a_standard_queue_may_end_in_another_order_and_that_is_right() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import uuid
 from typing import Any
 
@@ -82,8 +83,17 @@ def test_any_text_that_is_unicode_is_an_id(text: str) -> None:
 
 def test_a_childs_key_is_the_same_on_every_delivery() -> None:
     first = Message("evt-1", source="order-7", sequence=3, body=1)
-    again = Message("evt-1", source="elsewhere", sequence=4, body=2)
+    again = Message("evt-1", source="order-7", sequence=4, body=2, attributes={"a": "b"}, system={"c": "d"})
     assert first.child("charge") == again.child("charge")
+
+
+def test_two_callers_that_choose_one_idempotency_key_get_two_keys() -> None:
+    senders = [
+        Message("7f3a"),
+        *[Message("7f3a", source=caller) for caller in ("alice", "bob", "7f3a", "4:7f3a", " ", "of ")],
+    ]
+    keys = {each.child("charge") for message in senders for each in (message, message.part("alice"), message.part(""))}
+    assert len(keys) == 3 * len(senders)
 
 
 @given(name=st.text())
@@ -95,7 +105,31 @@ def test_a_childs_key_is_a_uuid_of_version_5(name: str) -> None:
 def test_a_childs_key_never_changes_between_versions() -> None:
     # A payment API may still hold keys that an older version handed out.
     assert Message("evt-1").child("charge") == "3e6726b9-86e8-50eb-9064-a04250e8e9f9"
-    assert Message("é").child("") == str(uuid.uuid5(uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772"), "1:é"))
+    namespace = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+    assert Message("é").child("") == str(uuid.uuid5(namespace, "1:é"))
+    assert Message("m1", source="é").child("charge") == str(uuid.uuid5(namespace, "of 2:m11:é charge"))
+    part = Message("m1", source="s").part("stock").part("log")
+    assert part.child("charge") == str(uuid.uuid5(namespace, "of 2:m11:s5:stock3:log charge"))
+    assert Message("m1").part("stock").child("charge") == str(uuid.uuid5(namespace, "of 2:m10:5:stock charge"))
+
+
+@pytest.mark.parametrize("name", [None, 1, True, b"charge", 1.5])
+def test_a_childs_name_is_text(name: Any) -> None:
+    for message in (Message("m1"), Message("m1", source="s")):
+        with pytest.raises(TypeError):
+            message.child(name)
+
+
+class Kind(str, enum.Enum):  # noqa: UP042  # a StrEnum's text is its value
+    """Its text in an f-string is the member's name, in some versions of Python."""
+
+    PAID = "paid"
+
+
+def test_a_member_of_an_enum_counts_as_its_text() -> None:
+    named, plain = Message(Kind.PAID, source=Kind.PAID, sequence=Kind.PAID), Message("paid", source="paid", sequence="paid")
+    assert {type(text) for text in (named.id, named.source, named.sequence)} == {str}
+    assert named.part(Kind.PAID).child(Kind.PAID) == plain.part("paid").child("paid")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -139,25 +173,27 @@ def test_a_part_derives_keys_of_its_own() -> None:
     message = Message("m1")
     keys = [each.child("charge") for each in (message, message.part("a"), message.part("b"), message.part("a").part("b"))]
     assert len(set(keys)) == len(keys)
-    assert message.part("a").child("charge") == Message("m1", source="elsewhere").part("a").child("charge")
 
 
-def test_a_parts_keys_never_change_between_versions() -> None:
-    # They stand in a namespace of the part's own, which no name of a child reaches from without.
-    whole = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
-    of_part, of_inner = uuid.uuid5(whole, "2:m15:stock"), uuid.uuid5(whole, "2:m15:stock3:log")
-    assert Message("m1").part("stock").child("charge") == str(uuid.uuid5(of_part, "charge"))
-    assert Message("m1").part("stock").part("log").child("charge") == str(uuid.uuid5(of_inner, "charge"))
+@pytest.mark.parametrize("parts", ["stock", ["stock"], (1,), (None,), ("a", b"b")])
+def test_parts_are_a_tuple_of_texts(parts: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"Message\.parts? is a"):
+        Message("m1", parts=parts)
 
 
 def test_no_childs_name_leads_into_a_part() -> None:
     message = Message("m1")
     keys = [
+        message.child("of 2:m10:5:stock charge"),
+        message.child("of 5:stock charge"),
         message.child("5:stockcharge"),
         message.child("5:stock6:charge"),
         message.part("stock").child("charge"),
         message.part("").child("5:stockcharge"),
         message.part("stock").part("charge").child(""),
+        message.part("stock").child("6:charge"),
+        message.part("stock").child("6:charge "),
+        message.part("stock").child(" 6:charge"),
         message.part("stock").part("").child("charge"),
     ]
     assert len(set(keys)) == len(keys)

@@ -76,14 +76,26 @@ def dynamodb_stream_handler(
 
 
 @overload
-def kafka_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator: ...
-@overload
-def kafka_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> GroupDecorator: ...
 def kafka_handler(
-    identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
+    identity: Identity, *, group_by: None = None, provisioned_mode: bool = False, **options: Unpack[Options]
+) -> Decorator: ...
+@overload
+def kafka_handler(
+    identity: Identity, *, group_by: GroupBy, provisioned_mode: bool = False, **options: Unpack[Options]
+) -> GroupDecorator: ...
+def kafka_handler(
+    identity: Identity, *, group_by: GroupBy | None = None, provisioned_mode: bool = False, **options: Unpack[Options]
 ) -> Decorator | GroupDecorator:
-    """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster, with `group_by` of several messages a call. A failure stops its own partition only."""
-    return _of_any(sources.KAFKA, identity, group_by, options)
+    """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster, with `group_by` of several messages a call.
+
+    A failure stops its own partition only. Then it raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no
+    answer, unless the event source mapping is in provisioned mode and has ReportBatchItemFailures. Where it is and has,
+    `provisioned_mode=True` answers with what must come again. Where it is not, that would lose whatever failed.
+    """
+    if type(provisioned_mode) is not bool:
+        raise ConfigurationError(f"provisioned_mode={provisioned_mode!r}: give True or False.")
+    source = sources.KAFKA_IN_PROVISIONED_MODE if provisioned_mode else sources.KAFKA
+    return _of_any(source, identity, group_by, options)
 
 
 @overload

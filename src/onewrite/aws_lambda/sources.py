@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
@@ -199,6 +200,7 @@ SQS = Source(
     name="SQS",
     origins=frozenset({"aws:sqs"}),
     records=_queue,
+    named_as_in_pipes=True,
     screen=_is_test_of_s3,
     identifier=lambda record: _text(field_at(record, "messageId")),
     sent=lambda record: _seconds(field_at(record, "attributes", "SentTimestamp"), 0.001),
@@ -225,12 +227,16 @@ DYNAMODB = Source(
 )
 KAFKA = Source(
     name="Kafka",
-    origins=frozenset({"aws:kafka", "SelfManagedKafka"}),
+    origins=frozenset({"aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"}),  # documentation and practice have both
     decodes=True,
     records=_partitions,
     identifier=_kafka_position,
     sent=lambda record: _seconds(field_at(record, "timestamp"), 0.001),
+    raises=True,
 )
+# Only in provisioned mode does an event source mapping of Kafka have ReportBatchItemFailures:
+# https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html
+KAFKA_IN_PROVISIONED_MODE = replace(KAFKA, raises=False)
 DOCUMENTDB = Source(
     name="DocumentDB",
     origins=frozenset({DOCUMENTDB_ORIGIN}),

@@ -103,9 +103,9 @@ class Handler(Generic[R]):
         self.name = getattr(each, "__qualname__", type(each).__name__)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """Process a batch, and answer with the records that must come again."""
+        """Process a batch, and answer with the records that must come again; or raise `NotSettled` where nobody reads the answer."""
         report = self.run(event, context)
-        if self.source.raises and (report.failed or report.returned):
+        if (report.failed or report.returned) and not self.source.reads_answer(event):
             raise self._not_settled(report)
         if self._raise_when_all_fail and report.failed and not report.settled:
             raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")

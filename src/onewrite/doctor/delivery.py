@@ -165,8 +165,15 @@ def partial_failures(facts: Facts) -> Findings:
     """Does Lambda read which records failed?"""
     queue = None if facts.queue is None or isinstance(facts.queue, Unread) else facts.queue
     feeds = _feeds_of(facts, queue)
+    untold = list[Feed]()
     for feed in feeds:
-        if not feed.reports_failures:
+        if feed.kafka:
+            answers = None if facts.module is None else facts.module.kafka_answers
+            if answers is None and not (feed.provisioned and feed.reports_failures):
+                untold.append(feed)
+            elif answers and not (feed.provisioned and feed.reports_failures):
+                yield _unread_by_kafka(feed)
+        elif not feed.reports_failures:
             yield Finding(
                 "error",
                 f"The event source mapping from {feed.source} lacks ReportBatchItemFailures.",
@@ -175,7 +182,25 @@ def partial_failures(facts: Facts) -> Findings:
                 "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
                 "the event source mappings of the function",
             )
+    if untold:
+        raise NotCheckedError(
+            f"Lambda reads no answer of the mapping from {untold[0].source}. That is right for kafka_handler, which raises; it is not with "
+            "provisioned_mode=True, nor for a handler that answers batchItemFailures itself. Give a MODULE to tell."
+        )
     return f"Looked at {len(feeds)} event source mapping{'s' if len(feeds) > 1 else ''}."
+
+
+def _unread_by_kafka(feed: Feed) -> Finding:
+    lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
+    return Finding(
+        "error",
+        f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
+        "That handler names the records that failed in its answer. Of Kafka, Lambda reads it in provisioned mode only, and with "
+        "ReportBatchItemFailures only. Elsewhere the offset moves on, and those records are lost.",
+        "Leave out provisioned_mode=True, so that the handler raises and the whole batch comes again; or set ProvisionedPollerConfig of "
+        "the mapping, and FunctionResponseTypes to [ReportBatchItemFailures].",
+        "the event source mappings of the function, the module",
+    )
 
 
 def order(facts: Facts) -> Findings:

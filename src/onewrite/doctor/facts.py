@@ -49,9 +49,11 @@ class Function:
 class Feed:
     """An event source mapping: from where Lambda feeds the function. `window` is the batching window in seconds."""
 
-    source: str  # the ARN of a queue or a stream
+    source: str  # the ARN of a queue, a stream or a cluster of Kafka, or the address of another one
     window: int
     reports_failures: bool
+    kafka: bool = False
+    provisioned: bool = False  # whether pollers are provisioned for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +156,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, else all of them."""
+    """What was found in a module: the stores that its handlers of SQS use, if these could be told apart, else all of them.
+
+    `kafka_answers`: whether a handler of Kafka answers instead of raising; None if there is no handler of Kafka.
+    """
 
     name: str
     stores: tuple[Store, ...]
+    kafka_answers: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

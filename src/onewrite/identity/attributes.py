@@ -111,10 +111,8 @@ def _headers(record: Record, headers: Any) -> _Raw:
 def _header(record: Record, value: Any) -> bytes | None:
     if value is None:  # Kafka knows headers without a value.
         return None
-    try:
+    if type(cast("object", value)) is list and all(type(byte) is int and -128 <= byte < 256 for byte in value):  # noqa: PLR2004
         return bytes([byte % 256 for byte in value])  # Java's bytes have a sign.
-    except TypeError:
-        pass
     raise refusal(record, f"one of its headers is {kind(value)}, but a list of bytes is needed.")
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
-from onewrite.errors import ConfigurationError
-from onewrite.extras import installed_by
 from onewrite.identity.attributes import message
-from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, parsed, refusal, text
+from onewrite.identity.expression import Expression
+from onewrite.identity.record import OneMessage, ParseFloat, Record, decoder, parsed
 from onewrite.message import Message
 
 
@@ -24,8 +19,13 @@ def json_body(
     from a producer that sends twice, after a redrive from a dead-letter queue, and through SNS and EventBridge. Not stable:
     what the producer makes anew each time that it sends, such as the time, or a UUID that it makes for each retry.
 
-    `id` and `source` must find texts that are not empty, and `sequence` an int or such a text. If an expression finds nothing
-    or something else, the record fails. `to_string(...)` makes an id of a number. JMESPath can neither compare nor add
+    `id` and `source` must find a text that is not empty or a whole number, of which 7 and "7" are the same; `sequence` an int or
+    such a text. A list is a key of several fields, each of which must be there and which stay apart: `[customerId, orderId]`. If an
+    expression finds nothing or something else, the record fails.
+
+    An expression may choose among fields, as `deliveryId || orderId` does, but not make up a value for a record that lacks them:
+    a literal, `join`, `length` and the like are a ConfigurationError, and `to_string` of what is missing fails the record. A number with
+    a fraction or an exponent is no key, unless `parse_float` makes a text or an int of it. JMESPath can neither compare nor add
     Decimals: an expression that does either needs `parse_float=float`.
 
     On a DynamoDB stream the body is the change, as in "NewImage.orderId.S". The key of an envelope can be read too:
@@ -37,9 +37,9 @@ def json_body(
     ('o-7', 3, {'order': {'no': 'o-7'}, 'version': 3})
     """
     decode = decoder(parse_float)
-    the_id = _Expression.of("id", id)
-    the_source = None if source is None else _Expression.of("source", source)
-    the_sequence = None if sequence is None else _Expression.of("sequence", sequence)
+    the_id = Expression.of("id", id)
+    the_source = None if source is None else Expression.of("source", source)
+    the_sequence = None if sequence is None else Expression.of("sequence", sequence)
 
     def identify(record: Record) -> Message:
         body = parsed(record, decode)
@@ -52,51 +52,3 @@ def json_body(
         )
 
     return identify
-
-
-@dataclass(frozen=True, slots=True)
-class _Expression:
-    """A compiled JMESPath expression, and what errors call it."""
-
-    what: str
-    expression: str
-    search: Callable[[Any], Any]
-
-    @classmethod
-    def of(cls, name: str, expression: object) -> _Expression:
-        if not isinstance(expression, str):
-            raise ConfigurationError(f"{name}={expression!r}: give a JMESPath expression, as a str.")
-        return cls(f"the {name}, JMESPath {expression!r},", expression, _compiled(name, expression))
-
-    def text(self, record: Record, body: object) -> str:
-        found = self._find(record, body)
-        if isinstance(found, int | float | Decimal) and not isinstance(found, bool):
-            raise refusal(
-                record, f"{self.what} is a number, but a text is needed: to_string({self.expression}) makes it one."
-            )
-        return text(record, self.what, found)
-
-    def position(self, record: Record, body: object) -> int | str:
-        found = self._find(record, body)
-        return found if type(found) is int else text(record, self.what, found)
-
-    def _find(self, record: Record, body: object) -> Any:
-        try:
-            return self.search(body)
-        except Exception as error:
-            problem = type(error).__name__
-        raise refusal(record, f"{self.what} cannot be computed from this body ({problem}).")
-
-
-def _compiled(name: str, expression: str) -> Callable[[Any], Any]:
-    with installed_by("aws", "json_body"):
-        # Imported here, because the other identities do without it. It has no types.
-        import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415
-        from jmespath.exceptions import JMESPathError, JMESPathTypeError  # type: ignore[import-untyped]  # noqa: PLC0415
-    try:
-        search: Callable[[Any], Any] = jmespath.compile(expression).search
-        with suppress(JMESPathTypeError):  # There is no body yet, but a function that does not exist is found now.
-            search(None)
-    except JMESPathError as error:
-        raise ConfigurationError(f"{name}={expression!r} is not a valid JMESPath expression: {error}") from error
-    return search

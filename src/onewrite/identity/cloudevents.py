@@ -28,7 +28,7 @@ from onewrite.message import Message
 _PREFIX = re.compile("ce[-_]|cloudevents[:_-]", re.IGNORECASE)
 _CONTENT_TYPE = re.compile("content[-_]?type", re.IGNORECASE)
 _LONGEST = 2048  # bytes. It is fixed, whatever Message.longest_text is, because an id must stay the same for ever.
-_MOST_BYTES = 4  # of a character
+_DIGESTED = "sha256:"
 _INTEGER = re.compile("[+-]?[0-9]{1,129}")  # as many digits as a sequence number of Kinesis may have
 
 
@@ -82,10 +82,14 @@ def _message(record: Record, event: Record, data: Any) -> Message:
 
 
 def _kept(text: str) -> str:
-    """The text, or a digest of it where no ledger would keep it: the source of an entity with a very long key."""
-    if len(text) * _MOST_BYTES <= _LONGEST or len(encoded := text.encode(errors="surrogatepass")) <= _LONGEST:
+    """The text, or a digest of it where no ledger would keep it: the source of an entity with a very long key.
+
+    What looks like a digest is replaced by one too, so that nobody's source is that of another text.
+    """
+    encoded = text.encode(errors="surrogatepass")
+    if len(encoded) <= _LONGEST and not text.startswith(_DIGESTED):
         return text
-    return f"sha256:{sha256(encoded).hexdigest()}"
+    return f"{_DIGESTED}{sha256(encoded).hexdigest()}"
 
 
 def _binary_mode(record: Record) -> dict[str, Any]:

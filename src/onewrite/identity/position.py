@@ -173,7 +173,7 @@ def _digest(record: Record, keys: Any, what: str) -> str:
     """A digest of the key of an item or a document. It is short, because ledgers store it, and it shows nothing of the key in errors."""
     if isinstance(keys, dict) and keys:
         try:
-            canonical = json.dumps(keys, sort_keys=True)
+            canonical = json.dumps(keys, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
             pass
         else:

@@ -14,7 +14,7 @@ from onewrite.flow import Call
 
 AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), refused_by_aws)
 _REPORTS = "ReportBatchItemFailures"
-_WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:")  # of these sources Lambda reads which records failed
+_WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:", ":kafka:")  # of these sources Lambda may read which records failed
 
 
 class Queues(NamedTuple):
@@ -84,10 +84,24 @@ def _read_feeds(name: str) -> Reader[tuple[Feed, ...] | Unread]:
 
 
 def _counts(mapping: Mapping[str, Any]) -> bool:
-    source = str(mapping.get("EventSourceArn", ""))
+    source = _source(mapping)
     return mapping.get("State") not in ("Disabled", "Disabling") and any(each in source for each in _WITH_FAILURES)
 
 
+def _source(mapping: Mapping[str, Any]) -> str:
+    """The ARN of what it reads. What is self-managed is Kafka, and has addresses instead."""
+    if "SelfManagedEventSource" not in mapping:
+        return str(mapping.get("EventSourceArn", ""))
+    endpoints: Mapping[str, Any] = mapping["SelfManagedEventSource"].get("Endpoints") or {}
+    return f"self-managed:kafka:{','.join(endpoints.get('KAFKA_BOOTSTRAP_SERVERS') or ())}"
+
+
 def _feed(mapping: Mapping[str, Any]) -> Feed:
-    window = int(mapping.get("MaximumBatchingWindowInSeconds") or 0)
-    return Feed(str(mapping["EventSourceArn"]), window, _REPORTS in (mapping.get("FunctionResponseTypes") or ()))
+    source = _source(mapping)
+    return Feed(
+        source,
+        int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
+        _REPORTS in (mapping.get("FunctionResponseTypes") or ()),
+        ":kafka:" in source,
+        bool(mapping.get("ProvisionedPollerConfig")),
+    )

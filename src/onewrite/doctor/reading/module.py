@@ -15,7 +15,7 @@ from onewrite.doctor.facts import Module, Store
 from onewrite.ledgers import NO_LEDGER
 
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
-_SQS = "SQS"
+_SQS, _KAFKA = "SQS", "Kafka"
 _LEADING = (MethodType, partial, dict, list, tuple)
 _FOREIGN = sys.stdlib_module_names | {"aiobotocore", "boto3", "botocore", "onewrite", "pymongo"}
 
@@ -29,7 +29,8 @@ def read_module(name: str, found: object) -> Module:
     # A handler of which no store can be told may use any of them.
     used = [store for each in judged for store in (list(_stores_used(each)) or stores)]
     unique = {id(store): store for store in (used if judged else stores)}
-    return Module(name, tuple([_store(store) for store in unique.values()]))
+    kafka = [not each.source.raises for each in handlers if each.source.name == _KAFKA]
+    return Module(name, tuple([_store(store) for store in unique.values()]), any(kafka) if kafka else None)
 
 
 def _is_store(value: object) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
+from onewrite.batch.decorated import handler_of
 from onewrite.testing.context import lambda_context
 from onewrite.testing.explorer.handler.deliverables import Deliverable, LambdaEvent
 
@@ -21,6 +22,8 @@ class Invocation:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
+        decorated = handler_of(handler)
+        self._has_its_answer_read = decorated is not None and not decorated.source.raises
         self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
         self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
 
@@ -29,10 +32,12 @@ class Invocation:
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always gives a context. The second parameter of another handler may be something else, with a default.
         with_context = self._takes_context if is_event else self._needs_context
+        # Of Kafka Lambda reads an answer in provisioned mode only, which a decorated handler says of itself.
+        is_read = isinstance(deliverable, LambdaEvent) and (self._has_its_answer_read or not deliverable.source.raises)
 
         def call(message: Any) -> Any:
             returned = self._handler(message, lambda_context()) if with_context else self._handler(message)
-            return _checked(returned) if is_event else returned
+            return _checked(returned, is_read=is_read) if is_event else returned
 
         return call
 
@@ -47,21 +52,21 @@ def _takes(handler: Handler, *arguments: object) -> bool:
     return True
 
 
-def _checked(returned: Any) -> Any:
-    """The answer, of which Lambda makes JSON."""
+def _checked(returned: Any, *, is_read: bool) -> Any:
+    """The answer, of which Lambda makes JSON. None if Lambda does not look into it."""
     if inspect.isawaitable(returned):
-        return _checked_when_it_has_come(returned)
+        return _checked_when_it_has_come(returned, is_read=is_read)
     try:
         json.dumps(returned, default=_number)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"Lambda makes JSON of what the handler returns, and cannot: {error}. Return None, or a dict with batchItemFailures."
         ) from error
-    return returned
+    return returned if is_read else None
 
 
-async def _checked_when_it_has_come(returned: Awaitable[Any]) -> Any:
-    return _checked(await returned)
+async def _checked_when_it_has_come(returned: Awaitable[Any], *, is_read: bool) -> Any:
+    return _checked(await returned, is_read=is_read)
 
 
 def _number(value: object) -> float:
