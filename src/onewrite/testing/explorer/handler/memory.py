@@ -58,6 +58,7 @@ _OPAQUE = (
     ),
     *(
         "onewrite.testing",
+        "onewrite.watch",
         "pymongo",
         "pytest",
         "socket",

@@ -17,6 +17,7 @@ from onewrite.testing.explorer.judging.initialisation import initialisation
 from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
 from onewrite.testing.explorer.judging.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
+from onewrite.testing.explorer.searching.proof import prove
 from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
 from onewrite.testing.explorer.trials.subject import Stores, Subject, name_of
 from onewrite.testing.explorer.trials.trial import Trial, TrialStep
@@ -138,6 +139,11 @@ class Judge:
             self._subject.new_process = self._subject.new_process and not self._subject.recovers
         else:
             self._subject.recall = Recall(self._subject.key, lambda: self._subject.threads.names_used)
+
+    def prove(self) -> None:
+        """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
+        if self._subject.recall is not None:
+            prove(self._subject, self._subject.recall)
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""

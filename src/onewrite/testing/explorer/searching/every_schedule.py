@@ -67,6 +67,7 @@ class Search:
         self._prune = prune
         self._path: list[_Node] = []
         self._numbers: dict[Hashable, int] = {}
+        self._memory: tuple[Trial | None, int, int] = None, 0, 0  # what was read last, and where
         self._seen: set[Hashable] = set()
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
@@ -120,7 +121,7 @@ class Search:
         before = node.followed.get(step)
         taken = trial.take(step) if trial.allows(step) else None
         if before is None and taken is not None:
-            if self._prune and self._number(trial.memory) != node.memory:
+            if self._prune and self._memory_of(trial) != node.memory:
                 taken = taken._replace(reaches_others=True)
             node.followed[step] = taken
             node.add_faults(taken)
@@ -131,7 +132,7 @@ class Search:
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
         todo = [Step(delivery) for delivery in reversed(trial.able())]
-        memory = self._number(trial.memory) if self._prune else 0
+        memory = self._memory_of(trial) if self._prune else 0
         if not self._path or not self._prune:
             return _Node(trial.progress, memory, {}, {}, todo)
         parent, last = self._path[-1], trial.steps[-1]
@@ -153,6 +154,14 @@ class Search:
             return True
         self._seen.add(place)
         return False
+
+    def _memory_of(self, trial: Trial) -> int:
+        """A number that stands for what the handler keeps now. It is asked for twice at each new place."""
+        known, at, number = self._memory
+        if known is not trial or at != len(trial.steps):
+            number = self._number(trial.memory)
+            self._memory = trial, len(trial.steps), number
+        return number
 
     def _number(self, been_through: Hashable) -> int:
         return self._numbers.setdefault(been_through, len(self._numbers) + 1)

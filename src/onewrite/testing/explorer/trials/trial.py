@@ -275,19 +275,20 @@ class Trial:
             if fault.kills:
                 call.die()
             else:
-                call.resume(Answer(error=self._subject.failure(fault, request)))
+                call.resume(Answer(error=self._subject.failure(fault, request), faulty=True))
             return ()
         self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
-            call.resume(again)
+            call.resume(again._replace(faulty=True))
             return answer, again
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            call.resume(Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer)
+            met = Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
+            call.resume(met._replace(faulty=bool(fault)))
         return (answer,)
 
 
