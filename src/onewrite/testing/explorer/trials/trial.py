@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from onewrite.outcome import Busy
 from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
 from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
 from onewrite.testing.explorer.handler.invocation import Invocation
@@ -171,14 +172,14 @@ class Trial:
         Parts of one event that follow each other come with one delivery, but records that SQS delivers again come each in a
         batch of its own. The result is None, or what the handler failed with last if some part is never settled.
         """
-        failure: BaseException = TimeoutError("the handler never says that it is done")
+        failure: BaseException | None = None
         for _ in range(ROUNDS):
             missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
             for message, parts in self._batches(missing):
                 failure = self.deliver(message, parts).error or failure
-        return failure
+        return failure or TimeoutError(f"the handler never says that it is done{_why_never_done(self.steps[-1])}")
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
         """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
@@ -290,6 +291,21 @@ class Trial:
             met = Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
             call.resume(met._replace(faulty=bool(fault)))
         return (answer,)
+
+
+def _why_never_done(last: TrialStep) -> str:
+    """What to say of the last delivery of a message that is never settled."""
+    unsettled = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
+    if not unsettled:
+        return ""
+    said = f". The last answer of the guarded store was {type(unsettled[-1]).__name__}"
+    if not isinstance(unsettled[-1], Busy):
+        return said
+    return (
+        f"{said}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "
+        "on with each delivery: give the store clock=lambda: now[0], let the handler begin with now[0] += 60, and let build set now[0] to the "
+        "same time at each start"
+    )
 
 
 def _what_was_done(
