@@ -113,7 +113,7 @@ class Bank:
 def is_throttled(error: Exception) -> bool:
     if isinstance(error, ClientError):
         return error.response["Error"]["Code"] == "ProvisionedThroughputExceededException"
-    return isinstance(error, OperationFailure) and error.code == 462  # noqa: PLR2004  # IngressRequestRateLimitExceeded
+    return isinstance(error, OperationFailure) and error.code == 462  # IngressRequestRateLimitExceeded
 
 
 def handler_of(build: Build, store: Any) -> Callable[[Message], Any]:

@@ -38,7 +38,7 @@ def breaker_beyond_the_bounds(bank: Bank) -> Coroutine:
 
     async def handle(message: Message) -> Any:
         nonlocal failures
-        if failures == 5:  # noqa: PLR2004  # in a row
+        if failures == 5:  # in a row
             return None
         failures += 1
         outcome = await bank.add(message)
@@ -108,7 +108,7 @@ def given_up_and_remembered_in_the_store(bank: Bank) -> Coroutine:
             return await bank.add(message)
         except Exception:
             failures[message.id] += 1
-            if failures[message.id] < 2:  # noqa: PLR2004  # the second
+            if failures[message.id] < 2:  # the second
                 raise
             return await bank.add(message)
 

@@ -55,7 +55,7 @@ def given_up_after_the_second_failure(bank: Bank) -> Coroutine:
             return await bank.add(message)
         except Exception:
             failures[message.id] = failures.get(message.id, 0) + 1
-            if failures[message.id] < 2:  # noqa: PLR2004  # the second
+            if failures[message.id] < 2:  # the second
                 raise
             return None
 
@@ -195,7 +195,7 @@ def written_behind(bank: Bank) -> Coroutine:
 
     async def handle(message: Message) -> None:
         waiting[message.id] = message
-        if len(waiting) == 2:  # noqa: PLR2004  # a pair
+        if len(waiting) == 2:  # a pair
             for other in list(waiting.values()):
                 await bank.add(other)
             waiting.clear()

@@ -263,7 +263,6 @@ ONE_AT_A_TIME: Program = {
 }
 
 
-
 @settings(max_examples=examples(40))
 @given(cases())
 @example((ONE_AT_A_TIME, Bounds(deliveries=1, faults=0, concurrency=1)))
@@ -298,7 +297,6 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
     if report.counterexample is not None:
         replayed = explore(handler_of(program), **options, replay=report.counterexample.replay_code)
         assert replayed.counterexample == report.counterexample
-
 
 
 @settings(max_examples=1200)

@@ -224,7 +224,7 @@ def twice_with_another_entity_in_between(collection: Any) -> Handler:
 @pytest.mark.parametrize("is_unique", [False, True])
 def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
     build: Callable[[Any], Handler],
-    is_unique: bool,  # noqa: FBT001  # given by name
+    is_unique: bool,  # given by name
 ) -> None:
     def world() -> Any:
         customers = new_collection("customers")

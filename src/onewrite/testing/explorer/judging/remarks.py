@@ -49,7 +49,7 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observed: Callable[[],
         if course.unapplied is not None:
             yield (
                 f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {course.unapplied} is taken for a "
-                "duplicate of the first. Give each write a part of its own, as in message.part(\"receipt\")."
+                'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
             )
     for place, part in enumerate(given):
         if not courses[part].changed and not courses[part].says_why:
