@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import aioboto3
@@ -13,6 +14,7 @@ import pytest
 from mongoengine.connection import disconnect
 from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import AsyncMongoClient, MongoClient
+from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
@@ -116,6 +118,60 @@ def test_beanie_may_be_initialised_in_the_handler_and_read_before_it_writes(mong
                 await Customer.find_one({"_id": "c1"}).update({"$inc": {"credit": 1}})
 
     assert_found(on(world, lambda _: handle), "command customers: read")
+
+
+@pytest.mark.parametrize("committing", [True, False])
+def test_a_session_of_a_client_of_the_handlers_own(
+    mongod: Mongod, mongo: MongoClient[Any], world: Any, committing: bool
+) -> None:
+    with MongoClient[Any](mongod.uri) as client:
+
+        def write(message: Message, session: Any) -> None:
+            client.any.marks.insert_one({"_id": message.id}, session=session)
+            client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, session=session)
+
+        def handle(message: Message) -> None:
+            with client.start_session() as session, suppress(DuplicateKeyError):
+                if committing:
+                    session.with_transaction(lambda _: write(message, session))
+                else:
+                    write(message, session)
+
+        report = on(lambda: with_no_marks(mongo, world), lambda _: handle)
+    if committing:
+        assert_right(report)
+    else:
+        assert_found(report, "insert_one marks m1: applied")
+
+
+@pytest.mark.parametrize("committing", [True, False])
+def test_an_asynchronous_session_of_a_client_of_the_handlers_own(
+    mongod: Mongod, mongo: MongoClient[Any], world: Any, committing: bool
+) -> None:
+    client = AsyncMongoClient[Any](mongod.uri, connect=False)
+
+    async def write(message: Message, session: Any) -> None:
+        await client.any.marks.insert_one({"_id": message.id}, session=session)
+        await client.any.customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, session=session)
+
+    async def handle(message: Message) -> None:
+        async with client.start_session() as session:
+            with suppress(DuplicateKeyError):
+                if committing:
+                    await session.with_transaction(lambda _: write(message, session))
+                else:
+                    await write(message, session)
+
+    report = on(lambda: with_no_marks(mongo, world), lambda _: handle)
+    if committing:
+        assert_right(report)
+    else:
+        assert_found(report, "insert_one marks m1: applied")
+
+
+def with_no_marks(mongo: MongoClient[Any], world: Any) -> Any:
+    mongo.any.marks.delete_many({})
+    return world()
 
 
 @pytest.fixture

@@ -93,9 +93,57 @@ def add_guarded_unless_under_way(collection: Any, message: Message, key: str, ke
         kept[message.id] = 0
 
 
+def add_guarded_unless_it_failed(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Leaves out what comes after a failure, once."""
+    if kept.pop("failed", 0):
+        return
+    try:
+        add_guarded(collection, message, key, kept)
+    except PyMongoError:
+        kept["failed"] = 1
+        raise
+
+
+def add_guarded_until_it_fails_again(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Is content with the second failure."""
+    try:
+        add_guarded(collection, message, key, kept)
+    except PyMongoError:
+        kept["failures"] = kept.get("failures", 0) + 1
+        if kept["failures"] == 1:
+            raise
+
+
+def add_unless_just_refused(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Takes the message after a duplicate for another one."""
+    if kept.pop("refused", 0):
+        return
+    try:
+        collection.insert_one({"_id": f"{key}/{message.id}", "n": message.body})
+    except DuplicateKeyError:
+        kept["refused"] = 1
+
+
+def add_guarded_by_the_shared_key(collection: Any, message: Message, key: str, kept: dict[str, int]) -> None:
+    """Keeps in one place which entity it is at, as if no other delivery was under way."""
+    kept["at"] = ord(key)
+    with suppress(DuplicateKeyError):
+        collection.insert_one({"_id": f"{key}/{message.id}"})
+    add_guarded(collection, message, chr(kept["at"]), kept)
+
+
 KEEPING = {
     act.__name__: act
-    for act in (add_unless_seen, add_every_other_time, put_what_was_read_first, add_guarded_unless_under_way)
+    for act in (
+        add_unless_seen,
+        add_every_other_time,
+        put_what_was_read_first,
+        add_guarded_unless_under_way,
+        add_guarded_unless_it_failed,
+        add_guarded_until_it_fails_again,
+        add_unless_just_refused,
+        add_guarded_by_the_shared_key,
+    )
 }
 
 
@@ -255,6 +303,7 @@ def test_a_counterexample_is_wrong_again_when_its_replay_code_is_replayed(case: 
 @pytest.mark.slow
 @settings(max_examples=examples(80))
 @given(cases(any_acts))
+@example(({"x1": [("add_guarded_unless_it_failed", "a")], "x2": [("add_guarded_unless_it_failed", "b")]}, Bounds()))
 def test_a_handler_that_keeps_memory_is_judged_as_if_every_schedule_was_run(case: tuple[Program, Bounds]) -> None:
     program, bounds = case
     try:

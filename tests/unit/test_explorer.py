@@ -318,7 +318,7 @@ def test_a_handler_that_never_says_done_is_a_finding_too() -> None:
         return handle
 
     report = on_mongodb(build, MESSAGES[:1])
-    assert "m1 never settled: TimeoutError: the handler never says that it is done" in str(report)
+    assert "m1 never settled: TimeoutError: the handler never says that it is done. The last answer" in str(report)
 
 
 def test_a_handler_that_raises_on_a_conflict_has_its_message_again() -> None:

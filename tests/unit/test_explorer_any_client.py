@@ -493,11 +493,94 @@ def test_what_a_tap_cannot_see_is_refused_for_every_collection_and_database() ->
             on_mongodb(lambda: emptied(MOCK.shop.customers), lambda _, call=call: lambda message: call())
 
 
-def test_a_session_of_a_client_that_the_world_did_not_make_is_refused() -> None:
+def test_a_session_that_was_started_before_the_exploration_is_refused() -> None:
     session = SimpleNamespace(in_transaction=False)
     handle = lambda message: STAND_IN.insert_one({"_id": message.id}, session=session)  # noqa: E731
-    with pytest.raises(ConfigurationError, match="in a session of a client"):
+    with pytest.raises(ConfigurationError, match="in a session that was started before"):
         on_mongodb(lambda: emptied(STAND_IN), lambda _: handle)
+
+
+def in_one_session(client: Any, name: str, *, committing: bool) -> Handler:
+    """Mark and effect in a session of a client that the explorer did not give it, in a transaction or not."""
+
+    def write(message: Message, session: Any) -> None:
+        client[name].marks.insert_one({"_id": message.id}, session=session)
+        client[name].customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True, session=session)
+
+    def handle(message: Message) -> None:
+        with client.start_session() as session, suppress(DuplicateKeyError):
+            if committing:
+                session.with_transaction(lambda _: write(message, session))
+            else:
+                write(message, session)
+
+    return handle
+
+
+def in_one_session_awaited(customers: Any, *, committing: bool) -> Any:
+    """The collections are those that it was given, and the session is not."""
+
+    async def write(message: Message, session: Any) -> None:
+        await customers.database.marks.insert_one({"_id": message.id}, session=session)
+        await customers.update_one({"_id": "c1"}, {"$inc": {"credit": message.body}}, upsert=True, session=session)
+
+    async def handle(message: Message) -> None:
+        async with ASYNC_STAND_IN.database.client.start_session() as session:
+            with suppress(DuplicateKeyError):
+                if committing:
+                    await session.with_transaction(lambda _: write(message, session))
+                else:
+                    await write(message, session)
+
+    return handle
+
+
+def emptied_with_its_marks(customers: Any) -> Any:
+    customers.database.marks.delete_many({})
+    return emptied(customers)
+
+
+def assert_explored(report: Exploration, *, committing: bool) -> None:
+    if committing:
+        report.assert_effectively_once()
+        assert report.exhausted
+    else:
+        assert report.counterexample is not None
+        assert report.counterexample.observed is None  # it was marked, and the effect is lost
+        assert "marks m1" in words(report)[0]
+
+
+@pytest.mark.parametrize("committing", [True, False])
+@pytest.mark.parametrize("customers", [STAND_IN, MOCK.shop.customers], ids=["stand-in", "mongomock"])
+def test_a_session_of_a_client_that_build_was_not_given_is_explored(customers: Any, *, committing: bool) -> None:
+    database = customers.database
+    handle = in_one_session(database.client, database.name, committing=committing)
+    assert_explored(on_mongodb(lambda: emptied_with_its_marks(customers), lambda _: handle), committing=committing)
+
+
+@pytest.mark.parametrize("committing", [True, False])
+def test_such_a_session_may_be_awaited(*, committing: bool) -> None:
+    async def seen(customers: Any) -> Any:
+        return await customers.find_one({"_id": "c1"})
+
+    def world() -> Any:
+        emptied_with_its_marks(ASYNC_STAND_IN._collection)
+        return ASYNC_STAND_IN
+
+    report = on_mongodb(world, lambda given: in_one_session_awaited(given, committing=committing), observe=seen)
+    assert_explored(report, committing=committing)
+
+
+def test_a_session_of_a_client_of_another_server_is_refused() -> None:
+    elsewhere = mongomock.MongoClient()
+    with pytest.raises(ConfigurationError, match="no store that world"):
+        on_mongodb(lambda: emptied(STAND_IN), lambda _: in_one_session(elsewhere, "shop", committing=True))
+
+
+def test_outside_of_an_exploration_mongomock_has_no_sessions_as_before() -> None:
+    on_mongodb(lambda: emptied(STAND_IN), lambda _: lambda message: STAND_IN.insert_one({"_id": message.id}) and None)
+    with pytest.raises(NotImplementedError):
+        MOCK.start_session()
 
 
 # ---------------------------------------------------------------- mongoengine

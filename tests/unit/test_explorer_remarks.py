@@ -11,10 +11,11 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite import HighWaterMark, InSequence, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
+from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.support.batches import by_name, sqs
 
 Handler = Callable[[Message], Any]
@@ -179,3 +180,119 @@ def test_a_handler_that_raises_to_have_another_order_gets_no_remark() -> None:
 
     assert explored(build, TWO[::-1]).remarks == ()
     assert "m2 raises LookupError" in str(explored(build, TWO[::-1], reorder=False))
+
+
+# --- two writes of one message to one entity ---------------------------------------------------------------------------
+
+
+ORDER = Message("m1", body={"amount": 10})
+NEVER_HAPPENS = "m1 writes to one entity twice, and the second write never happens: "
+
+
+def twice_to_a_document(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+        return guarded.update_one(message, C1, {"$set": {"receipt": message.id}})
+
+    return handle
+
+
+def created_and_then_changed(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        guarded.insert_one(message, {**C1, "balance": message.body["amount"]})
+        return guarded.find_one_and_update(message, C1, {"$set": {"receipt": message.id}})
+
+    return handle
+
+
+def twice_with_another_entity_in_between(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        return [
+            guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2", "c1")
+        ]
+
+    return handle
+
+
+@pytest.mark.parametrize("build", [twice_to_a_document, created_and_then_changed, twice_with_another_entity_in_between])
+@pytest.mark.parametrize("is_unique", [False, True])
+def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
+    build: Callable[[Any], Handler],
+    is_unique: bool,  # given by name
+) -> None:
+    def world() -> Any:
+        customers = new_collection("customers")
+        if is_unique:
+            customers.create_index("account", unique=True, sparse=True)
+        return customers
+
+    (remark,) = explored(build, [ORDER], world=world).remarks
+    assert remark.startswith(NEVER_HAPPENS)
+    assert "customers c1 is taken for a duplicate" in remark or is_unique
+    assert "message.part(" in remark
+
+
+def test_a_second_write_to_an_item_is_named() -> None:
+    def build(table: Any) -> Handler:
+        guarded = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> Any:
+            for change in ("ADD balance :n", "ADD points :n"):
+                last = guarded.update_item(
+                    message, Key={"id": "c1"}, UpdateExpression=change, ExpressionAttributeValues={":n": 10}
+                )
+            return last
+
+        return handle
+
+    with moto_tables() as make:
+        report = explored(
+            build,
+            [ORDER],
+            world=lambda: make("customers", key="id"),
+            observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
+        )
+    (remark,) = report.remarks
+    assert remark.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
+
+
+def in_parts(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        guarded.update_one(message.part("balance"), C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+        return guarded.update_one(message.part("receipt"), C1, {"$set": {"receipt": message.id}})
+
+    return handle
+
+
+def to_two_entities(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        return [guarded.update_one(message, {"_id": name}, {"$inc": {"balance": 1}}, upsert=True) for name in ("c1", "c2")]
+
+    return handle
+
+
+def written_and_then_looked_at(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+
+    def handle(message: Message) -> Any:
+        guarded.update_one(message, C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+        return guarded.seen(message, C1)
+
+    return handle
+
+
+@pytest.mark.parametrize("build", [in_parts, to_two_entities, written_and_then_looked_at])
+def test_writes_that_all_happen_are_no_remark(build: Callable[[Any], Handler]) -> None:
+    report = explored(build, [ORDER])
+    report.assert_effectively_once()
+    assert report.remarks == ()

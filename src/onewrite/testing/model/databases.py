@@ -101,6 +101,11 @@ class Databases:
                 return name
         return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
 
+    def store_of_server(self, client: Any) -> str:
+        """The name of a store of the world on the server of this client of MongoDB."""
+        location = _location_of_server(client) or Location(memory=client)
+        return self._home_of(location, f"MongoDB at {location}")
+
     def _home_of(self, location: Location, what: str) -> str:
         """The store of the world that reaches this location."""
         for name, other in self._locations.items():
@@ -157,7 +162,10 @@ def _location_of(store: Any) -> Location:
 
 
 def _location_of_database(database: Any) -> Location | None:
-    client: Any = getattr(database, "client", None)
+    return _location_of_server(getattr(database, "client", None))
+
+
+def _location_of_server(client: Any) -> Location | None:
     if type(client).__module__.startswith("pymongo."):
         addresses = client.topology_description.server_descriptions()
         return Location(frozenset({f"{_LOCAL.get(host, host)}:{port}" for host, port in addresses}))

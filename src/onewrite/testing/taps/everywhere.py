@@ -35,6 +35,13 @@ _CLASSES: dict[str, dict[str, frozenset[str] | None]] = {
     "mongomock.database": {"Database": DATABASE_SILENT},
     "onewrite.testing.standins.collection": {"StandInCollection": SILENT, "StandInDatabase": DATABASE_SILENT},
 }
+# Of these, only the sessions are tapped.
+_CLIENTS = {
+    "pymongo.synchronous.mongo_client": "MongoClient",
+    "pymongo.asynchronous.mongo_client": "AsyncMongoClient",
+    "mongomock.mongo_client": "MongoClient",
+    "onewrite.testing.standins.collection": "StandInClient",
+}
 _THREADS = "threading"  # of Python itself
 _MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
@@ -95,7 +102,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = (_THREADS, _MOTOR, *_CLASSES)
+        modules = dict.fromkeys([_THREADS, _MOTOR, *_CLASSES, *_CLIENTS])
         missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
@@ -128,6 +135,8 @@ def _patches(module: str) -> Iterator[Patch]:
         yield ThreadPoolExecutor, "submit", _submitting
     if module == _MOTOR:
         yield sys.modules[module], "run_on_executor", _refusing
+    if module in _CLIENTS:
+        yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_heard, "start_session")
     for name, silent in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
         for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):

@@ -32,6 +32,7 @@ class Answer(NamedTuple):
     value: Any = None
     error: BaseException | None = None
     form: Hashable = None  # equal for answers that are the same; None if it has not been made
+    faulty: bool = False  # a fault has made it what it is
 
 
 class HandlerCall:
@@ -93,10 +94,10 @@ class HandlerCall:
             self.request = request
             self.thread.return_turn()
             self.request = None
-        value, error, _ = known or self._answer
-        if error is not None:
-            raise error
-        return value
+        answer = known or self._answer
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
 
 
 current_call: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("onewrite.testing.call", default=None)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 from onewrite.batch.decorated import handler_of
 from onewrite.testing.context import lambda_context
 from onewrite.testing.explorer.handler.deliverables import Deliverable, LambdaEvent
+from onewrite.testing.explorer.handler.memory import Form, memory_of
 
 Handler: TypeAlias = Callable[..., Any]
 
@@ -26,6 +27,11 @@ class Invocation:
         self._has_its_answer_read = decorated is not None and not decorated.source.raises
         self._takes_context = _takes(handler, _A_MESSAGE, _A_CONTEXT)
         self._needs_context = self._takes_context and not _takes(handler, _A_MESSAGE)
+
+    @property
+    def memory(self) -> Form:
+        """What the handler keeps."""
+        return memory_of(self._handler)
 
     def of(self, deliverable: Deliverable) -> Callable[[Any], Any]:
         """What is called with the message or the event. It raises where Lambda takes the invocation for failed."""

@@ -52,12 +52,27 @@ class AnyCall(Protocol):
 class History:
     """A message and the answers that its handler has been given since, and what the handler then does, once it is known."""
 
-    __slots__ = ("after", "answer", "before", "does", "number", "outcomes", "request", "result")
+    __slots__ = (
+        "after",
+        "answer",
+        "before",
+        "delivery",
+        "does",
+        "faulty",
+        "number",
+        "outcomes",
+        "parts",
+        "request",
+        "result",
+    )
 
     def __init__(self, number: int, before: History | None, answer: Answer) -> None:
         self.number = number  # no two histories of an exploration have the same
         self.before = before
         self.answer = answer  # the last one
+        self.faulty = answer.faulty  # it was never given but by a fault
+        self.delivery: Delivery | None = None  # that begins here, and the parts of its message that it brings
+        self.parts: tuple[int, ...] = ()
         self.does: Hashable = None  # the key of the request that it sends, or that it ends; None if that is not known
         self.request: Request | None = None
         self.result = Answer()
@@ -75,16 +90,27 @@ class Recall:
         self._roots: dict[Hashable, History] = {}
         self._count = 0
 
-    def root(self, delivery: Delivery, parts: Hashable) -> History:
+    @property
+    def roots(self) -> list[History]:
+        return [*self._roots.values()]
+
+    def root(self, delivery: Delivery, parts: tuple[int, ...]) -> History:
         """Where a delivery begins that brings these parts of its message."""
         key = parts, delivery.number if self._by_delivery else 0
-        return self._roots.get(key) or self._new(self._roots, key, None, Answer())
+        found = self._roots.get(key)
+        if found is None:
+            found = self._new(self._roots, key, None, Answer())
+            found.delivery, found.parts = delivery, parts
+        return found
 
     def after(self, history: History, answer: Answer) -> History:
         """Where a delivery goes on with this answer."""
         form = comparable(answer) if answer.form is None else answer.form
         found = history.after.get(form)
-        return found or self._new(history.after, form, history, _copied(answer))
+        if found is None:
+            return self._new(history.after, form, history, _copied(answer))
+        found.faulty = found.faulty and answer.faulty
+        return found
 
     def note(self, history: History, call: HandlerCall) -> None:
         """Remember what the call does, or compare it with what is remembered."""
@@ -100,7 +126,7 @@ class Recall:
 
     def learn(self, history: History, call: HandlerCall) -> None:
         """Note what a call does that has been given the answers of this history."""
-        earlier = _until(history)[:-1]
+        earlier = until(history)[:-1]
         asked = call.asked[: len(earlier)]
         # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
         new = [self._key_of(request) for request in asked[call.compared :]]
@@ -218,7 +244,7 @@ def _check_known(history: History) -> None:
 
 def answers_of(history: History) -> list[Answer]:
     """Copies of the answers that a delivery has been given."""
-    return [answer_of(later) for later in _until(history)[1:]]
+    return [answer_of(later) for later in until(history)[1:]]
 
 
 def answer_of(history: History) -> Answer:
@@ -226,9 +252,9 @@ def answer_of(history: History) -> Answer:
     return _copied(history.answer)
 
 
-def _until(history: History) -> list[History]:
+def until(history: History) -> list[History]:
     """All histories from the beginning to this one."""
-    return [*([] if history.before is None else _until(history.before)), history]
+    return [*([] if history.before is None else until(history.before)), history]
 
 
 def _copied(answer: Answer) -> Answer:
@@ -237,6 +263,6 @@ def _copied(answer: Answer) -> Answer:
     if again is None:
         raise NotRecallableError
     try:
-        return Answer(again())
+        return Answer(again(), faulty=answer.faulty)
     except Exception as error:
-        return Answer(error=error)
+        return Answer(error=error, faulty=answer.faulty)

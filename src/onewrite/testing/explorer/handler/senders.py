@@ -13,6 +13,7 @@ from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps.aws import dynamodb, services
 from onewrite.testing.taps.aws.clients import is_dynamodb
 from onewrite.testing.taps.mongodb import collection as mongodb
+from onewrite.testing.taps.mongodb.sessions import start_session
 from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request
 
@@ -37,6 +38,8 @@ class Senders:
         try:
             if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):
                 called: Callable[..., Any] = partial(self._api_call, owner)
+            elif method == "start_session":
+                called = partial(self._start_session, owner)
             else:
                 called = getattr(self._proxy(owner), method)
             return called(*args, **kwargs)
@@ -55,6 +58,15 @@ class Senders:
             return dynamodb.awaited_from(client, partial(self._answer, request, awaited=True))
         with dynamodb.raised_by(client):
             return self._answer(request, awaited=False)
+
+    def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
+        check(PYMONGO)
+        kind = cast("type[Any]", type(client))
+        # A stand-in has one client for both kinds of collections, so it starts sessions for those of the world.
+        is_of_pymongo = kind.__module__.startswith("pymongo.")
+        awaited = inspect.iscoroutinefunction(kind.close) if is_of_pymongo else self.machine.is_async
+        store = self.machine.databases.store_of_server(client)
+        return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
 
     def _proxy(self, owner: Any) -> Any:
         """A proxy of a collection or a database whose requests are performed by a store that the machine knows."""
@@ -79,7 +91,7 @@ class Senders:
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:
             raise ConfigurationError(
-                f"{request} was sent in a session of a client that world() did not make: let the handler start its session with "
-                "the client of the store that build(store) is given."
+                f"{request} was sent in a session that was started before the exploration, so that its commit would not be seen: let "
+                "the handler start its session itself."
             )
         return self._answer(request, awaited=awaited)

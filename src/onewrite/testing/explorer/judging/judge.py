@@ -17,6 +17,7 @@ from onewrite.testing.explorer.judging.initialisation import initialisation
 from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
 from onewrite.testing.explorer.judging.remarks import in_words, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
+from onewrite.testing.explorer.searching.proof import prove
 from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
 from onewrite.testing.explorer.trials.subject import Stores, Subject, name_of
 from onewrite.testing.explorer.trials.trial import Trial, TrialStep
@@ -108,6 +109,11 @@ class Judge:
             yield "No message changes what observe() sees: does it look at the right entity?"
         if self._looks_elsewhere:
             yield "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it."
+        if self._subject.bounds.faults and not self._subject.new_process:
+            yield (
+                "What the handler keeps in memory has survived its crashes, since build(store) makes anew what observe() looks at beside "
+                "the store. Make that outside of build, and let build empty it."
+            )
         if self._some_untried:
             yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
         yield from remarks_on(self._subject, orders_of(self._predecessors), self._observed_or_words)
@@ -126,8 +132,18 @@ class Judge:
     def recall(self) -> None:
         """From now on, recall what the handler does, unless it is known already that this cannot be done."""
         slow = self._subject.always_anew or self._subject.machine.why_slow is not None
-        if self.nondeterministic is None and not slow and not self._observes_memory():
+        if self.nondeterministic is not None or slow:
+            return
+        if self._observes_memory():
+            # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.
+            self._subject.new_process = self._subject.new_process and not self._subject.recovers
+        else:
             self._subject.recall = Recall(self._subject.key, lambda: self._subject.threads.names_used)
+
+    def prove(self) -> None:
+        """Raise `NotRecallableError` if what is recalled of the handler is not what it does, whatever it has been through."""
+        if self._subject.recall is not None:
+            prove(self._subject, self._subject.recall)
 
     def do_not_recall(self) -> None:
         """From now on, run the handler each time. It has done something else than is recalled, perhaps because it has changed."""
@@ -234,24 +250,27 @@ class Judge:
         if one.observed == other.observed:
             self._check_new_world(order, other)
             return
-        if self._subject.always_anew:
+        if not self._subject.always_anew:
+            self._subject.always_anew = True  # `observe` looks at something beside the store, and `world` may empty it
+        elif self._subject.new_process:
+            # What `observe` looks at may belong to one of the handlers that `build` has made.
+            self._subject.new_process = self._subject.always_anew = False
+        else:
             self.nondeterministic = (
                 f"the same requests end in {one.observed!r} one time and in {other.observed!r} another. What observe() sees "
                 "beside the store must be made anew in build() or world()."
             )
-        else:
-            # `observe` looks at something beside the store, and it may be `world` that empties it.
-            self._subject.always_anew = True
-            self._run_twice(order)
+            return
+        self._run_twice(order)
 
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
-        one, other = self._reference(order), self._reference(order)
+        one, other = self._reference(order), self._reference(order, in_another_process=True)
         only_first = initialisation(one.taken, other.taken)
         if only_first:
             self._subject.begin_with(tuple(request for request in only_first if request.writes))
         if only_first or self._subject.tapped_late:
-            one, other = other, self._reference(order)
+            one, other = other, self._reference(order, in_another_process=True)
         return one, other
 
     def _check_new_world(self, order: tuple[int, ...], known: Reference) -> None:
@@ -296,9 +315,11 @@ class Judge:
         """Does each part come after those that must come before it?"""
         return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
-    def _reference(self, order: tuple[int, ...]) -> Reference:
+    def _reference(self, order: tuple[int, ...], *, in_another_process: bool = False) -> Reference:
         trial = Trial(self._subject)
         try:
+            if in_another_process:
+                trial.take_over()
             failure = trial.settle(order)
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
-from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
+from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import ROUNDS, Trial
+from onewrite.testing.explorer.trials.trial import ROUNDS, Trial, TrialStep
+from onewrite.testing.taps.traffic import Request, commute, is_guarded
 
 Order: TypeAlias = Sequence[int]
 
@@ -23,6 +24,7 @@ class _Course:
 
     error: BaseException | None = None  # what its first failed delivery raised
     changed: bool = False
+    unapplied: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
 
     @property
@@ -42,6 +44,12 @@ def remarks_on(subject: Subject, orders: Iterator[Order], observed: Callable[[],
             yield (
                 f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
+            )
+    for part, course in courses.items():
+        if course.unapplied is not None:
+            yield (
+                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {course.unapplied} is taken for a "
+                'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
             )
     for place, part in enumerate(given):
         if not courses[part].changed and not courses[part].says_why:
@@ -84,11 +92,32 @@ def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -
 
 
 def _process(trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]]) -> None:
-    before = seen()
+    before, first = seen(), len(trial.steps)
     answer: Answer = trial.deliver(_owner(trial, part), (part,))
     course.changed = course.changed or seen() != before
     course.error = course.error or answer.error
     course.outcomes += trial.steps[-1].outcomes
+    course.unapplied = course.unapplied or _unapplied(trial.steps[first:])
+
+
+def _unapplied(steps: Sequence[TrialStep]) -> Request | None:
+    """A guarded write of this delivery that came to an entity after another write of the same message."""
+    applied: set[Hashable] = set()
+    was_repeated = False
+    for outcome in steps[-1].outcomes:
+        if isinstance(outcome, Applied):
+            applied.add((outcome.message.source, outcome.message.id, outcome.message.parts))
+        elif isinstance(outcome, Duplicate):
+            whose = outcome.message.source, outcome.message.id, outcome.message.parts
+            was_repeated = was_repeated or whose in applied
+    written: list[Request] = []
+    for step in steps if was_repeated else ():
+        request = step.taken.request
+        if request is not None and request.writes:
+            if is_guarded(request) and not all(commute(request, earlier) for earlier in written):
+                return request
+            written.append(request)
+    return None
 
 
 def _owner(trial: Trial, part: int) -> int:

@@ -53,6 +53,7 @@ class PlaceSearch:
             stack.append((onwards, following))
         checks += last_checks(self._judge, len(self._seen))
         if nothing:
+            self._judge.prove()
             yield from (judged for judged in checks if judged.finding is not None)
 
     def _is_known(self, place: Hashable) -> bool:

@@ -10,15 +10,16 @@ Two things spare schedules. Neither of them spares a state.
   schedules that begin with b need not take a next, because those that begin with a have been through the same states. So
   once the search has followed a, it puts a to sleep while it follows b, for as long as the steps taken are independent of
   a. The function `independent` judges that at the place where both steps are possible: from the bounds and from what each
-  step did to its delivery. Sleep sets leave out steps between states but no state, so everything that is true of a state is
+  step did to its delivery, and a step that has changed what the handler keeps in memory is independent of none. Sleep sets leave out steps between states but no state, so everything that is true of a state is
   seen, such as that it is a legal end with a certain content of the store.
-- *Joining.* Suppose that the store holds the same as at some place in an earlier schedule, and that every delivery has sent
-  the same requests, met the same faults and received the same answers. Then the same can follow, and it has been followed.
+- *Joining.* Suppose that the store and the handler hold the same as at some place in an earlier schedule, and that every
+  delivery has sent the same requests, met the same faults, received the same answers and found the same in memory. Then the same can follow, and it has been followed.
   A step that slept at the earlier place and is awake here need not be followed either, because the states that it leads to
   had been seen before it was put to sleep.
 
-Both judge a handler by what it sends and receives. What it keeps in memory counts once it shows in a request. A legal end is
-checked before the schedule is given up because it joins another one, so `observe` may look at memory too.
+Where nobody can read what the handler keeps in memory, no schedule is spared. Reading may miss something, so at the end some
+schedules are drawn as well. A legal end is checked before the schedule is given up because it joins another one, so `observe` may
+look at memory too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import cast
 from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Delivery, Progress, Step, TakenStep, independent
+from onewrite.testing.explorer.searching.checks import last_checks
 from onewrite.testing.explorer.trials.trial import Trial
 
 
@@ -38,6 +40,7 @@ class _Node:
     """A place in the search: the steps that were followed from it, those that are still to follow, and those that sleep."""
 
     progress: Progress
+    memory: int  # a number that stands for what the handler keeps
     histories: Mapping[Delivery, int]  # for each delivery, a number that stands for all that it has been through
     asleep: Mapping[Step, TakenStep]
     todo: list[Step]  # the next one last
@@ -64,13 +67,17 @@ class Search:
         self._prune = prune
         self._path: list[_Node] = []
         self._numbers: dict[Hashable, int] = {}
+        self._memory: tuple[Trial | None, int, int] = None, 0, 0  # what was read last, and where
         self._seen: set[Hashable] = set()
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
-        while True:
+        schedules = 1
+        yield self._judge.run(self._run)
+        while self._go_back():
+            schedules += 1
             yield self._judge.run(self._run)
-            if not self._go_back():
-                return
+        if self.pruned:
+            yield from (judged for judged in last_checks(self._judge, schedules) if judged.finding is not None)
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take the steps of the path, and then any steps until no step is possible or nothing new can follow."""
@@ -114,6 +121,8 @@ class Search:
         before = node.followed.get(step)
         taken = trial.take(step) if trial.allows(step) else None
         if before is None and taken is not None:
+            if self._prune and self._memory_of(trial) != node.memory:
+                taken = taken._replace(reaches_others=True)
             node.followed[step] = taken
             node.add_faults(taken)
         elif before is None or taken is None or before.key != taken.key:
@@ -123,25 +132,36 @@ class Search:
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
         todo = [Step(delivery) for delivery in reversed(trial.able())]
+        memory = self._memory_of(trial) if self._prune else 0
         if not self._path or not self._prune:
-            return _Node(trial.progress, {}, {}, todo)
+            return _Node(trial.progress, memory, {}, {}, todo)
         parent, last = self._path[-1], trial.steps[-1]
-        delivery, fault = last.taken.step
-        been_through = (parent.histories.get(delivery), last.taken.key, fault, *map(comparable, last.answers))
-        histories = {**parent.histories, delivery: self._number(been_through)}
-        return _Node(trial.progress, histories, parent.asleep_after(last.taken), todo)
+        step = last.taken.step
+        been_through = (parent.memory, parent.histories.get(step.delivery), last.taken.key, step.fault)
+        histories = {**parent.histories, step.delivery: self._number((*been_through, *map(comparable, last.answers)))}
+        asleep = parent.asleep_after(parent.followed.get(step, last.taken))
+        return _Node(trial.progress, memory, histories, asleep, todo)
 
     def _joins(self, node: _Node, trial: Trial) -> bool:
         """Has an earlier schedule been at a place like this, so that all that can follow has been followed?"""
         if not self._prune:
             return False
         progress, pending = node.progress, frozenset(trial.pending().items())
-        place = (trial.state, frozenset(node.histories.items()), pending, progress.open, frozenset(progress.settled))
+        histories = frozenset(node.histories.items())
+        place = trial.state, node.memory, histories, pending, progress.open, frozenset(progress.settled)
         if place in self._seen:
             self.pruned += 1
             return True
         self._seen.add(place)
         return False
+
+    def _memory_of(self, trial: Trial) -> int:
+        """A number that stands for what the handler keeps now. It is asked for twice at each new place."""
+        known, at, number = self._memory
+        if known is not trial or at != len(trial.steps):
+            number = self._number(trial.memory)
+            self._memory = trial, len(trial.steps), number
+        return number
 
     def _number(self, been_through: Hashable) -> int:
         return self._numbers.setdefault(been_through, len(self._numbers) + 1)

@@ -122,11 +122,15 @@ class RecalledTrial(Trial):
         return invocation
 
     def _start(self) -> None:
+        self._process = None
         self._subject.machine.reset()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
         self._histories[delivery] = self._recall.root(delivery, parts)
         self._brought[delivery] = parts
+
+    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+        """One that keeps nothing in memory is like another."""
 
     def _release(self, call: AnyCall) -> None:
         """No thread has been taken for it."""

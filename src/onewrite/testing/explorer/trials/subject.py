@@ -19,7 +19,7 @@ from onewrite.testing.explorer.handler.senders import Senders
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.model.tokens import TOKEN
-from onewrite.testing.model.transition import State
+from onewrite.testing.model.transition import State, changes_structure, reads_structure
 from onewrite.testing.model.worlds import World
 from onewrite.testing.taps.aws.partial_batches import naming, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, unheard
@@ -46,6 +46,8 @@ class Subject:
     wrote = False  # has a call of the handler sent a write?
     looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
+    recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
+    _looks = False  # `observe` or the invariant is being called
     _asked = False  # has a request been sent that is no step?
 
     def __init__(
@@ -54,6 +56,9 @@ class Subject:
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
+        self.new_process = (
+            bounds.faults > 0
+        )  # what comes after a crash is delivered to another handler that `build` has made
         self.start = _start(self.deliverables, bounds)
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
@@ -82,10 +87,17 @@ class Subject:
 
     def begin(self) -> Invocation:
         """Go back to the beginning of the world, and build a handler."""
+        return self.begin_processes(1)[0]
+
+    def begin_processes(self, count: int) -> list[Invocation]:
+        """The same with so many handlers. The first of them was built last, so that it is the one that `observe` may know."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()
         self.machine.reset()
+        return [self.build() for _ in range(count)][::-1]
+
+    def build(self) -> Invocation:
         with heard_by(self._senders):
             handler = self._build(self.stores)
         if not callable(handler):
@@ -182,11 +194,12 @@ class Subject:
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
-        self._asked = False
+        self._asked, self._looks = False, True
         try:
             with self.machine.unchanged(), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
+            self._looks = False
             self.looked = self.looked or self._asked
 
     def complete(self, value: Any) -> Any:
@@ -222,6 +235,7 @@ class Subject:
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self._asked = True
+            self.recovers = self.recovers or (not self._looks and self._asks_for_data(request))
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self._refuse(_from_another_thread(request))
@@ -231,6 +245,11 @@ class Subject:
         else:
             answer = call.ask(request)
         return _ready(answer) if awaited else answer
+
+    def _asks_for_data(self, request: Request) -> bool:
+        """Is it about what a table holds, and not about its indexes or the like?"""
+        is_structural = changes_structure(request) or reads_structure(request)
+        return bool(self.machine.databases.places_of(request)) and not is_structural
 
     def _needs_no_step(self, request: Request) -> bool:
         """Does it make no difference when this is sent? So it is with what a store asks once about its table, and keeps in memory.

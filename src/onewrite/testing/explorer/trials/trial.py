@@ -7,8 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from onewrite.outcome import Busy
 from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
 from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.handler.invocation import Invocation
 from onewrite.testing.explorer.handler.recall import AnyCall, RecordedCall
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, TakenStep, faults_for
 from onewrite.testing.explorer.trials.subject import Subject, name_of
@@ -45,6 +47,7 @@ class Trial:
         self._subject = subject
         self._calls: dict[Delivery, AnyCall] = {}
         self._brought: dict[Delivery, tuple[int, ...]] = {}  # the parts that an open delivery has brought
+        self._processes: dict[Delivery, Invocation] = {}  # those in which the open deliveries are
         self._tokens: dict[int, set[str]] = {}  # those that the deliveries of each message have given to DynamoDB
         self._start()
         self.position = subject.machine.position
@@ -64,6 +67,7 @@ class Trial:
         starts = step.delivery not in self._calls
         reaches_others = starts and self._forget_tokens_of(step.delivery)
         if starts:
+            reaches_others = reaches_others or self._process is None
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
         request = None if starts and self._waits(step.delivery) else call.request
@@ -79,6 +83,7 @@ class Trial:
         taken = TakenStep(step, request, key, call.ended, settled, faults, reaches_others)
         if call.ended:
             self._release(self._calls.pop(step.delivery))
+            self._leave_process(step.delivery, died=call.died)
         if self._subject.misuse is not None:
             raise self._subject.misuse
         done = _what_was_done(taken, answers, call, again, self._only(step.delivery))
@@ -141,6 +146,16 @@ class Trial:
         shows = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
         return self.position if shows else self.position[0]
 
+    @property
+    def memory(self) -> Hashable:
+        """What the next delivery would find in memory, and what those find that are under way, where that is something else."""
+        forms = {
+            id(process): process.memory for process in {*self._processes.values(), self._process} if process is not None
+        }
+        present = None if self._process is None else forms[id(self._process)]
+        found = ((delivery, forms[id(process)]) for delivery, process in self._processes.items())
+        return present, frozenset((delivery, form) for delivery, form in found if form != present)
+
     def pending(self) -> dict[Delivery, Hashable]:
         """The key of the request that each open delivery is about to send."""
         calls = self._calls.items()
@@ -157,14 +172,14 @@ class Trial:
         Parts of one event that follow each other come with one delivery, but records that SQS delivers again come each in a
         batch of its own. The result is None, or what the handler failed with last if some part is never settled.
         """
-        failure: BaseException = TimeoutError("the handler never says that it is done")
+        failure: BaseException | None = None
         for _ in range(ROUNDS):
             missing = [part for part in order if part not in self.progress.settled]
             if not missing:
                 return None
             for message, parts in self._batches(missing):
                 failure = self.deliver(message, parts).error or failure
-        return failure
+        return failure or TimeoutError(f"the handler never says that it is done{_why_never_done(self.steps[-1])}")
 
     def deliver(self, message: int, parts: tuple[int, ...]) -> Answer:
         """Deliver these parts of the message once more, from start to end, whatever the bounds say and however much later."""
@@ -173,6 +188,7 @@ class Trial:
         self.position = self._subject.machine.position
         delivery = Delivery(message, self.progress.started[message])
         self._begin(delivery, parts)
+        self.position = self._subject.machine.position  # a handler that was built anew may have written something
         while True:
             ended = self.take(Step(delivery)).ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
@@ -199,10 +215,31 @@ class Trial:
                 first = place
 
     def _start(self) -> None:
-        self._invocation = self._subject.begin()
+        subject = self._subject
+        spares = subject.bounds.faults if subject.new_process and not subject.recovers else 0
+        self._process: Invocation | None
+        self._process, *self._spares = subject.begin_processes(1 + spares)
+
+    def take_over(self) -> None:
+        """Let the process go on that would go on after a crash, if one would."""
+        if self._subject.new_process:
+            self._process = self._spares.pop() if self._spares else None
+
+    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+        """A delivery has ended. If its process has died, what is delivered from now on goes to another one.
+
+        What is under way goes on where it is. The other process was started before anything happened, so that what `build` empties
+        for a new schedule is not emptied in the middle of it. One that asks the store for data when it starts is started when it
+        takes over.
+        """
+        if self._processes.pop(delivery) is self._process and died:
+            self.take_over()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
-        made, recall = self._subject.call(self._invocation, delivery, parts), self._subject.recall
+        if self._process is None:
+            self._process = self._subject.build()
+        self._processes[delivery] = self._process
+        made, recall = self._subject.call(self._process, delivery, parts), self._subject.recall
         self._calls[delivery] = made if recall is None else RecordedCall(made, recall, recall.root(delivery, parts))
         self._brought[delivery] = parts
 
@@ -239,20 +276,36 @@ class Trial:
             if fault.kills:
                 call.die()
             else:
-                call.resume(Answer(error=self._subject.failure(fault, request)))
+                call.resume(Answer(error=self._subject.failure(fault, request), faulty=True))
             return ()
         self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
-            call.resume(again)
+            call.resume(again._replace(faulty=True))
             return answer, again
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            call.resume(Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer)
+            met = Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
+            call.resume(met._replace(faulty=bool(fault)))
         return (answer,)
+
+
+def _why_never_done(last: TrialStep) -> str:
+    """What to say of the last delivery of a message that is never settled."""
+    unsettled = [outcome for outcome in last.outcomes if getattr(outcome, "settled", True) is False]
+    if not unsettled:
+        return ""
+    said = f". The last answer of the guarded store was {type(unsettled[-1]).__name__}"
+    if not isinstance(unsettled[-1], Busy):
+        return said
+    return (
+        f"{said}: the step is another delivery's until its lease ends, and where time stands still, that never comes. Let time go "
+        "on with each delivery: give the store clock=lambda: now[0], let the handler begin with now[0] += 60, and let build set now[0] to the "
+        "same time at each start"
+    )
 
 
 def _what_was_done(

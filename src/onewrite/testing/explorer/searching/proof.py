@@ -1,0 +1,233 @@
+"""Proves, by running it, that what a handler does follows from the answers that it has been given, whatever it has been through.
+
+A *course* is a delivery from its start to its end, as it is remembered. A handler that opens a circuit breaker when it is throttled,
+or that gives up a message whose second write was refused, does something else in the course after that. There are too many
+sequences of courses to run them all. So this looks twice:
+
+- A course of each kind, and some more, are run in one handler, in a random order, with as many under way at once as the bounds allow.
+  Of one kind are courses whose requests go the same way and get answers of the same shape, see `_shape`. So each kind of answer that
+  was ever given is given once more, and then come others. Whatever the handler then does must be what is remembered.
+- Where that has changed something in the handler's memory, or where its memory cannot be read, every two courses of different kinds
+  are run in a handler that was just built, or many of them: one after the other, and one within the other. Sequences of more are
+  drawn at random. No more faults befall a sequence than the bounds allow. Most handlers keep nothing, and for these it would be wasted.
+
+No store is asked anything: the answers are those that are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import product
+from random import Random
+from typing import Any, NamedTuple, Self, cast
+
+from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
+from onewrite.testing.explorer.handler.memory import is_readable
+from onewrite.testing.explorer.handler.recall import History, Recall, answer_of
+from onewrite.testing.explorer.trials.subject import Subject
+
+_MOST_PAIRS = 200
+_DRAWN = 40  # sequences of more than two courses
+_ENDS_BEFORE_NEXT = 0.5  # how likely a delivery goes on before another one begins
+_LONGEST = 6  # of these, in courses: all deliveries of three messages with the default bounds
+
+
+class _Course(NamedTuple):
+    """A delivery as it is remembered: what it did at first, after the first answer, and so on to its end."""
+
+    histories: tuple[History, ...]
+    kind: Hashable
+
+    @property
+    def message(self) -> int:
+        return cast("Any", self.histories[0].delivery).message  # type: ignore[no-any-return]  # the first one has it
+
+    @property
+    def faults(self) -> int:
+        return sum(history.faulty for history in self.histories)
+
+
+def prove(subject: Subject, recall: Recall) -> None:
+    """Raise `NotRecallableError` if the handler does something else than is remembered."""
+    draw = Random("onewrite")
+    courses = [*_courses(recall)]
+    by_kind = {course.kind: course for course in reversed(courses)}
+    others = [course for course in courses if by_kind[course.kind] is not course]
+    chosen = [*by_kind.values(), *draw.sample(others, min(len(others), len(by_kind) // 2))]
+    with _Process(subject, recall) as process:
+        before = process.invocation.memory
+        unchanged = is_readable(before)
+        for ended in process.deliver_at_once(draw.sample(chosen, len(chosen)), draw):
+            if by_kind[ended.kind] is ended:
+                unchanged = unchanged and process.invocation.memory == before
+    if not unchanged:
+        _prove_of_several(subject, recall, [*by_kind.values()], draw)
+
+
+def _prove_of_several(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
+    kinds = [course for course in kinds if course.faults <= subject.bounds.faults]
+    pairs = [pair for pair in product(kinds, repeat=2) if sum(course.faults for course in pair) <= subject.bounds.faults]
+    for one, other in draw.sample(pairs, min(len(pairs), _MOST_PAIRS)):
+        with _Process(subject, recall) as process:
+            process.deliver(one, other)
+        if subject.bounds.concurrency > 1 and (one.message != other.message or subject.bounds.deliveries > 1):
+            with _Process(subject, recall) as process:
+                under_way = process.begin(one)
+                for _ in range(draw.randrange(len(one.histories))):
+                    under_way.goes_on()
+                process.deliver(other)
+                while under_way.goes_on():
+                    pass
+    for _ in range(_DRAWN):
+        faults, chosen = subject.bounds.faults, list[_Course]()
+        for _ in range(_LONGEST):
+            chosen.append(draw.choice([course for course in kinds if course.faults <= faults]))
+            faults -= chosen[-1].faults
+        with _Process(subject, recall) as process:
+            for _ in process.deliver_at_once(chosen, draw):
+                pass
+
+
+class _Process:
+    """A handler that was just built, and what is delivered to it."""
+
+    def __init__(self, subject: Subject, recall: Recall) -> None:
+        self.invocation = subject.begin()
+        self._subject = subject
+        self._recall = recall
+        self._open: list[_UnderWay] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._open:
+            one.close()
+
+    def deliver(self, *courses: _Course) -> None:
+        """Run these courses, one after the other."""
+        for course in courses:
+            root, *later = course.histories
+            call = self._subject.call(
+                self.invocation, cast("Any", root.delivery), root.parts, [answer_of(history) for history in later]
+            )
+            with closing(_UnderWay(self._subject, self._recall, course, call, len(later))):
+                pass
+
+    def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> Iterator[_Course]:
+        """Run these courses, as many at once as the bounds allow. The result is each of them when it has ended."""
+        under_way: list[_UnderWay] = []
+        for course in courses:
+            under_way.append(self.begin(course))
+            while under_way and (len(under_way) == self._subject.bounds.concurrency or draw.random() < _ENDS_BEFORE_NEXT):
+                one = draw.choice(under_way)
+                if not one.goes_on():
+                    under_way.remove(one)
+                    yield one.course
+        for one in under_way:
+            while one.goes_on():
+                pass
+            yield one.course
+
+    def begin(self, course: _Course) -> _UnderWay:
+        """Run a course up to its first request."""
+        root = course.histories[0]
+        call = self._subject.call(self.invocation, cast("Any", root.delivery), root.parts)
+        self._open.append(_UnderWay(self._subject, self._recall, course, call))
+        return self._open[-1]
+
+
+class _UnderWay:
+    """A course that is being run. Each time that it stops, it is compared with what is remembered."""
+
+    def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall, at: int = 0) -> None:
+        self._subject = subject
+        self._recall = recall
+        self.course = course
+        self._call: HandlerCall | None = call
+        self._at = at
+        self._compare()
+
+    def goes_on(self) -> bool:
+        """Give it its next answer. False if it has had all of them."""
+        if self._call is None:
+            return False
+        self._at += 1
+        self._call.resume(answer_of(self.course.histories[self._at]))
+        self._compare()
+        return self._call is not None
+
+    def close(self) -> None:
+        if self._call is not None:
+            self._subject.threads.release(self._call)
+            self._call = None
+
+    def _compare(self) -> None:
+        call = cast("HandlerCall", self._call)
+        try:
+            self._recall.learn(self.course.histories[self._at], call)
+        finally:
+            if call.ended or self._at == len(self.course.histories) - 1:
+                self.close()
+
+
+# --- courses and their kinds ------------------------------------------------------------------------------------------
+
+
+def _courses(recall: Recall) -> Iterator[_Course]:
+    for root in recall.roots:
+        delivery = root.delivery
+        start = None if delivery is None else delivery.message, root.parts
+        yield from _ends((root,), (start,))
+
+
+def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
+    """The courses that begin like this."""
+    last = histories[-1]
+    if last.does is not None and last.request is None:
+        yield _Course(histories, (*kind, last.does))
+    elif last.request is not None:
+        for form, history in last.after.items():
+            met = last.request.method, last.request.tables, _shape_of_answer(history.answer, form), history.faulty
+            yield from _ends((*histories, history), (*kind, met))
+
+
+def _shape_of_answer(answer: Answer, form: Hashable) -> Hashable:
+    return _shape(form) if answer.error is None else _shape_of_error(answer.error)
+
+
+def _shape_of_error(error: BaseException) -> Hashable:
+    """Its class and its codes."""
+    response = cast("Mapping[str, Any]", getattr(error, "response", None) or {})
+    details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
+    return (
+        type(error).__qualname__,
+        response.get("Error", {}).get("Code"),
+        tuple(reason.get("Code") for reason in response.get("CancellationReasons", ())),
+        "Item" in response,
+        getattr(error, "code", None),
+        tuple(failure.get("code") for failure in details.get("writeErrors", ())),
+    )
+
+
+def _shape(form: Hashable) -> Hashable:
+    """What a handler is likely to tell apart: names, what is there and what is not, none, one and many; but no texts or amounts."""
+    if isinstance(form, str):
+        return bool(form)
+    if not isinstance(form, tuple) or not form:
+        return form
+    kind, *parts = cast("tuple[Any, ...]", form)
+    if kind == "map":
+        return kind, frozenset((name, _shape(value)) for name, value in parts[0])
+    if kind in ("int", "float"):
+        return kind, _amount(float(parts[0]))
+    if kind in ("list", "tuple", "set"):
+        return kind, min(len(parts), 2), frozenset(map(_shape, parts))
+    if kind in ("bytes", "object") and len(parts) == 1:
+        return kind
+    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, form))
+
+
+def _amount(value: float) -> Hashable:
+    return value if value in (0.0, 1.0) else value > 0

@@ -1,0 +1,143 @@
+"""A customer's balance on either engine, for handlers that are the same on both, blocking or in coroutines.
+
+The handlers are coroutine functions. With a blocking store nothing in them ever waits, so that `blocking` makes functions of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
+from pymongo import ReadPreference
+from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
+
+from onewrite import Message, Outcome, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+
+Coroutine: TypeAlias = Callable[[Message], Awaitable[Any]]
+Build: TypeAlias = Callable[["Bank"], Coroutine]
+
+NO_CONNECTION = (ConnectionClosedError, EndpointConnectionError, AutoReconnect)  # the request may have arrived, or not
+_REFUSED = "ConditionalCheckFailedException"
+
+
+class Bank:
+    """One store with customers, of whom `c1` is one."""
+
+    def __init__(self, store: Any, customer: str = "c1") -> None:
+        self.store = store
+        self.on_mongodb = hasattr(store, "find_one")
+        self.awaited = self.on_mongodb and inspect.iscoroutinefunction(store.find_one)
+        self.key = {"_id" if self.on_mongodb else "id": customer}
+        kind = GuardedTable if not self.on_mongodb else AsyncGuardedCollection if self.awaited else GuardedCollection
+        self._guarded: Any = kind(store, SeenIds())
+
+    def of(self, customer: str) -> Bank:
+        return Bank(self.store, customer)
+
+    async def add(self, message: Message) -> Outcome:
+        """A guarded write."""
+        if self.on_mongodb:
+            change = {"$inc": {"balance": message.body["amount"]}}
+            return await _come(self._guarded.update_one(message, self.key, change, upsert=True))
+        return await _come(self._guarded.update_item(message, Key=self.key, **_added(message.body["amount"])))
+
+    async def add_plainly(self, amount: int) -> None:
+        """A write that has its effect each time."""
+        if self.on_mongodb:
+            await _come(self.store.update_one(self.key, {"$inc": {"balance": amount}}, upsert=True))
+        else:
+            await _come(self.store.update_item(Key=self.key, **_added(amount)))
+
+    async def swap(self, version: int, balance: int, **more: Any) -> bool:
+        """Set the balance if the version is still this one. False if it is not."""
+        fields = {"balance": balance, "version": version + 1, **more}
+        if self.on_mongodb:
+            wanted = {**self.key, "version": version}
+            try:
+                answer = await _come(self.store.update_one(wanted, {"$set": fields}, upsert=version == 0))
+            except DuplicateKeyError:
+                return False
+            return bool(answer.matched_count or answer.upserted_id)
+        condition = "version = :version" if version else "attribute_not_exists(id)"
+        values = {":version": version} if version else {}
+        try:
+            await _come(
+                self.store.put_item(
+                    Item={**self.key, **fields},
+                    ConditionExpression=condition,
+                    **({"ExpressionAttributeValues": values} if values else {}),
+                )
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != _REFUSED:
+                raise
+            return False
+        return True
+
+    async def put(self, balance: int, **more: Any) -> None:
+        """Set the balance, whatever it is."""
+        if self.on_mongodb:
+            await _come(self.store.update_one(self.key, {"$set": {"balance": balance, **more}}, upsert=True))
+        else:
+            await _come(self.store.put_item(Item={**self.key, "balance": balance, **more}))
+
+    async def create(self, **fields: Any) -> bool:
+        """Create the customer. False if it is there."""
+        try:
+            if self.on_mongodb:
+                await _come(self.store.insert_one({**self.key, **fields}))
+            else:
+                item = {**self.key, **fields}
+                await _come(self.store.put_item(Item=item, ConditionExpression="attribute_not_exists(id)"))
+        except DuplicateKeyError:
+            return False
+        except ClientError as error:
+            if error.response["Error"]["Code"] != _REFUSED:
+                raise
+            return False
+        return True
+
+    async def read(self, *, late: bool = False) -> Mapping[str, Any] | None:
+        """`late`: it may leave out the last writes."""
+        if self.on_mongodb:
+            store = self.store.with_options(read_preference=ReadPreference.SECONDARY) if late else self.store
+            return cast("Mapping[str, Any] | None", await _come(store.find_one(self.key)))
+        found = await _come(self.store.get_item(Key=self.key, ConsistentRead=not late))
+        return cast("Mapping[str, Any] | None", found.get("Item"))
+
+
+def is_throttled(error: Exception) -> bool:
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] == "ProvisionedThroughputExceededException"
+    return isinstance(error, OperationFailure) and error.code == 462  # IngressRequestRateLimitExceeded
+
+
+def handler_of(build: Build, store: Any) -> Callable[[Message], Any]:
+    bank = Bank(store)
+    handle = build(bank)
+    return handle if bank.awaited else blocking(handle)
+
+
+def blocking(handle: Coroutine) -> Callable[[Message], Any]:
+    """The same as a function."""
+
+    def call(message: Message) -> Any:
+        try:
+            cast("Any", handle(message)).send(None)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("It waits for something.")
+
+    return call
+
+
+def _added(amount: int) -> dict[str, Any]:
+    return {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": amount}}
+
+
+async def _come(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
