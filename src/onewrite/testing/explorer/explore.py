@@ -47,7 +47,8 @@ class Explore:
 
         Args:
             build: `build(store)` returns the handler: a function of a message, or a coroutine function. It is called for
-                each schedule. What a handler keeps in memory lasts until the schedule ends, and survives its crashes.
+                each schedule, and for each process that takes over after a crash. What a handler keeps in memory lasts until
+                the schedule ends or its process dies.
             messages: What is delivered. Each message is delivered one or more times. A message may be an event that Lambda
                 takes from SQS, Kinesis, DynamoDB Streams or Kafka. Then the handler is a Lambda handler: it is given a
                 context if it takes one, and the records that its answer names as failed are delivered again.
