@@ -572,7 +572,7 @@ def test_such_a_session_may_be_awaited(*, committing: bool) -> None:
 
 
 def test_a_session_of_a_client_of_another_server_is_refused() -> None:
-    elsewhere = mongomock.MongoClient()
+    elsewhere: Any = mongomock.MongoClient()
     with pytest.raises(ConfigurationError, match="no store that world"):
         on_mongodb(lambda: emptied(STAND_IN), lambda _: in_one_session(elsewhere, "shop", committing=True))
 

@@ -120,7 +120,7 @@ class _Walk:
             raise _UnreadableError
         self._numbers[id(value)] = len(self._numbers)
         self._kept.append(value)
-        _way_through(kind)(self, value)
+        _way_through(kind)(self, value)  # type: ignore[arg-type]  # mypy: a class is hashable
 
     def _all(self, name: str, values: Any) -> None:
         self.form.append(name)
@@ -148,11 +148,12 @@ class _Walk:
         self._attributes(value)
 
     def items(self, value: Any) -> None:
-        self._all(type(value).__name__, itertools.chain.from_iterable(dict.items(value)))
+        self._all(type(value).__name__, itertools.chain.from_iterable(cast("Any", dict).items(value)))
         self._attributes(value)
 
     def sequence(self, value: Any) -> None:
-        self._all(type(value).__name__, list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))
+        own = cast("Any", list if isinstance(cast("object", value), list) else tuple)
+        self._all(type(value).__name__, own.__iter__(value))
         self._attributes(value)
 
     def text(self, value: Any) -> None:
@@ -223,14 +224,14 @@ class _Walk:
                 raise _UnreadableError from error
             _SEEN_THROUGH.add(kind)
         self.form.append(kind.__qualname__)
-        if _is_users_class(kind):
+        if _is_users_class(kind):  # type: ignore[arg-type]  # mypy: a class is hashable
             self.go_through(kind)
         self._attributes(value)
 
     def parts(self, value: Any) -> None:
         """The parts into which pickle takes an object."""
         try:
-            reduce = copyreg.dispatch_table.get(type(value))
+            reduce = copyreg.dispatch_table.get(cast("type[Any]", type(value)))
             made = reduce(value) if reduce is not None else value.__reduce_ex__(4)
         except Exception as error:
             raise _UnreadableError from error
@@ -238,13 +239,13 @@ class _Walk:
             self.form.append(made)
             return
         _, *parts = made
-        self._all(type(value).__name__, [list(part) if hasattr(part, "__next__") else part for part in parts])
+        self._all(type(value).__name__, [list(cast("Any", part)) if hasattr(part, "__next__") else part for part in parts])
 
     def _attributes(self, value: Any) -> None:
         own = getattr(value, "__dict__", None)
         if own:
             self._all("attributes", itertools.chain.from_iterable(list(own.items())))
-        for name in _slots(cast("type[Any]", type(value))):
+        for name in _slots(cast("type[Any]", type(value))):  # type: ignore[arg-type]  # mypy: a class is hashable
             try:
                 found = object.__getattribute__(value, name)
             except AttributeError:
@@ -286,7 +287,7 @@ def _way_through(kind: type[Any]) -> Callable[[_Walk, Any], None]:
     for kinds, way in _WAYS:
         if issubclass(kind, kinds):
             return way
-    reduces_as_all = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    reduces_as_all = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__  # type: ignore[comparison-overlap]  # mypy: both are functions of object
     return _Walk.instance if reduces_as_all and kind not in copyreg.dispatch_table else _Walk.parts
 
 

@@ -156,7 +156,7 @@ class _UnderWay:
         self._at += 1
         self._call.resume(answer_of(self.course.histories[self._at]))
         self._compare()
-        return self._call is not None
+        return bool(self._call)  # which comparing may have taken away
 
     def close(self) -> None:
         if self._call is not None:
@@ -215,9 +215,10 @@ def _shape(form: Hashable) -> Hashable:
     """What a handler is likely to tell apart: names, what is there and what is not, none, one and many; but no texts or amounts."""
     if isinstance(form, str):
         return bool(form)
-    if not isinstance(form, tuple) or not form:
-        return form
-    kind, *parts = cast("tuple[Any, ...]", form)
+    members = cast("tuple[Any, ...]", form) if isinstance(form, tuple) else ()
+    if not members:
+        return cast("Hashable", form)
+    kind, *parts = members
     if kind == "map":
         return kind, frozenset((name, _shape(value)) for name, value in parts[0])
     if kind in ("int", "float"):
@@ -225,8 +226,8 @@ def _shape(form: Hashable) -> Hashable:
     if kind in ("list", "tuple", "set"):
         return kind, min(len(parts), 2), frozenset(map(_shape, parts))
     if kind in ("bytes", "object") and len(parts) == 1:
-        return kind
-    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, form))
+        return cast("str", kind)
+    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, members))
 
 
 def _amount(value: float) -> Hashable:
