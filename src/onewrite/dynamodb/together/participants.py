@@ -14,7 +14,6 @@ from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import without_ledger
 from onewrite.dynamodb.writing.request import guard_put, guard_update
 from onewrite.dynamodb.writing.size import value_size
-from onewrite.dynamodb.writing.values import plain
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emission, Emit, copied_events
 from onewrite.flow import Call, Flow
@@ -99,19 +98,20 @@ class Action(NamedTuple):
 
         An attempt: there is no reason, and this one is to be sent.
         """
-        if self.attempt is None:
-            if TOMBSTONE in (item or {}):
-                return Gone(self.message, participant=self.place)
-            if item is None:
-                return Missing(self.message, self.missing_ok, participant=self.place)
-            return Rejected(self.message, without_ledger(NO_LEDGER.terms, item), participant=self.place)
-        attempt = self.attempt._replace(exact=exact or self.attempt.exact)
-        outcome = judged(attempt, item or {}, entity_of(attempt, item))
+        outcome: Outcome | Attempt
+        if self.attempt is not None:
+            attempt = self.attempt._replace(exact=exact or self.attempt.exact)
+            outcome = judged(attempt, item or {}, entity_of(attempt, item))
+        elif item is None:
+            outcome = Missing(self.message)
+        else:
+            is_gone = TOMBSTONE in item
+            outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(NO_LEDGER.terms, item))
         if isinstance(outcome, Attempt):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = cast("Outcome", of_creation(outcome, plain(self.call.kwargs["Item"])))
+            outcome = cast("Outcome", of_creation(outcome, self.plain(self.call.kwargs["Item"])))
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
