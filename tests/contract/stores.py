@@ -72,7 +72,7 @@ class Shop(Protocol):
     def open_steps(self, order: str) -> list[Busy | Uncertain]: ...
     def add_and_return(self, message: Message, order: str, amount: int = 1) -> Outcome: ...
     def add_measured(self, message: Message, order: str) -> Outcome: ...
-    def create(self, message: Message, order: str, n: int = 0) -> Outcome: ...
+    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome: ...
     def delete(
         self,
         message: Message,
@@ -85,7 +85,7 @@ class Shop(Protocol):
     def expiry(self, order: str) -> float | None: ...
     def key(self, order: str) -> dict[str, str]: ...
     def touch(self, message: Message, order: str, field: str) -> Outcome: ...
-    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome: ...
+    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome: ...
     def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]: ...
     def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]: ...
     def seen(self, message: Message, order: str) -> Outcome: ...
@@ -191,8 +191,9 @@ class DynamoShop:
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self._update(message, order, 1, ReturnConsumedCapacity="TOTAL")
 
-    def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.put_item(message, Item={**self.key(order), "n": n, "lines": [1], "new": True}))
+    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
+        item = {**self.key(order), "n": n, "lines": [1], "new": True}
+        return self._done(self._guarded.put_item(message, Item=item, emit=emit))
 
     def delete(
         self,
@@ -216,8 +217,10 @@ class DynamoShop:
         native = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
         return self._done(self._guarded.update_item(message, Key=self.key(order), UpdateExpression="SET #f = :v", **native))
 
-    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
-        return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes))
+    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
+        native: dict[str, Any] = {"ConditionExpression": "n = :n", "ExpressionAttributeValues": {":n": if_n}}
+        native = {} if if_n is None else native
+        return self._done(self._guarded.record(message, Key=self.key(order), finishes=finishes, **native))
 
     def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
         made = adding or Adding()
@@ -366,8 +369,8 @@ class MongoShop:
     def add_measured(self, message: Message, order: str) -> Outcome:
         return self.add(message, order)
 
-    def create(self, message: Message, order: str, n: int = 0) -> Outcome:
-        return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}))
+    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
+        return self._done(self._guarded.insert_one(message, {**self.key(order), "n": n}, emit=emit))
 
     def delete(
         self,
@@ -389,8 +392,9 @@ class MongoShop:
     def touch(self, message: Message, order: str, field: str) -> Outcome:
         return self._done(self._guarded.update_one(message, self.key(order), {"$set": {field: 1}}))
 
-    def record(self, message: Message, order: str, finishes: Claim | None = None) -> Outcome:
-        return self._done(self._guarded.record(message, self.key(order), finishes=finishes))
+    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
+        query = self.key(order) | ({} if if_n is None else {"n": if_n})
+        return self._done(self._guarded.record(message, query, finishes=finishes))
 
     def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
         made = adding or Adding()

@@ -195,6 +195,23 @@ def test_a_recorded_message_is_not_let_in_any_more(shop: Shop) -> None:
     assert n_of(shop) == 0
 
 
+def test_a_record_that_asks_something_of_the_entity_creates_none(shop: Shop) -> None:
+    assert shop.record(message(1), "o-1", if_n=0) == Missing(message(1))
+    assert shop.raw("o-1") is None
+    assert isinstance(shop.create(message(1), "o-1", 7), Applied)
+    assert isinstance(shop.record(message(2), "o-1", if_n=0), Rejected)
+    assert isinstance(shop.record(message(3), "o-1", if_n=7), Applied)
+    assert isinstance(shop.add(message(3), "o-1"), Duplicate)
+
+
+def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_message(shop: Shop) -> None:
+    shop.record(message(1), "o-1")
+    for _ in range(2):
+        outcome = shop.create(message(2), "o-1", 7)
+        assert (type(outcome), outcome.settled) == (Rejected, False)
+    assert shop.get("o-1") == shop.key("o-1")
+
+
 def test_a_message_is_recorded_even_where_there_is_no_entity_yet(shop: Shop) -> None:
     shop.record(message(1), "o-1")
     assert isinstance(shop.record(message(1), "o-1"), Duplicate)

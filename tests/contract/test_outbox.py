@@ -331,6 +331,8 @@ def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, na
     with pytest.raises(LedgerMismatch, match="To rename an outbox"):
         other.add(M2, "o", emit=[PAID])
     with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.create(M2, "o", emit=[PAID])
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
         other.delete(M2, "o", emit=[PAID])
     with pytest.raises(LedgerMismatch, match="To rename an outbox"):
         other.fold([M2, Message("m3")], "o", Adding(emit=lambda m: Event("Paid", 1, cause=m)))

@@ -17,6 +17,7 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     InvalidUpdate,
+    LedgerMismatch,
     Message,
     Missing,
     Outbox,
@@ -219,6 +220,20 @@ def test_a_gap_keeps_a_step_from_beginning_and_an_open_step_holds_back_its_sourc
     assert isinstance(shop.begin(M2, "o"), Begun)
 
 
+def test_the_finish_of_a_step_behind_a_gap_waits_until_a_sequence_has_what_is_missing(make_shop: MakeShop) -> None:
+    """As where the ledger counts from now on, and the step was begun when it did not."""
+    earlier, shop = make_shop(HighWaterMark()), make_shop(InSequence())
+    earlier.put_raw("o", n=0)
+    earlier.add(M1, "o")
+    step = begin(earlier, M3)
+    outcome = shop.add(M3, "o", finishes=step)
+    assert (outcome, outcome.settled) == (Deferred(M3, 2, shop.get("o")), False)
+    assert shop.open_steps("o") == [Busy(M3, step.until)]
+    assert isinstance(shop.add(M2, "o"), Applied)
+    assert isinstance(shop.add(M3, "o", finishes=step), Applied)
+    assert (n_of(shop), shop.open_steps("o")) == (3, [])
+
+
 @pytest.mark.parametrize("shop", ["sequence"], indirect=True)
 def test_a_step_that_the_callers_condition_refuses_moves_the_mark(shop: Shop) -> None:
     shop.put_raw("closed", n=0, closed=True)
@@ -268,6 +283,44 @@ def test_a_message_whose_step_was_let_go_unsent_is_done_also_if_it_was_overtaken
     again = begin(shop, begun)
     assert isinstance(shop.add(begun, "o", finishes=again), Applied)
     assert n_of(shop) == len(later) + 1
+
+
+@pytest.mark.parametrize(
+    ("safe_for", "waits"), [(timedelta(0), 0.0), (timedelta(days=1), 30 * DAY)], ids=["no key", "its key forgotten"]
+)
+@pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
+def test_a_message_that_is_overtaken_after_its_step_was_let_go_unsent_is_still_done_once(
+    make_shop: MakeShop, ledger: Ledger, begun: Message, later: list[Message], safe_for: timedelta, waits: float
+) -> None:
+    shop, sent = make_shop(ledger), list[str]()
+    shop.put_raw("o", n=0)
+    step = begin(shop, begun, safe_for=safe_for)
+    shop.release(step, sent=False)
+    assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
+    assert isinstance(shop.open_steps("o")[0], Uncertain)
+    assert not shop.add(begun, "o").settled
+    shop.clock.now += waits
+
+    def effect(step: Begun) -> int:
+        assert (step.first, step.since) == (True, shop.clock.now)
+        sent.append(step.key)
+        return 1
+
+    assert isinstance(shop.perform(begun, "o", effect, _same, safe_for=safe_for), Applied)
+    assert isinstance(shop.perform(begun, "o", effect, _same, safe_for=safe_for), Duplicate | Stale)
+    assert sent == [step.key]
+    assert n_of(shop) == len(later) + 1
+    assert shop.open_steps("o") == []
+
+
+@pytest.mark.parametrize("shop", ["mark"], indirect=True)
+def test_a_takeover_of_what_was_not_sent_is_uncertain_again_once_it_may_have_been_sent(shop: Shop) -> None:
+    no_key: Any = {"safe_for": timedelta(0)}
+    shop.release(begin(shop, **no_key), sent=False)
+    again = begin(shop, **no_key)
+    assert shop.begin(M1, "o", **no_key) == Busy(M1, again.until)
+    shop.clock.now += MINUTE
+    assert isinstance(shop.begin(M1, "o", **no_key), Uncertain)
 
 
 @pytest.mark.parametrize(("ledger", "begun", "later"), OVERTAKEN.values(), ids=OVERTAKEN)
@@ -370,6 +423,20 @@ def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbo
     assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Paid"]
 
 
+def test_a_store_whose_outbox_has_another_name_learns_so_before_the_effect(make_shop: MakeShop) -> None:
+    sent = list[Any]()
+    shop, other = make_shop(SeenIds(), Outbox("shop/orders")), make_shop(SeenIds(), Outbox("shop/bills"))
+    shop.put_raw("o", n=0)
+    begin(other, M3)  # nobody has emitted yet
+    shop.add(M1, "o", emit=[Event("Paid", 1)])
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.begin(M2, "o")
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.perform(M2, "o", sent.append, _same)
+    assert (sent, len(shop.open_steps("o"))) == ([], 1)
+    assert isinstance(shop.add(M2, "o", finishes=begin(shop, M2)), Applied)
+
+
 # --- perform ----------------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +495,8 @@ def test_an_effect_is_not_sent_once_its_lease_is_over(shop: Shop) -> None:
         assert isinstance(shop.perform(M1, "o", provider, _same), Busy)
     assert (provider.keys, clock.now) == ([], NOW)
     assert all(isinstance(each, Busy) for each in shop.open_steps("o"))  # nothing about it is uncertain
+    assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
+    assert (provider.keys, shop.open_steps("o")) == ([M1.child("charge")], [])
 
 
 @pytest.mark.parametrize("made", [None, "SET a = :a"])

@@ -81,6 +81,15 @@ def test_what_is_there_already_is_not_created_again(shop: Shop) -> None:
     assert numbers(shop, "a", "b") == [None, 1]
 
 
+def test_a_creation_comes_again_where_there_is_nothing_but_a_record_of_another_message(shop: Shop) -> None:
+    shop.record(M1, "b")
+    for _ in range(2):
+        outcome = shop.transact(M2, shop.adding("a"), shop.creating("b"))
+        assert (place_and_kind(outcome), outcome.settled) == ((1, Rejected), False)
+    assert not shop.transact(M2, shop.creating("b")).settled
+    assert numbers(shop, "a", "b") == [None, None]
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_participant_that_holds_the_message_makes_it_a_duplicate(shop: Shop, place: int) -> None:
     shop.add(M1, "abc"[place])

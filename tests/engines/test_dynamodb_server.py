@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from onewrite import (
     Duplicate,
     EntityTooLarge,
     HighWaterMark,
+    Inbox,
     InSequence,
     InvalidUpdate,
     LedgerMismatch,
@@ -27,7 +29,7 @@ from onewrite import (
     Rejected,
     SeenIds,
 )
-from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb import GuardedTable, transact
 from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers
@@ -70,6 +72,21 @@ def test_a_condition_that_is_made_with_boto3s_attr_guards_and_is_answered_as_one
     assert isinstance(add(guarded, M1, ConditionExpression=is_open), Duplicate)
     assert isinstance(add(guarded, M2, ConditionExpression=is_open), Rejected)
     resource.meta.client.close()
+
+
+@ledgers
+@pytest.mark.parametrize("condition", [":cents <= :most", "attribute_exists(vip)"])
+def test_a_put_whose_condition_is_false_of_nothing_is_rejected_and_never_missing(
+    dynamo: DynamoDBClient, table: str, ledger: AnyLedger, condition: str
+) -> None:
+    values = {"ExpressionAttributeValues": {":cents": 900, ":most": 500}} if ":" in condition else {}
+    native: Any = {"Item": {"id": "e"}, "ConditionExpression": condition, **values}
+    store, plain, other = guard(dynamo, table, ledger), GuardedTable(dynamo, None, table_name=table), {"id": "other"}
+    assert isinstance(store.put_item(M1, **native), Rejected)
+    assert isinstance(transact(M1, [store.putting(**native), store.recording(Key=other)]), Rejected)
+    inbox = Inbox(dynamo, consumer="c", retention=timedelta(days=14), table_name=table, key="id")
+    assert isinstance(transact(M1, [plain.putting(**native)], inbox=inbox), Rejected)
+    assert raw(dynamo, table) == {}
 
 
 # ---------------------------------------------------------------- size

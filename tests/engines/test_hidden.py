@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from bson import Decimal128, Int64
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import OperationFailure
 
@@ -89,6 +90,13 @@ PROJECTIONS: list[Any] = [
     ),
     *({"events_ledger": 0, "to": 0}, {"outbox_events.id": 1, "outbox_events.body": 1}),
 ]
+# Whether these show what they name, or all but that, is not told by whether Python takes their values for true.
+ODD: list[Any] = [
+    *({"_id": 1, "goods": 0}, {"_id": 0, "n": 1}, {"_id": ""}, {"x": None}, {"n": ""}, {"x": []}, {"x": b""}),
+    *({"to": {"name": ""}}, {"x": {"$slice": ["$goods", 1]}}, {"to.name": {"$slice": ["$goods", 1]}}),
+    *({"n": Decimal128("0")}, {"n": Decimal128("1")}, {"n": float("nan")}, {"n": Int64(0)}),
+]
+PROJECTIONS += ODD
 # What a projection would compute from what is kept.
 LEAKS: list[Any] = [
     *(
@@ -110,6 +118,8 @@ LEAKS: list[Any] = [
         {"to.x": "$$ROOT.KEPT"},
         {"x": {"$setField": {"field": "n", "input": "$$ROOT", "value": 1}}},
     ),
+    *({"x": ["$$ROOT"]}, {"x": [["$outbox_events"]]}, {"x": ("$KEPT",)}, {"x": {"y": [{"z": "$KEPT"}]}}),
+    *({"x": {"$slice": ["$outbox_events", 5]}}, {"x": {"$slice": ("$outbox_events", 0, 5)}}, {"x": {"$meta": "indexKey"}}),
 ]
 LEDGERS: dict[str, tuple[Ledger, str]] = {
     "ids": (SeenIds(), "messageIDs_14d"),
@@ -191,7 +201,35 @@ def _with(value: Any, kept: str) -> Any:
         return value.replace("KEPT", kept)
     if isinstance(value, dict):
         return {name: _with(each, kept) for name, each in value.items()}
-    return [_with(each, kept) for each in value] if isinstance(value, list) else value
+    return type(value)(_with(each, kept) for each in value) if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("projection", ODD, ids=repr)
+def test_no_projection_hides_from_a_verdict_what_it_rests_on(orders: Any, projection: Any) -> None:
+    asked: Any = {"projection": projection}
+    update, o = {"$set": {"y": 1}}, {"_id": "o"}
+    step: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(0)}
+    store, _ = orders(HighWaterMark())
+    claim = store.begin(message(2), "charge", o, **step)
+    assert isinstance(store.find_one_and_update(message(2), {**o, "n": 99}, update, **asked), Busy)
+    assert isinstance(store.find_one_and_delete(message(3), o, **asked), Busy)
+    assert isinstance(store.update_one(message(9), o, update), Applied)
+    assert isinstance(store.find_one_and_update(message(2), o, {"$set": {"paid": True}}, finishes=claim, **asked), Applied)
+    assert isinstance(store.find_one_and_delete(message(10), {**o, "paid": True}, **asked), Applied)
+    assert isinstance(store.find_one_and_update(message(11), {**o, "n": 1}, update, **asked), Gone)
+
+
+@pytest.mark.parametrize("projection", ODD, ids=repr)
+def test_a_fold_goes_on_behind_what_was_done_before_whatever_it_shows(orders: Any, projection: Any) -> None:
+    store, _ = orders(InSequence())
+
+    def write(fresh: list[Message]) -> Any:
+        return {"filter": {"_id": "o"}, "update": {"$inc": {"n": len(fresh)}}, "projection": projection}
+
+    assert {type(each) for each in store.fold([message(n) for n in (2, 3)], write)} == {Applied}
+    outcomes = store.fold([message(n) for n in range(1, 5)], write)
+    assert [isinstance(each, Duplicate | Stale) for each in outcomes] == [True, True, True, False]
+    assert isinstance(outcomes[3], Applied)
 
 
 @ledgers
@@ -205,18 +243,20 @@ def test_no_other_option_of_a_read_shows_what_is_kept(orders: Any, ledger: Ledge
     assert kept not in found
 
 
-def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any) -> None:
-    store, _ = orders(SeenIds())
-    query = {"_id": "o", "goods.sku": 2}
-    options: Any = {"projection": {"goods.$": 1}}
-    applied = store.find_one_and_update(message(2), query, {"$set": {"n": 1}}, **options)
-    assert applied.entity == {"_id": "o", "goods": [{"sku": 2, "left": 0}]}
-    again = store.find_one_and_update(message(2), query, {"$set": {"n": 1}}, **options)
+@pytest.mark.parametrize("more", [{}, {"n": 1}, {"_id": 0}, {"x": None}], ids=repr)
+def test_a_positional_projection_shows_nothing_else_in_a_refusal(orders: Any, more: dict[str, Any]) -> None:
+    store, plain = orders(SeenIds())
+    query, update = {"_id": "o", "goods.sku": 2}, {"$set": {"n": 1}}
+    options: Any = {"projection": {"goods.$": 1, **more}}
+    expected = plain.find_one_and_update(query, update, **options)
+    applied = store.find_one_and_update(message(2), query, update, **options)
+    assert applied.entity == expected
+    again = store.find_one_and_update(message(2), query, update, **options)
     assert isinstance(again, Duplicate)
-    assert again.entity == {"_id": "o"}
+    assert again.entity == {name: value for name, value in expected.items() if name != "goods"}
 
 
-@pytest.mark.parametrize("projection", [*PROJECTIONS[:28], {"ow_tombstone": 1}, {"ow_tombstone": 0}], ids=repr)
+@pytest.mark.parametrize("projection", [*PROJECTIONS[:28], *ODD, {"ow_tombstone": 1}, {"ow_tombstone": 0}], ids=repr)
 def test_a_deleted_document_is_shown_by_no_projection(orders: Any, projection: Any) -> None:
     store, plain = orders(SeenIds())
     deleted = store.find_one_and_delete(message(2), {"_id": "o"}, projection=projection)
@@ -324,7 +364,8 @@ def test_no_return_values_show_what_is_kept(items: Any, returned: str) -> None:
         assert outcome.entity.keys() >= ({"n"} if "UPDATED" in returned else {"id", *ORDER})
     again = store.update_item(message(3), Key={"id": "o"}, **update)
     assert isinstance(again, Duplicate)
-    assert (again.entity or {}).keys() == {"id", *ORDER}
+    # Who asks for what the write has changed alone is shown no more by a refusal.
+    assert (again.entity or {}).keys() == (set() if "UPDATED" in returned else {"id", *ORDER})
 
 
 @pytest.mark.parametrize("choice", [{"ProjectionExpression": "n"}, {"AttributesToGet": ["n"]}])

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from bson import DatetimeMS, Decimal128, Int64
 from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
-from onewrite import Applied, Event, Message, Outbox, SeenIds
-from onewrite.dynamodb import GuardedTable
+from onewrite import Applied, Event, Message, Outbox, SeenIds, Tombstones
+from onewrite.dynamodb import GuardedTable, transact
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
@@ -108,7 +109,7 @@ def test_a_refusal_moves_the_entity_back_in_the_index_and_a_skip_brings_it_forwa
     assert told == ["Paid", "onewrite.skipped", "Behind"]
 
 
-def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClient, indexed: str) -> None:
+def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClient, table: str, indexed: str) -> None:
     def units(store: GuardedTable, n: int, **emit: Any) -> float:
         native: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": n}}
         outcome = store.update_item(
@@ -118,18 +119,20 @@ def test_what_a_write_costs_with_events_and_with_the_index(dynamo: DynamoDBClien
         units: float = outcome.response["ConsumedCapacity"]["CapacityUnits"]
         return units
 
-    plain = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=Outbox("shop/orders"))
-    with_index = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
     event = Event("Paid", {"cents": 1250})
-    assert [units(plain, 1), units(plain, 2, emit=[event]), units(plain, 3, emit=[event])] == [1, 1, 1]
-    assert [units(with_index, 1), units(with_index, 2, emit=[event]), units(with_index, 3, emit=[event])] == [1, 2, 1]
+    unnamed = Outbox(OUTBOX.name)
+    for name, outbox, costs in ((table, unnamed, [1, 1, 1]), (indexed, unnamed, [1, 2, 1]), (indexed, OUTBOX, [1, 2, 1])):
+        store = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=outbox)
+        assert [units(store, 1), units(store, 2, emit=[event]), units(store, 3, emit=[event])] == costs
 
 
 @pytest.mark.parametrize(
-    ("outbox", "costs"), [(OUTBOX, [3, 3, 2]), (Outbox("shop/orders"), [1, 1, 1])], ids=["index", "none"]
+    ("place", "outbox", "costs"),
+    [("indexed", OUTBOX, [3, 3, 2]), ("indexed", Outbox(OUTBOX.name), [3, 3, 2]), ("table", Outbox(OUTBOX.name), [1, 1, 1])],
+    ids=["index", "index that is not named", "none"],
 )
 def test_what_a_relay_s_changes_cost_with_the_index_and_without(
-    dynamo: DynamoDBClient, indexed: str, outbox: Outbox, costs: list[int]
+    dynamo: DynamoDBClient, request: pytest.FixtureRequest, place: str, outbox: Outbox, costs: list[int]
 ) -> None:
     units: list[float] = []
 
@@ -140,7 +143,8 @@ def test_what_a_relay_s_changes_cost_with_the_index_and_without(
         units.append(parsed["ConsumedCapacity"]["CapacityUnits"])
 
     times = iter([1_790_000_000.0, 1_790_000_001.0])
-    orders = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=outbox, clock=lambda: next(times))
+    name: str = request.getfixturevalue(place)
+    orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=outbox, clock=lambda: next(times))
     _emit(orders, 1, "a")
     _emit(orders, 2, "a", Event("Poison", 2))
     dynamo.meta.events.register("provide-client-params.dynamodb.UpdateItem", asks)
@@ -395,6 +399,56 @@ def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo
     later = Relay(orders, lambda _: None, clock=lambda: time.time() + 3600)
     assert sorted((each.entity["id"], each.pending) for each in later.waiting()) == [("a", 1), ("b", 1)]
     assert later.sweep().published == 2
+
+
+def test_a_relay_finds_by_the_index_what_writers_emit_that_know_of_none(dynamo: DynamoDBClient, indexed: str) -> None:
+    writer, reader = (
+        GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each, tombstones=Tombstones(timedelta(days=14)))
+        for each in (Outbox(OUTBOX.name), OUTBOX)
+    )
+    told: list[Outgoing] = []
+    paid = Event("Paid", 1)
+    for n in range(8):
+        _emit(writer, n, f"updated{n}")
+    assert isinstance(writer.put_item(Message("put"), Item={"id": "put"}, emit=[paid]), Applied)
+    assert isinstance(writer.record(Message("recorded"), Key={"id": "recorded"}, emit=[paid]), Applied)
+    assert isinstance(writer.delete_item(Message("deleted"), Key={"id": "updated0"}, emit=[paid]), Applied)
+    writes = [writer.updating(Key={"id": each}, UpdateExpression="SET a = id", emit=[paid]) for each in ("one", "other")]
+    assert isinstance(transact(Message("together"), writes), Applied)
+    folded = writer.fold(
+        [Message("f1"), Message("f2")],
+        lambda fresh: {
+            "Key": {"id": "folded"},
+            "UpdateExpression": "SET a = id",
+            "emit": [Event("Paid", 1, cause=each) for each in fresh],
+        },
+    )
+    assert {type(each) for each in folded} == {Applied}
+    relay = Relay(reader, told.extend)
+    assert len(relay.waiting(most=100)) == 13
+    swept = relay.sweep()
+    assert (swept.published, swept.pending, swept.complete) == (15, 0, True)
+    assert _index_entries(dynamo, indexed) == 0
+
+
+def test_an_item_that_is_named_by_a_number_of_many_digits_goes_out_with_the_others(dynamo: DynamoDBClient) -> None:
+    """It comes back written out, and so cannot be sent again."""
+    name = next(_tables)
+    dynamo.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    store, told = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=Outbox("s")), list[Outgoing]()
+    keys = [1, Decimal("9.9E+125"), Decimal("-1E+125"), Decimal("1E-130"), Decimal("9" * 38), Decimal("1" * 38 + "E+80")]
+    for n, key in enumerate(keys):
+        update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": n}}
+        assert isinstance(store.update_item(Message(f"m{n}"), Key={"id": key}, emit=[Event("A", n)], **update), Applied)
+    relay = Relay(store, told.extend)
+    assert relay.sweep().published == len(keys)
+    assert {event.entity["id"]: event.body for event in told} == {key: f"{n}" for n, key in enumerate(keys)}
+    assert (relay.waiting(), relay.broken()) == ([], [])
 
 
 @pytest.mark.parametrize("odd", [5, None, datetime(2026, 1, 1, tzinfo=UTC), [1]], ids=str)

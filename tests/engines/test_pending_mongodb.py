@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,16 +11,21 @@ from uuid import UUID
 
 import bson
 import pytest
-from bson import Binary, DatetimeMS, Decimal128, Int64, ObjectId, UuidRepresentation
+from bson import Binary, DatetimeMS, DBRef, Decimal128, Int64, ObjectId, UuidRepresentation
+from bson.code import Code
 from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection
+from pymongo.errors import CursorNotFound
 from pymongo.monitoring import CommandListener
+from pymongo.synchronous.cursor import Cursor
 
 from onewrite import Event, HighWaterMark, Inbox, InSequence, Message, Outbox, SeenIds, SeenNumbers, Tombstones
+from onewrite.flow import run
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb.step_finder import StepFinder
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Mongod
 
@@ -199,6 +206,8 @@ IDS: list[Any] = [
         Binary.from_uuid(UUID(int=7)),
         Binary(b"7" * 16, 3),
     ),
+    *(Decimal128("sNaN"), Code("text"), Code("text", {"n": 1}), DBRef("c", 1), {"deep": {"at": DatetimeMS(2**61)}}),
+    *({"id": ObjectId("6" * 24)}, {"codes": [Code("x"), None]}),
 ]
 
 
@@ -219,6 +228,24 @@ def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
     assert relay.sweep().entities == 0
 
 
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
+    collection: Documents, codec: CodecOptions[Any]
+) -> None:
+    emitting(collection.with_options(codec_options=CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)), IDS)
+    store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
+    told: list[Outgoing] = []
+    relay = Relay(store, told.extend, clock=lambda: NOW + 10)
+    for each in relay.waiting(most=100):
+        state = relay.look(each.event.source)
+        assert state is not None
+        assert state.source == each.event.source
+        assert relay.skip_oldest(each.event) is not None
+        assert relay.restart_source(each.event.source)
+    assert relay.sweep().published == len(IDS)
+    assert {event.type for event in told} == {"onewrite.skipped"}
+
+
 def test_a_document_whose_id_cannot_be_read_holds_up_no_other(collection: Documents) -> None:
     collection.create_index("outbox_due", sparse=True)
     store = emitting(collection, ["a", "caf_", "z"])
@@ -234,6 +261,97 @@ def test_a_document_whose_id_cannot_be_read_holds_up_no_other(collection: Docume
     assert [(each.entity, type(each.error)) for each in swept.broken] == [({"_id": "caf\ufffd"}, bson.errors.InvalidBSON)]
     assert not swept.complete
     assert len(relay.broken()) == 1
+
+
+def _bson(*elements: bytes) -> bytes:
+    return struct.pack("<i", sum(map(len, elements)) + 5) + b"".join(elements) + b"\0"
+
+
+_POINTER = b"\x0c%s\0" + struct.pack("<i", 2) + b"c\0" + b"\x01" * 12
+_UNDEFINED, _ONE, _TWO = b"\x06a\0", b"\x10a\0\x01\0\0\0", b"\x10a\0\x02\0\0\0"
+# What the driver reads as something else than it writes, or not at all.
+UNWRITABLE: dict[str, bytes] = {
+    "undefined in a document": b"\x03_id\0" + _bson(_UNDEFINED),
+    "DBPointer": _POINTER % b"_id",
+    "DBPointer in a document": b"\x03_id\0" + _bson(_POINTER % b"a"),
+    "a name twice in a document": b"\x03_id\0" + _bson(_ONE, _TWO),
+    "UUID of three bytes": b"\x03_id\0" + _bson(b"\x05a\0" + struct.pack("<i", 3) + b"\x04abc"),
+    "old binary without its length": b"\x05_id\0" + struct.pack("<i", 3) + b"\x02abc",
+}
+
+
+@pytest.mark.parametrize("element", UNWRITABLE.values(), ids=UNWRITABLE)
+@pytest.mark.parametrize("is_indexed", [True, False], ids=["index", "no index"])
+def test_a_document_whose_id_the_driver_does_not_write_as_it_is_goes_out_or_is_told_of(
+    collection: Documents, element: bytes, is_indexed: bool
+) -> None:
+    if is_indexed:
+        collection.create_index("outbox_due", sparse=True)
+    emitting(collection, ["odd"])
+    rest = {name: value for name, value in (collection.find_one() or {}).items() if name != "_id"}
+    collection.delete_many({})
+    collection.insert_one(RawBSONDocument(_bson(element, bson.encode(rest)[4:-1])))
+    store, told = emitting(collection, ["good"]), list[Outgoing]()
+    relay = Relay(store, told.extend, clock=lambda: NOW + 10)
+    swept = relay.sweep()
+    assert {"_id": "good"} in [event.entity for event in told]
+    left = collection.count_documents({"outbox_events": {"$exists": True}})
+    assert (left == 0, not swept.broken, swept.complete, not relay.broken()) in [(True,) * 4, (False,) * 4]
+
+
+def test_a_step_is_found_behind_an_id_that_python_has_no_value_for(collection: Documents) -> None:
+    codec: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    wide = collection.with_options(codec_options=codec)
+    for name in (DatetimeMS(2**61), "ok"):
+        wide.insert_one({"_id": name})
+        step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+        GuardedCollection(wide, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **step)
+    finder, found = StepFinder(collection), list[Any]()
+    while (steps := run(finder.next(), finder.target)) is not None:
+        found += steps
+    assert len(found) == 2
+
+
+def test_what_is_written_to_while_it_is_listed_is_listed_once(
+    collection: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new time is behind the cursor's place, which meets it again."""
+    collection.create_index("outbox_due", sparse=True)
+    store, reads, find_one = emitting(collection, range(150)), itertools.count(), Collection.find_one
+
+    def busy(self: Documents, query: Any, *args: Any, **more: Any) -> Any:
+        due = datetime(2099, 1, 1, tzinfo=UTC) + timedelta(seconds=next(reads))
+        collection.update_one({"_id": query["_id"]}, {"$set": {"outbox_due": f"{due:%Y-%m-%dT%H:%M:%S}.000Z"}})
+        return find_one(self, query, *args, **more)
+
+    monkeypatch.setattr(Collection, "find_one", busy)
+    found = [each.entity["_id"] for each in Relay(store, lambda _: None).waiting(most=1000)]
+    assert sorted(found) == [*range(150)]
+
+
+@pytest.mark.parametrize("verb", ["waiting", "broken", "sweep"])
+def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
+    collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """As behind a balancer in front of several routers. All are due at one moment, and are more than a page."""
+    collection.create_index("outbox_due", sparse=True)
+    store, told, refresh = emitting(collection, range(250)), list[Outgoing](), Cursor._refresh
+
+    def lost(self: Any) -> int:
+        if self._id:
+            raise CursorNotFound("cursor id not found", 43, {})
+        return refresh(self)
+
+    monkeypatch.setattr(Cursor, "_refresh", lost)
+    relay = Relay(store, told.extend, clock=lambda: NOW + 10)
+    match verb:
+        case "waiting":
+            assert len(relay.waiting(most=1000)) == 250
+        case "broken":
+            assert relay.broken(most=1000) == []
+        case _:
+            swept = relay.sweep()
+            assert (swept.published, swept.complete, len({event.id for event in told})) == (250, True, 250)
 
 
 def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was(collection: Documents) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -11,19 +12,34 @@ from uuid import UUID
 
 import pytest
 from boto3.dynamodb.types import Binary as DynamoBinary
-from bson import SON, Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, UuidRepresentation
+from bson import (
+    SON,
+    Binary,
+    DatetimeMS,
+    DBRef,
+    Decimal128,
+    Int64,
+    MaxKey,
+    MinKey,
+    ObjectId,
+    Regex,
+    Timestamp,
+    UuidRepresentation,
+)
+from bson.code import Code
 from bson.codec_options import CodecOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite import Applied, Begun, InvalidUpdate, Message, SeenIds
+from onewrite import Applied, Begun, Event, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.dynamodb.writing.same import canonical as item_name
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.writing.same import canonical as document_name
+from onewrite.outbox import Outgoing, Relay
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -72,6 +88,8 @@ IDS: list[Any] = [
         {"x": Regex("a", "i")},
         {"x": Regex("a", "m")},
     ),
+    *(DBRef("c", 1), DBRef("c", 1.0), DBRef("c", 1, "d"), {"d": DBRef("c", 1)}, {"d": DBRef("c", Int64(1))}),
+    *(Code("a"), Code("a", {}), Code("a", {"n": 1}), Code("a", {"n": 1.0}), Decimal128("sNaN")),
 ]
 
 
@@ -143,6 +161,9 @@ PAIRS: list[tuple[Any, Any, bool]] = [
     (_NAIVE, _NAIVE.replace(tzinfo=UTC, microsecond=123_999), True),
     (b"1", Binary(b"1", 128), False),
     ("1", 1, False),
+    (DBRef("c", 1), DBRef("c", 1.0), True),
+    (Code("a", {"n": 1}), Code("a", {"n": 1.0}), True),
+    (Code("a"), "a", False),
 ]
 pairs = pytest.mark.parametrize(("one", "other", "is_same"), PAIRS, ids=repr)
 
@@ -165,6 +186,58 @@ def test_a_transaction_takes_two_documents_and_refuses_one_twice(
             transact_documents(M, writes)
     else:
         assert isinstance(transact_documents(M, writes), Applied)
+
+
+ANY_CASE = {"locale": "en", "strength": 2}
+
+
+@pytest.mark.parametrize("of_collection", [True, False], ids=["of the collection", "of the calls"])
+def test_a_transaction_refuses_one_document_twice_also_under_a_collation(
+    mongo: MongoClient[dict[str, Any]], of_collection: bool
+) -> None:
+    collation: Any = {"collation": ANY_CASE}
+    collection = mongo.test.create_collection(next(_places), **(collation if of_collection else {}))
+    store, options = _store(collection, "a", "b"), {} if of_collection else collation
+
+    def written(*names: str) -> Any:
+        writes = [store.updating({"_id": each}, {"$inc": {"n": 1}}, **options) for each in names]
+        return transact_documents(M, writes, deadline=timedelta(seconds=0.2))
+
+    with pytest.raises(InvalidUpdate, match="same document"):
+        written("a", "A")
+    assert isinstance(written("A", "B"), Applied)
+    assert [each["n"] for each in collection.find()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"_id": {"$eq": {"$gt": ""}}}, {"_id": {"$eq": re.compile("vic")}}, {"$and": [{"_id": {"$eq": {"$ne": 1}}}]}],
+    ids=repr,
+)
+def test_a_value_that_would_be_a_query_names_no_document(
+    documents: Callable[[], Collection[dict[str, Any]]], query: dict[str, Any]
+) -> None:
+    """As where {"$eq": ...} is to keep operators out that come from outside."""
+    collection = documents()
+    store = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"), tombstones=Tombstones(timedelta(days=14)))
+    store.update_one(M, {"_id": "victim"}, {"$set": {"n": 1}}, upsert=True, emit=[Event("Paid", 1)])
+    before, told = collection.find_one(), list[Outgoing]()
+    update: Any = {"$set": {"n": 2}}
+    calls: list[Callable[[], object]] = [
+        lambda: store.update_one(M, query, update),
+        lambda: store.find_one_and_delete(M, query),
+        lambda: store.record(M, query),
+        lambda: store.seen(M, query),
+        lambda: store.begin(M, "charge", query, **STEP),
+        lambda: store.open_steps(query),
+        lambda: transact_documents(M, [store.updating(query, update), store.recording({"_id": "other"})]),
+        lambda: Relay(store, told.extend).flush(query),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidUpdate):
+            call()
+    assert store.find_one(query) is None
+    assert (collection.find_one(), told) == (before, [])
 
 
 @pairs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, common
+from pymongo import AsyncMongoClient, MongoClient, common
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from onewrite import Applied, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite import Applied, Begun, Duplicate, Inbox, Message, Outcome, Rejected, SeenIds
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, transact
+from onewrite.testing.servers.engines import Mongod
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault
 
@@ -101,6 +103,45 @@ def test_a_conflict_that_lasts_longer_than_the_deadline_is_raised(accounts: Docu
             moved(accounts, deadline=timedelta(seconds=0.1))
     assert isinstance(moved(accounts), Applied)
     assert balances(accounts) == [95, 105]
+
+
+@pytest.mark.parametrize("query", [{"_id": "ann"}, {"_id": "ann", "cents": 100}], ids=repr)
+def test_a_transaction_whose_hint_leaves_a_document_out_ends_unsettled(accounts: Documents, query: dict[str, Any]) -> None:
+    accounts.create_index("vip", sparse=True, name="vip")
+    store, add = GuardedCollection(accounts, SeenIds()), {"$inc": {"cents": 1}}
+    writes = [store.updating(query, add, hint="vip"), store.updating({"_id": "bob"}, add)]
+    outcome = transact(M1, writes, deadline=timedelta(seconds=0.2))
+    assert (type(outcome), outcome.settled) == (Rejected, False)
+    assert balances(accounts) == [100, 100]
+
+
+def test_an_asynchronous_transaction_whose_hint_leaves_a_document_out_ends_unsettled(
+    mongod: Mongod, accounts: Documents
+) -> None:
+    accounts.create_index("vip", sparse=True, name="vip")
+
+    async def main() -> Outcome:
+        async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
+            store, add = AsyncGuardedCollection(client.test[accounts.name], SeenIds()), {"$inc": {"cents": 1}}
+            writes = [store.updating({"_id": "ann"}, add, hint="vip"), store.updating({"_id": "bob"}, add)]
+            return await asyncio.wait_for(atransact(M1, writes, deadline=timedelta(seconds=0.2)), 10)
+
+    assert not asyncio.run(main()).settled
+
+
+def test_a_begin_whose_hint_leaves_its_document_out_comes_again(accounts: Documents) -> None:
+    accounts.create_index("vip", sparse=True, name="vip")
+    store = GuardedCollection(accounts, SeenIds())
+    step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+    hinted: Any = {**step, "hint": "vip"}
+    for query, is_settled in (
+        ({"_id": "ann"}, False),
+        ({"_id": "ann", "cents": 100}, False),
+        ({"_id": "ann", "cents": 1}, True),
+    ):
+        answer = store.begin(M1, "charge", query, **hinted)
+        assert (type(answer), answer.settled) == (Rejected, is_settled), query
+    assert isinstance(store.begin(M1, "charge", {"_id": "ann"}, **step), Begun)
 
 
 def test_transfers_of_many_threads_conserve_the_sum_at_every_snapshot(collection: Documents) -> None:

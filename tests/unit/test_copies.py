@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import boto3
 import pytest
 
-from onewrite import Applied, Begun, Busy, Event, InvalidUpdate, Message, Outbox, SeenIds, Uncertain
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite import (
+    Applied,
+    Begun,
+    Busy,
+    Event,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Outcome,
+    Rejected,
+    SeenIds,
+    Tombstones,
+    Uncertain,
+)
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, transact
 from onewrite.dynamodb import explain_transaction as explain_on_dynamodb
+from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import explain_transaction as explain_on_mongodb
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
 
 NOW = 1_790_000_000.0
-M = Message("m1")
+M, M1 = Message("m1"), Message("charged")
 SEAMS: Any = {"clock": lambda: NOW, "attempts": lambda: "a call", "outbox": Outbox("shop")}
 STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 
@@ -252,6 +271,108 @@ def test_a_busy_answer_holds_nothing_of_the_callers(place: Any) -> None:
     assert repr(answer) == before
 
 
+class Order:
+    """As an object of an object mapper: it cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_once() -> None:
+    box: Any = Outbox("shop", default=lambda _: "an order")
+    emit = [Event("Paid", Order())]
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        items, documents = GuardedTable(table, SeenIds(), outbox=box), GuardedCollection(collection, SeenIds(), outbox=box)
+        key, query = MappingProxyType({"orderId": "o"}), MappingProxyType({"_id": "o"})
+        item: Any = {"UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": MappingProxyType({"b": 1})}}
+        document: Any = {"$set": {"a": 1}}
+        assert isinstance(items.update_item(M, Key=key, emit=emit, **item), Applied)
+        assert isinstance(documents.update_one(M, query, document, upsert=True, emit=emit), Applied)
+        for message in (Message("m2"), Message("m3")):
+            writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
+            assert isinstance(transact(message, writes), Applied)
+            prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
+            assert len(explain_on_mongodb(message, prepared)["operations"]) == 2
+        for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
+            assert isinstance(answer, Begun)
+        assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3
+        assert len(Relay(documents, lambda _: None).flush(query).published) == 1
+
+
+def _spoiled(entity: Any) -> None:
+    """As by someone who makes a row of it."""
+    spoil(entity)
+    entity.update(cents=5)
+
+
+def test_an_effect_may_change_the_key_that_it_is_given(place: Any) -> None:
+    assert isinstance(place.perform(lambda step: _spoiled(step.entity_key)), Applied)
+
+
+def test_a_step_whose_effect_fails_is_let_go_whatever_that_did_to_the_key(place: Any) -> None:
+    def effect(step: Begun) -> None:
+        _spoiled(step.entity_key)
+        raise RuntimeError("the provider")
+
+    with pytest.raises(RuntimeError, match="the provider"):
+        place.perform(effect)
+    (left,) = place.open_steps()
+    assert isinstance(left, Uncertain)
+
+
+class Turns:
+    """A client after each of whose answers another task runs, which uses the key for its next item."""
+
+    def __init__(self, client: Any, key: dict[str, str]) -> None:
+        self._client, self._key = client, key
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(**request: Any) -> Any:
+            try:
+                return getattr(self._client, name)(**request)
+            finally:
+                self._key["orderId"] = "another"
+
+        return call
+
+
+class Writes(NamedTuple):
+    """A write that takes two requests, and the attribute by which its item shows the second."""
+
+    ledger: Ledger
+    method: str
+    native: dict[str, Any]
+    answer: type[Outcome]
+
+
+REFUSED: dict[str, Any] = {"ConditionExpression": "n > :n", "ExpressionAttributeValues": {":n": 5}}
+TWICE: dict[str, Writes] = {
+    "a refusal moves the mark": Writes(InSequence(), "update_item", {**REFUSED, "UpdateExpression": "SET n = :n"}, Rejected),
+    "a refused record moves the mark": Writes(InSequence(), "record", REFUSED, Rejected),
+    "a delete cleans up": Writes(SeenIds(), "delete_item", {}, Applied),
+}
+
+
+@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE)
+def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is_used_again(case: Writes) -> None:
+    with moto_table("orders") as table:
+        for name in ("o", "another"):
+            table.put_item(Item={"orderId": name, "n": 0})
+        key, plain = {"orderId": "o"}, boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
+        client: Any = Turns(plain, key)
+        store = AsyncGuardedTable(
+            client, case.ledger, table_name="orders", tombstones=Tombstones(timedelta(days=14)), clock=lambda: NOW
+        )
+        message = Message("m1", source="s", sequence=1)
+        answer = asyncio.run(getattr(store, case.method)(message, Key=key, **case.native))
+        assert isinstance(answer, case.answer)
+        assert key == {"orderId": "another"}
+        found = {name: table.get_item(Key={"orderId": name})["Item"] for name in ("o", "another")}
+        assert found["another"] == {"orderId": "another", "n": 0}
+        assert "events_ledger" in found["o"] or "n" not in found["o"]
+        plain.close()
+
+
 # --- folds and relays ---------------------------------------------------------------------------------------------------
 
 
@@ -288,3 +409,26 @@ def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
         spoil(key)
         spoil(query)
     assert [event.entity for event in told] == [{"orderId": "o"}, {"_id": {"order": "o"}}]
+
+
+@pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)
+def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -> None:
+    """As where it makes a row of it."""
+    told: list[str] = []
+
+    def publish(published: list[Outgoing]) -> None:
+        for each in published:
+            told.append(each.id)
+            entity: Any = each.entity
+            spoil(entity)
+            entity.update(change)
+
+    with mongomock_collection("orders") as collection, moto_table("orders") as table:
+        orders, documents = GuardedTable(table, SeenIds(), **SEAMS), GuardedCollection(collection, SeenIds(), **SEAMS)
+        orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
+        documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)
+        for store in (orders, documents):
+            relay = Relay(store, publish, clock=lambda: NOW + 10)
+            assert [relay.sweep().published for _ in range(2)] == [3, 0]
+            assert relay.waiting() == []
+    assert len(told) == len({*told}) == 6

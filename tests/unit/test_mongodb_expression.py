@@ -155,7 +155,16 @@ def test_the_refusal_says_by_which_fields_an_entity_may_be_named() -> None:
 
 
 SEVERAL: list[Any] = [{"$in": [1]}, {"$in": [1, 2]}, {"$gt": 1}, {"$ne": 1}, {"$eq": 1, "$gt": 0}, {"a": 1, "$gt": 0}]
-SEVERAL += [re.compile("^a"), Regex("^a"), {"$exists": True}, {"$regex": "^a"}, {"$not": {"$eq": 1}}]
+SEVERAL += [
+    {"$eq": {"$gt": ""}},
+    {"$eq": {"$eq": 1}},
+    {"$eq": re.compile("^a")},
+    re.compile("^a"),
+    Regex("^a"),
+    {"$exists": True},
+    {"$regex": "^a"},
+    {"$not": {"$eq": 1}},
+]
 
 
 @pytest.mark.parametrize("value", SEVERAL, ids=repr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -328,6 +329,35 @@ def test_where_nothing_can_be_read_the_pass_fails() -> None:
     for names in ("a", "a" * 50):
         with pytest.raises(ConnectionError):
             play(passes(Boxes(throttled)).ring([{"id": name} for name in names]), takes_all)
+
+
+@pytest.mark.parametrize(("unreadable", "seconds"), [(4, 10.0), (12, 3.0), (40, 1.0), (9, 120.0)])
+def test_an_entity_behind_several_that_fail_slowly_goes_out_with_one_of_the_next_passes(
+    unreadable: int, seconds: float
+) -> None:
+    """As of a partition that is throttled, where each read fails after the client's own tries."""
+    now = [NOW]
+
+    class Slow(Boxes):
+        def finder(self, before: str | None) -> Any:
+            boxes = iter(self.boxes)
+
+            class Finder:
+                def next(self) -> Any:
+                    found = next(boxes, None)
+                    now[0] += seconds if isinstance(found, Broken) else 0.0
+                    return found
+                    yield
+
+            return Finder()
+
+    throttled = [Broken({"id": f"x{n}"}, ConnectionError("throttled")) for n in range(unreadable)]
+    boxes = Slow(*throttled, *[box(name, "X") for name in "abc"])
+    relay = Passes(boxes, lambda: now[0], lambda: 1.0, 3, lambda: False)
+    for _ in range(3):
+        with suppress(ConnectionError):
+            play(relay.sweep(0.0), takes_all)
+    assert boxes.cleared[:3] == [("a", 1), ("b", 1), ("c", 1)]
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])

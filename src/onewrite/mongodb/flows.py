@@ -8,7 +8,6 @@ by then waited for the majority itself, so the look sees whatever stood in its w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NoReturn, cast
 
 import bson
@@ -40,6 +39,7 @@ from onewrite.mongodb.verdict import (
     kept_alive,
     may_be_ledger,
     next_try,
+    of_creation,
     says_nothing_was_done,
     steps_of,
     unmatched,
@@ -152,7 +152,8 @@ class Flows:
         entity = {"_id": document["_id"]}
         if entry.follows_gap:  # such a message creates nothing
             there = yield from self._look(entity, native)
-            return (yield from self._settled(self._unmatched(entry, message, entity, there), entry, entity, native))
+            outcome = of_creation(self._unmatched(entry, message, entity, there, emitted), entity, document)
+            return (yield from self._settled(outcome, entry, entity, native))
         raced: DuplicateKeyError | None = None
         for _ in range(ROUNDS):
             created = yield from self._create(message, guarded, entity, native)
@@ -180,9 +181,7 @@ class Flows:
         if isinstance(outcome, Rejected):
             yield from self._wait(entry, entity, native)
             outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)), emission)
-        if isinstance(outcome, Rejected) and outcome.entity == entity and len(inserted) > len(entity):
-            return replace(outcome, settled=False)  # nothing but a key, as a record leaves it that came before the creation
-        return (yield from self._settled(outcome, entry, entity, native))
+        return (yield from self._settled(of_creation(outcome, entity, inserted), entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
@@ -306,7 +305,7 @@ class Flows:
     def _settled(self, outcome: Outcome, entry: Entry, entity: Document, native: Document) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused, where those behind it wait for that."""
         message = outcome.message
-        if not isinstance(outcome, Rejected) or not entry.own.counts:
+        if not isinstance(outcome, Rejected) or not outcome.settled or not entry.own.counts:
             return outcome
         options = {name: native[name] for name in ("session", "comment") if name in native}
         guarded = guard_record(entry, self._fields, entity, options, steps=self._steps(message))

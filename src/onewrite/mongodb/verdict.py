@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
@@ -40,6 +41,13 @@ def unmatched(
     if found is not None:
         return found
     return Missing(message) if document is None else Rejected(message, entity)
+
+
+def of_creation(outcome: Outcome, entity: Document, inserted: Document) -> Outcome:
+    """The answer to an insert. It comes again where nothing but a key is in its way, as a record leaves it that came before it."""
+    if isinstance(outcome, Rejected) and outcome.entity == entity and len(inserted) > len(entity):
+        return replace(outcome, settled=False)
+    return outcome
 
 
 def kept_out(

@@ -98,19 +98,20 @@ class Action(NamedTuple):
 
         An attempt: there is no reason, and this one is to be sent.
         """
-        if self.attempt is None:
-            if TOMBSTONE in (item or {}):
-                return Gone(self.message, participant=self.place)
-            if item is None:
-                return Missing(self.message, self.missing_ok, participant=self.place)
-            return Rejected(self.message, without_ledger(NO_LEDGER.terms, item), participant=self.place)
-        attempt = self.attempt._replace(exact=exact or self.attempt.exact)
-        outcome = judged(attempt, item or {}, entity_of(attempt, item))
+        outcome: Outcome | Attempt
+        if self.attempt is not None:
+            attempt = self.attempt._replace(exact=exact or self.attempt.exact)
+            outcome = judged(attempt, item or {}, entity_of(attempt, item))
+        elif item is None:
+            outcome = Missing(self.message)
+        else:
+            is_gone = TOMBSTONE in item
+            outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(NO_LEDGER.terms, item))
         if isinstance(outcome, Attempt):
             self.flows.ask_exactly(exact=outcome.exact)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = cast("Outcome", of_creation(outcome, self.flows.item_of(self.call)))
+            outcome = cast("Outcome", of_creation(outcome, self.plain(self.call.kwargs["Item"])))
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
@@ -186,10 +187,6 @@ class JointFlows(FoldFlows):
     def plain(self, item: Entity) -> Entity:
         """An item that the client has read, in plain values."""
         return self._plain(item)
-
-    def item_of(self, call: Call) -> Entity:
-        """What the request would create."""
-        return self._plain(call.kwargs["Item"])
 
     def entity_too_large(self, call: Call, adds: Emission | None, held: Entity | None) -> EntityTooLarge:
         return self._too_large(call, adds, held)

@@ -20,7 +20,7 @@ from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.folds import FoldFlows
-from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, unmatched
+from onewrite.mongodb.verdict import LARGEST_DOCUMENT, is_of_entity, of_creation, unmatched
 from onewrite.mongodb.writing.expression import (
     Update,
     check_document,
@@ -162,6 +162,8 @@ class Operation(NamedTuple):
             return Rejected(self.message, without_ledger(NO_LEDGER.terms, found), participant=self.place)
         now = self.flows.clock()
         outcome = unmatched(self.entry, self.message, found, self.emission, now=now, entity_key=self.entity)
+        if self.inserts:
+            outcome = of_creation(outcome, self.entity, self.args[0])
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     def failure(self, error: Exception) -> Flow[Exception]:

@@ -46,10 +46,12 @@ def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
     It is one read only where it is plain whether the projection names what it shows or what it leaves out.
     """
     ours, named = judged_by(entry), _as_mapping(projection)
+    # What is ours is read as a whole. A path with a "$" names what the filter has matched in an array, and a look has no such filter.
+    theirs = {path: value for path, value in named.items() if root(path) not in ours and "$" not in path.split(".")}
+    if any("$" in path.split(".") for path in named):  # only what names what it shows may have one
+        return {**theirs, **dict.fromkeys(ours, 1)}
     if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in named.items()):  # noqa: PLR0124  # NaN
         return None
-    # A path with a "$" names what the filter has matched in an array, and a look has no such filter. What is ours is read as a whole.
-    theirs = {path: value for path, value in named.items() if root(path) not in ours}
     if any(value for path, value in named.items() if path != "_id" or len(named) == 1):
         return {**theirs, **dict.fromkeys(ours, 1)}
     return theirs
