@@ -120,7 +120,9 @@ def test_a_worker_whose_slots_hang_ends_with_an_error_that_says_where_and_its_me
     finally:
         command.process.kill()
         command.process.wait()
-    assert re.search(r"onewrite: \d of 4 slots are lost .*: record m-\d+, message m-\d+ at handlers.py:\d+ hang;", command.log), command.log
+    assert re.search(
+        r"onewrite: \d of 4 slots are lost .*: record m-\d+, message m-\d+ at handlers.py:\d+ hang;", command.log
+    ), command.log
     assert "Traceback" not in command.log
     assert sqs.counts("orders")["Left"] == 4
 
