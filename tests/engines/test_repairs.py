@@ -148,6 +148,49 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
     assert "nobody knows whether its effect happened" in out
 
 
+HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(attribute="texts", readable=True), HighWaterMark("marks")
+STOCK = Message("m1", source="e").part("stock")
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "hint"),
+    [
+        ([(HASHED, Message("m1", source="e"))], (), "message m1 of source e: for that one give --source e."),
+        ([(HASHED, Message("m1", source="a shop")), (BY_SOURCE, Message("m0", source="a shop", sequence=1))], (), "give --source 'a shop'."),
+        ([(HASHED, Message("m1", source="a")), (READABLE, Message("m0", source="a"))], (), "give --source a."),
+        ([(READABLE, Message("m1", source="b"))], ("--source", "other"), "message m1 of source b: for that one give --source b."),
+        ([(HASHED, Message("m1"))], ("--source", "wrong"), "It knows message m1: for that one give no --source."),
+        ([(READABLE, STOCK)], ("--source", "e"), "message m1 of source e, part stock: for that one give --source e --part stock."),
+        ([(HASHED, Message("m1", source="nowhere to be seen"))], (), "give --source and --part if it has any."),
+        ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', and none of ''."),
+        ([(SeenNumbers(8, "numbers"), Message("m1", source="a", sequence=2))], ("--sequence", "2"), "give --source a."),
+    ],
+)  # fmt: skip
+def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is_missing_is_said(
+    written: list[tuple[Any, Message]], given: tuple[str, ...], hint: str, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for ledger, message in written:
+        assert place.apply(ledger, message) == ["Applied"]
+    assert any(hint in each for each in inspect(place, capsys, "--message", "m1", *given)["hints"])
+    assert place.run("inspect", "--message", "m1", *given) == 0
+    assert hint in capsys.readouterr().out
+    if not isinstance(written[0][0], HighWaterMark):  # which keeps no single messages
+        assert place.run("forget", "m1", "--attribute", written[0][0].attribute, *given) == 1
+        assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ledger", "sequence"), [(HASHED, None), (READABLE, None), (BY_SOURCE, 2)])
+def test_a_message_that_is_known_by_the_name_that_is_given_needs_no_hint(
+    ledger: Any, sequence: int | None, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        place.apply(ledger, Message("m1", source="e", sequence=sequence), Message("m1", sequence=sequence))
+        == ["Applied"] * 2
+    )
+    more = () if sequence is None else ("--sequence", str(sequence))
+    assert inspect(place, capsys, "--message", "m1", "--source", "e", *more)["hints"] == []
+
+
 def test_a_tombstone_says_when_it_goes(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, tombstones=Tombstones(timedelta(days=30)))
     place.named(store, "delete", M1)

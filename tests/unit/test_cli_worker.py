@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,10 +15,13 @@ from typing import Any
 import boto3
 import pytest
 
+from onewrite import ConfigurationError
 from onewrite.cli import main
 from onewrite.cli.logs import JsonLines, TextLines
-from onewrite.sqs import Worker, WorkerStuck
+from onewrite.sqs import QueueRefused, Worker, WorkerStuck
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
+
+PATIENCE = 60.0  # real seconds, for a process on a busy machine
 
 SHOP = """
 from onewrite import Applied, Message
@@ -387,3 +391,58 @@ def test_a_handler_that_does_not_end_in_time_ends_with_the_process(sqs: FakeSqs,
     monkeypatch.setattr(Worker, "run", lambda _: False)
     run()
     assert left == [1]
+
+
+_SWITCH = """
+import re, sys, time
+from onewrite.cli import worker
+worker._SLACK = 0.5
+with worker.dead_mans_switch(0.5, every=0.1):
+    {act}
+print("alive")
+"""
+
+
+def test_a_process_in_which_no_thread_can_run_ends_and_shows_the_line() -> None:
+    """The regular expression below takes some minutes, and Python's lock is not free meanwhile."""
+    script = _SWITCH.format(act="re.match('(a+)+$', 'a' * 34 + 'b')")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 1
+    assert 'File "<string>", line 6 in <module>' in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_process_whose_threads_can_run_goes_on_for_longer_than_that() -> None:
+    script = _SWITCH.format(act="time.sleep(2.5)")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("give a port"), 2),
+        (WorkerStuck("all hang"), 1),
+        (QueueRefused("no right"), 1),
+        (KeyError("k"), 1),
+    ],
+)
+def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
+    error: Exception,
+    code: int,
+    sqs: FakeSqs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left: list[int] = []
+
+    def fail(_: Worker) -> bool:
+        raise error
+
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(Worker, "run", fail)
+    assert {run("--log-format", "json"), *left[:1]} >= {code}
+    [line] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert isinstance(error, KeyError) or line.getMessage() == str(error)
+    assert capsys.readouterr().err == ""

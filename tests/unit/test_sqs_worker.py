@@ -970,7 +970,9 @@ def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stop
 def test_what_went_wrong_while_it_stopped_is_raised_though_its_threads_do_not_end(sqs: FakeSqs) -> None:
     RELEASED.clear()
     blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
-    blocked.crew = SimpleNamespace(failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None)
+    blocked.crew = SimpleNamespace(
+        failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None, abandon=lambda: None
+    )
     try:
         with pytest.raises(WorkerStuck, match="all slots hang"):
             blocked.run()

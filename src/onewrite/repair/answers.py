@@ -40,6 +40,11 @@ class Expected(NamedTuple):
     def is_applied(self) -> bool:
         return self.outcome == "Applied"
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the entity has something of this very message, or of its source."""
+        return self.outcome not in ("Applied", "Deferred", "InvalidMessage", "LedgerMismatch")
+
 
 def expected(image: Image, asked: Asked) -> list[Expected]:
     """One answer for each ledger that a store may have, given the labels of the entity."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from shlex import quote
 from typing import cast
 
-from onewrite.errors import InvalidMessage
+from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.label import TOMBSTONE, Slot, label_slot
 from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
 from onewrite.ledgers.entry import ABSENT
@@ -14,12 +17,16 @@ from onewrite.ledgers.marks import mark_slot
 from onewrite.message import Message, is_sortable, named, sortable
 from onewrite.outcome import Stale
 from onewrite.repair.answers import Asked, judged, stores_ledgers
-from onewrite.repair.holdings import Held, as_read, held_ledgers, kept_as, moved_here
+from onewrite.repair.holdings import Held, as_read, held_ledgers, kept_as, moved_here, read_id
 from onewrite.repair.image import CannotRepair, Image, NothingToDo, Plan, without
 from onewrite.step import read_step
 
 Drop = tuple[Slot, tuple[str | bytes | int, ...]]
 
+_MOST_HINTS = 10
+_CONTAINERS = (Mapping, list, tuple, set, frozenset, bytes, bool, type(None))  # what cannot be a source
+
+_NAME_IT = "A message is known by its id together with its source and its parts, which its line in the log shows: give --source and --part if it has any."
 _TOKENS_GO = (
     "The tokens of recent attempts go as well: with them a write whose answer was lost just now could be called Applied although nothing "
     "of it is remembered. Other writes that wait for their answer at this moment may be called Duplicate instead of Applied."
@@ -55,10 +62,8 @@ def forget(image: Image, asked: Asked) -> Repair:
         raise CannotRepair(f"The ledgers {names} both hold the message: say with --attribute which of them shall forget it.")
     if not holding:
         _check_answerable(image, choices, asked)
-        raise NothingToDo(
-            f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. A message is known by its id together "
-            "with its source and its parts: give them if it has any."
-        )
+        hint = " ".join(hints(image, asked) or (_NAME_IT,))
+        raise NothingToDo(f"No ledger of {image.named} holds {named(asked.message)}: there is nothing to forget. {hint}")
     ((held, drops),) = holding
     family = [held, *moved_here(every, held.attribute)]
     needed = as_read(image, family, [slot for slot, _ in drops])
@@ -66,6 +71,73 @@ def forget(image: Image, asked: Asked) -> Repair:
     _check_helps(image, asked, stores_ledgers(held, every)[0], plan)
     changes = tuple([f"{image.layout.place_of(slot)} loses {_shown(each)}" for slot, members in drops for each in members])
     return Repair(plan, changes, tuple(_effects_of_forgetting(image, asked.message, family, drops)))
+
+
+def known_as(image: Image, asked: Asked) -> list[Message]:
+    """The message under other sources and parts, where a ledger holds it so or a step of it is open.
+
+    A ledger may keep no more than hashes. So this tries what the entity shows: the sources and parts of marks, readable ids and steps, and the
+    texts and numbers of its own fields, because the source of a message most often is the key of what it changes.
+    """
+    every = held_ledgers(image, asked.now, asked.attribute)
+    steps: list[Message] = []
+    for stored in image.steps.values():
+        with suppress(LedgerMismatch):  # a damaged one, of which `inspect` tells
+            steps.append(read_step(stored).message)
+    shown = [*_shown_sources(every), *[(step.source, step.parts) for step in steps if step.id == asked.message.id]]
+    sources = {"": None, asked.message.source: None} | {source: None for source, _ in shown}
+    sources |= {str(value): None for value in image.fields.values() if not isinstance(value, _CONTAINERS)}
+    all_parts = {(): None, asked.message.parts: None} | {parts: None for _, parts in shown}
+    found: list[Message] = []
+    for source, parts in product(sources, all_parts):
+        try:
+            message = Message(asked.message.id, source=source, sequence=asked.message.sequence, parts=parts)
+        except InvalidMessage:  # a field that is too long for a source
+            continue
+        other = replace(asked, message=message)
+        is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
+        same = (source, parts) == (asked.message.source, asked.message.parts)
+        if not same and (is_open or any(_drops(image, held, every, other) for held in every if not held.moved_to)):
+            found.append(message)
+    return found
+
+
+def _shown_sources(every: list[Held]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for held in every:
+        yield from [(mark.source, mark.parts) for mark in held.marks]
+        yield from [(block.source, block.parts) for block in held.blocks if not block.is_hashed]
+        for text in [each for ids in held.sets for each in ids.ids if isinstance(each, str)]:
+            named_id = read_id(text)
+            yield named_id.source, named_id.parts
+
+
+def hints(image: Image, asked: Asked) -> tuple[str, ...]:
+    """What is to be given besides, if the entity does not know a message that should be known."""
+    message = asked.message
+    others = known_as(image, asked)
+    if others:
+        return tuple(
+            [
+                f"It knows {named(replace(each, sequence=None))}: for that one give {_options(each)}."
+                for each in others[:_MOST_HINTS]
+            ]
+        )
+    every = held_ledgers(image, asked.now, asked.attribute)
+    sources = {
+        source
+        for held in every
+        for source in [*[each.source for each in held.marks], *[each.source for each in held.blocks]]
+    }
+    if sources and message.source not in sources:
+        shown = ", ".join([repr(source) for source in sorted(sources)[:_MOST_HINTS]])
+        more = f" and {len(sources) - _MOST_HINTS} more" if len(sources) > _MOST_HINTS else ""
+        return (f"The entity has marks of the sources {shown}{more}, and none of {message.source!r}.", _NAME_IT)
+    return () if message.source else (_NAME_IT,)
+
+
+def _options(message: Message) -> str:
+    parts = [f"--part {quote(part)}" for part in message.parts]
+    return " ".join([f"--source {quote(message.source)}", *parts]) if message.source or parts else "no --source"
 
 
 def _choices(every: list[Held], attribute: str | None) -> list[Held]:

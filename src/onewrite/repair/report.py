@@ -10,6 +10,7 @@ from onewrite.event import moment
 from onewrite.label import OUTBOX, STEP, STEPS, TOMBSTONE, Slot
 from onewrite.pending import Box, read_box
 from onewrite.repair.answers import Asked, expected
+from onewrite.repair.changes import hints
 from onewrite.repair.holdings import Block, Held, IdSet, SourceMark, held_ledgers, read_id
 from onewrite.repair.image import Image
 from onewrite.repair.strip import outboxes_of
@@ -20,6 +21,7 @@ from onewrite.tombstone import read_tombstone
 def inspection(image: Image, now: float, attribute: str | None, asked: Asked | None) -> dict[str, Any]:
     """What there is, and what a delivery of the message that is asked about would get."""
     ledgers = [held for held in held_ledgers(image, now, attribute) if attribute in (None, held.attribute)]
+    answers = expected(image, asked) if asked else []
     return {
         "entity": image.named,
         "bytes": image.size,
@@ -29,7 +31,8 @@ def inspection(image: Image, now: float, attribute: str | None, asked: Asked | N
         "steps": [_step(image, mark, now) for mark in sorted(image.steps)],
         "step_bytes": image.bytes_of(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
         "tombstone": _tombstone(image),
-        "answers": [answer._asdict() for answer in expected(image, asked)] if asked else [],
+        "answers": [answer._asdict() for answer in answers],
+        "hints": [*hints(image, asked)] if asked and not any(answer.is_known for answer in answers) else [],
     }
 
 

@@ -104,6 +104,7 @@ class Crew:
         self._resumed = -inf  # when the process has last gone on after it stood still
         self._failure: BaseException | None = None
         self.is_over = False
+        self._is_abandoned = False
 
     def _tasks_for(self, handler: Handler[Any]) -> Tasks | None:
         if not handler.is_async:
@@ -160,6 +161,11 @@ class Crew:
             self._end_threads()
         if self._failure is not None:
             raise self._failure
+
+    def abandon(self) -> None:
+        """The worker has ended by an error, and nothing waits for what is under way: it must not go on by itself, should it be released."""
+        self._is_abandoned = True
+        self.look()
 
     def _end_threads(self) -> None:
         with self._lock:
@@ -270,6 +276,8 @@ class Crew:
             self._at_hand.stop()
 
     def _is_over(self) -> bool:
+        if self._is_abandoned:
+            return True
         if not self._at_hand.stopping or self._at_hand.is_busy:
             return False
         return self._failure is not None or not self._at_hand.waits_for_messages

@@ -144,10 +144,12 @@ class Worker:
         if end.done():
             end.result()
         elif crew is not None and crew.failure is not None:
+            crew.abandon()
             raise crew.failure
-        elif self._is_lost():
-            self._stop.ask()  # so that it does not go on by itself, should it be released
-            raise WorkerStuck(f"{self._silence}. Start the worker anew, and mend what hangs.")
+        elif crew is not None and self._is_lost():
+            silence = self._silence
+            crew.abandon()
+            raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
         elif crew is not None and self._is_busy():
             what = names_of(crew.under_way())
             logger.error("%s: not everything has ended in time: what has not comes again: %s", self._name, what)

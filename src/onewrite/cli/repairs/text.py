@@ -29,6 +29,7 @@ def inspected(found: Found, message: str | None) -> Iterator[str]:
     if message is not None:
         yield ""
         yield from _answers(found["answers"], message)
+        yield from [shown(hint) for hint in found["hints"]]
 
 
 def _ledger(ledger: Found, total: int) -> Iterator[str]:
