@@ -89,9 +89,11 @@ def memory_of(handler: object) -> Form:
     walk = _Walk()
     try:
         walk.go_through(handler)
-    except (_UnreadableError, RecursionError):
+        form = tuple(walk.form)
+        hash(form)
+    except Exception:  # of any kind: reading calls code of the user's, such as a `__repr__`
         return object()
-    return tuple(walk.form)
+    return form
 
 
 def is_readable(form: Form) -> bool:
@@ -105,7 +107,7 @@ class _Walk:
         self._kept: list[object] = []  # so that no other object gets one of these ids
 
     def go_through(self, value: Any) -> None:
-        kind = cast("type[Any]", type(value))
+        kind = cast("Any", type(value))
         if kind in _PLAIN:
             self.form.append(value)
             return
@@ -120,7 +122,7 @@ class _Walk:
             raise _UnreadableError
         self._numbers[id(value)] = len(self._numbers)
         self._kept.append(value)
-        _way_through(kind)(self, value)  # type: ignore[arg-type]  # mypy: a class is hashable
+        _way_through(kind)(self, value)
 
     def _all(self, name: str, values: Any) -> None:
         self.form.append(name)
@@ -148,12 +150,11 @@ class _Walk:
         self._attributes(value)
 
     def items(self, value: Any) -> None:
-        self._all(type(value).__name__, itertools.chain.from_iterable(cast("Any", dict).items(value)))
+        self._all(type(value).__name__, itertools.chain.from_iterable(_items_of(value)))
         self._attributes(value)
 
     def sequence(self, value: Any) -> None:
-        own = cast("Any", list if isinstance(cast("object", value), list) else tuple)
-        self._all(type(value).__name__, own.__iter__(value))
+        self._all(type(value).__name__, _members_of(value))
         self._attributes(value)
 
     def text(self, value: Any) -> None:
@@ -216,36 +217,36 @@ class _Walk:
         self._all("view", itertools.chain.from_iterable(value.items()))
 
     def instance(self, value: Any) -> None:
-        kind = cast("type[Any]", type(value))
+        kind = cast("Any", type(value))
         if kind not in _SEEN_THROUGH:
             try:
                 object.__reduce_ex__(value, 4)
-            except TypeError as error:  # it has parts that no attribute shows
+            except Exception as error:  # it has parts that no attribute shows
                 raise _UnreadableError from error
             _SEEN_THROUGH.add(kind)
         self.form.append(kind.__qualname__)
-        if _is_users_class(kind):  # type: ignore[arg-type]  # mypy: a class is hashable
+        if _is_users_class(kind):
             self.go_through(kind)
         self._attributes(value)
 
     def parts(self, value: Any) -> None:
         """The parts into which pickle takes an object."""
         try:
-            reduce = copyreg.dispatch_table.get(cast("type[Any]", type(value)))
+            reduce = copyreg.dispatch_table.get(cast("Any", type(value)))
             made = reduce(value) if reduce is not None else value.__reduce_ex__(4)
         except Exception as error:
             raise _UnreadableError from error
         if isinstance(made, str):
             self.form.append(made)
             return
-        _, *parts = made
-        self._all(type(value).__name__, [list(cast("Any", part)) if hasattr(part, "__next__") else part for part in parts])
+        _, *parts = cast("tuple[Any, ...]", made)
+        self._all(type(value).__name__, [list(part) if hasattr(part, "__next__") else part for part in parts])
 
     def _attributes(self, value: Any) -> None:
         own = getattr(value, "__dict__", None)
         if own:
             self._all("attributes", itertools.chain.from_iterable(list(own.items())))
-        for name in _slots(cast("type[Any]", type(value))):  # type: ignore[arg-type]  # mypy: a class is hashable
+        for name in _slots(cast("Any", type(value))):
             try:
                 found = object.__getattribute__(value, name)
             except AttributeError:
@@ -259,7 +260,7 @@ _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
     (_VALUES, _Walk.whole),
     (types.FunctionType, _Walk.function),
     (types.MethodType, _Walk.method),
-    (types.BuiltinFunctionType, _Walk.builtin),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), _Walk.builtin),
     (_LruCache, _Walk.cached),
     (types.GeneratorType, _Walk.generator),
     (weakref.ref, _Walk.referent),
@@ -277,6 +278,19 @@ _WAYS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
 )
 
 
+# The methods of the classes themselves are called: a class of the user's may have its own, and these have no effect.
+
+
+def _items_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    kind: Any = dict
+    return iter(kind.items(value))
+
+
+def _members_of(value: Any) -> Iterator[Any]:
+    kind: Any = list if isinstance(value, list) else tuple
+    return cast("Iterator[Any]", kind.__iter__(value))
+
+
 @cache
 def _way_through(kind: type[Any]) -> Callable[[_Walk, Any], None]:
     if issubclass(kind, type):
@@ -287,7 +301,7 @@ def _way_through(kind: type[Any]) -> Callable[[_Walk, Any], None]:
     for kinds, way in _WAYS:
         if issubclass(kind, kinds):
             return way
-    reduces_as_all = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__  # type: ignore[comparison-overlap]  # mypy: both are functions of object
+    reduces_as_all = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
     return _Walk.instance if reduces_as_all and kind not in copyreg.dispatch_table else _Walk.parts
 
 

@@ -17,7 +17,6 @@ No store is asked anything: the answers are those that are remembered.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import product
 from random import Random
 from typing import Any, NamedTuple, Self, cast
@@ -112,8 +111,7 @@ class _Process:
             call = self._subject.call(
                 self.invocation, cast("Any", root.delivery), root.parts, [answer_of(history) for history in later]
             )
-            with closing(_UnderWay(self._subject, self._recall, course, call, len(later))):
-                pass
+            _UnderWay(self._subject, self._recall, course, call, len(later)).close()
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> Iterator[_Course]:
         """Run these courses, as many at once as the bounds allow. The result is each of them when it has ended."""
@@ -142,34 +140,35 @@ class _UnderWay:
     """A course that is being run. Each time that it stops, it is compared with what is remembered."""
 
     def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall, at: int = 0) -> None:
+        self.course = course
         self._subject = subject
         self._recall = recall
-        self.course = course
-        self._call: HandlerCall | None = call
+        self._call = call
         self._at = at
+        self._is_open = True
         self._compare()
 
     def goes_on(self) -> bool:
         """Give it its next answer. False if it has had all of them."""
-        if self._call is None:
-            return False
-        self._at += 1
-        self._call.resume(answer_of(self.course.histories[self._at]))
-        self._compare()
-        return bool(self._call)  # which comparing may have taken away
+        if self._is_open:
+            self._at += 1
+            self._call.resume(answer_of(self.course.histories[self._at]))
+            self._compare()
+        return self._is_open
 
     def close(self) -> None:
-        if self._call is not None:
+        if self._is_open:
+            self._is_open = False
             self._subject.threads.release(self._call)
-            self._call = None
 
     def _compare(self) -> None:
-        call = cast("HandlerCall", self._call)
         try:
-            self._recall.learn(self.course.histories[self._at], call)
-        finally:
-            if call.ended or self._at == len(self.course.histories) - 1:
-                self.close()
+            self._recall.learn(self.course.histories[self._at], self._call)
+        except BaseException:
+            self.close()
+            raise
+        if self._call.ended:
+            self.close()
 
 
 # --- courses and their kinds ------------------------------------------------------------------------------------------
@@ -215,19 +214,19 @@ def _shape(form: Hashable) -> Hashable:
     """What a handler is likely to tell apart: names, what is there and what is not, none, one and many; but no texts or amounts."""
     if isinstance(form, str):
         return bool(form)
-    members = cast("tuple[Any, ...]", form) if isinstance(form, tuple) else ()
-    if not members:
+    if not isinstance(form, tuple) or not form:
         return cast("Hashable", form)
-    kind, *parts = members
+    whole = cast("tuple[Any, ...]", form)
+    kind, *parts = whole
     if kind == "map":
         return kind, frozenset((name, _shape(value)) for name, value in parts[0])
     if kind in ("int", "float"):
         return kind, _amount(float(parts[0]))
     if kind in ("list", "tuple", "set"):
         return kind, min(len(parts), 2), frozenset(map(_shape, parts))
-    if kind in ("bytes", "object") and len(parts) == 1:
-        return cast("str", kind)
-    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, members))
+    if kind == "bytes":
+        return kind, bool(parts[0])
+    return (kind, *map(_shape, parts)) if isinstance(kind, str) else tuple(map(_shape, whole))
 
 
 def _amount(value: float) -> Hashable:
