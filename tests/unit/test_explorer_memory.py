@@ -1,0 +1,426 @@
+"""What the explorer reads of a handler's memory, and what a process is to it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import threading
+import types
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+
+from onewrite import Message, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.handler.memory import is_readable, memory_of
+from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.taps.tap import send, tap
+
+Handler: TypeAlias = Callable[[Message], Any]
+
+M1, M2 = Message("m1", body=1), Message("m2", body=10)
+C1 = {"_id": "c1"}
+SEEN_BY_THE_MODULE: list[str] = []
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+class Slotted:
+    __slots__ = ("_Slotted__hidden", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.__hidden = [0]
+
+    def hide(self) -> None:
+        self.__hidden.append(1)
+
+
+class OfTheClass:
+    kept: list[int] = []  # noqa: RUF012  # that is what is read here
+
+    def __call__(self) -> list[int]:
+        return self.kept
+
+
+class Listed(list[int]):
+    name = ""
+
+
+def closed_over(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def by_the_module() -> list[str]:
+    return SEEN_BY_THE_MODULE
+
+
+def numbered() -> Iterator[int]:
+    at = 0
+    while True:
+        at += 1
+        yield at
+
+
+def a_number_and_its_change() -> tuple[Any, Callable[[], Any]]:
+    calls = 0
+
+    def handle() -> None:
+        nonlocal calls
+        calls += 1
+
+    return handle, handle
+
+
+def appended(value: Any) -> tuple[Any, Callable[[], Any]]:
+    return closed_over(value), lambda: value.append(1)
+
+
+def changes() -> dict[str, tuple[Any, Callable[[], Any]]]:
+    """Handlers, and what changes the memory of each."""
+    slotted, nested, counted = Slotted(), {"a": {"b": [OrderedDict(x=[0])]}}, Counter("a")
+    count, drawn, generator, named = itertools.count(), random.Random(0), numbered(), Listed()
+    partly: Any = functools.partial(print, [0])
+    space, failed, text = types.SimpleNamespace(at=0), RuntimeError([0]), bytearray(b"a")
+    referent = Slotted()
+    ids: set[Any] = {1, "a", (2, 3)}
+    return {
+        "number": a_number_and_its_change(),
+        "list": appended([0]),
+        "deque": appended(deque([0])),
+        "nested": (closed_over(nested), lambda: nested["a"]["b"][0]["x"].append(1)),
+        "set": (closed_over(ids), lambda: ids.add(4)),
+        "counter": (closed_over(counted), lambda: counted.update("a")),
+        "slot": (closed_over(slotted), lambda: setattr(slotted, "count", 1)),
+        "private slot": (slotted.hide, slotted.hide),
+        "method": (deque([0]).append, lambda: None) if False else (counted.update, lambda: counted.update("b")),
+        "next of a count": (count.__next__, lambda: next(count)),
+        "random numbers": (closed_over(drawn), drawn.random),
+        "generator": (closed_over(generator), lambda: next(generator)),
+        "partial": (partly, lambda: partly.args[0].append(1)),
+        "namespace": (closed_over(space), lambda: setattr(space, "at", 1)),
+        "exception": (closed_over(failed), lambda: failed.args[0].append(1)),
+        "bytes": (closed_over(text), lambda: text.extend(b"b")),
+        "attribute of a list": (closed_over(named), lambda: setattr(named, "name", "x")),
+        "what is weakly referred to": (closed_over(weakref.ref(referent)), referent.hide),
+        "class": (OfTheClass(), lambda: OfTheClass.kept.append(1)),
+        "module": (by_the_module, lambda: SEEN_BY_THE_MODULE.append("m1")),
+        "default": (lambda kept=[0]: kept, lambda: None),  # replaced below
+    }
+
+
+@pytest.mark.parametrize("what", [name for name in changes() if name != "default"])
+def test_a_change_in_memory_is_seen(what: str) -> None:
+    handler, change = changes()[what]
+    before = memory_of(handler)
+    assert is_readable(before)
+    assert memory_of(handler) == before
+    change()
+    assert is_readable(memory_of(handler))
+    assert memory_of(handler) != before
+
+
+def test_a_change_in_a_default_is_seen() -> None:
+    kept = [0]
+
+    def handle(kept: list[int] = kept) -> list[int]:
+        return kept
+
+    before = memory_of(handle)
+    kept.append(1)
+    assert memory_of(handle) != before
+
+
+def test_what_is_in_a_circle_is_read_once() -> None:
+    kept: list[Any] = [0]
+    kept.append(kept)
+    before = memory_of(closed_over(kept))
+    assert is_readable(before)
+    kept[0] = 1
+    assert memory_of(closed_over(kept)) != before
+
+
+@pytest.mark.parametrize("what", ["thread's own", "cache", "coroutine", "no representation"])
+def test_memory_that_cannot_be_read_is_never_the_same(what: str) -> None:
+    class Unwilling:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    @functools.cache
+    def cached(number: int) -> int:
+        return number
+
+    async def waits() -> None: ...
+
+    cached(1)
+    coroutine = waits()
+    kept = {
+        "thread's own": threading.local(),
+        "cache": cached,
+        "coroutine": coroutine,
+        "no representation": {Unwilling(), Unwilling()},
+    }
+    handler = closed_over(kept[what])
+    assert memory_of(handler) != memory_of(handler)
+    assert not is_readable(memory_of(handler))
+    coroutine.close()
+
+
+def test_what_a_guarded_store_does_is_no_change() -> None:
+    """Otherwise every handler with one would be looked at twice."""
+    customers = new_collection("customers")
+    on_documents = GuardedCollection(tap(customers, lambda request: send(customers, request)), SeenIds())
+    with moto_tables() as make:
+        table = make("customers", key="id")
+        on_items = GuardedTable(tap(table, lambda request: send(table, request)), SeenIds())
+        handle = closed_over([on_documents, on_items])
+        before = memory_of(handle)
+        for message in (M1, M1, M2):
+            on_documents.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
+            change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+            on_items.update_item(message, Key={"id": "c1"}, **change)
+        assert memory_of(handle) == before
+
+
+# --- what a process is ------------------------------------------------------------------------------------------------
+
+
+def customers() -> Any:
+    return new_collection("customers")
+
+
+def credit(collection: Any) -> Any:
+    return (collection.find_one(C1) or {}).get("n", 0)
+
+
+def explored(build: Callable[[Any], Handler], messages: Any = (M1,), **options: Any) -> Exploration:
+    given: dict[str, Any] = {"world": customers, "observe": credit, **options}
+    return explore(build, messages=messages, **given)
+
+
+def add(collection: Any, message: Message) -> None:
+    collection.update_one(C1, {"$inc": {"n": message.body}}, upsert=True)
+
+
+def unless_seen(collection: Any) -> Handler:
+    """Right for one worker that never dies and whose answers always come."""
+    seen: set[str] = set()
+
+    def handle(message: Message) -> None:
+        if message.id not in seen:
+            seen.add(message.id)
+            add(collection, message)
+
+    return handle
+
+
+def test_a_process_keeps_its_memory_as_long_as_it_lives() -> None:
+    report = explored(unless_seen, (M1, M2), faults=0)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_a_process_that_has_died_keeps_nothing() -> None:
+    def build(collection: Any) -> Handler:
+        died: list[str] = []
+
+        def handle(message: Message) -> None:
+            if message.id in died:
+                return  # only in the process that it has died in
+            died.append(message.id)
+            add_guarded(collection, message)
+            died.remove(message.id)
+
+        return handle
+
+    def add_guarded(collection: Any, message: Message) -> None:
+        GuardedCollection(collection, SeenIds()).update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+
+    report = explored(build, concurrency=1)
+    assert report.counterexample is not None
+    assert "CRASH" not in str(report)  # a failure that it survives goes wrong, and a crash does not
+
+
+def test_what_is_under_way_when_another_delivery_dies_goes_on_in_the_process_that_it_is_in() -> None:
+    """Each process tells its deliveries its number. A delivery that changes its process would notice."""
+    processes = itertools.count()
+
+    def build(collection: Any) -> Handler:
+        process = next(processes)
+        at: dict[str, int] = {}
+
+        def handle(message: Message) -> None:
+            at[message.id] = process
+            collection.find_one(C1)
+            assert at[message.id] == process
+            GuardedCollection(collection, SeenIds()).update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
+
+        return handle
+
+    report = explored(build, (M1, M2), faults=2, deliveries=1)
+    report.assert_effectively_once()
+
+
+@pytest.mark.parametrize("faults", [1, 2])
+def test_a_list_that_build_empties_is_not_emptied_in_the_middle_of_a_schedule(faults: int) -> None:
+    mails: list[str] = []
+
+    def build(collection: Any) -> Handler:
+        mails.clear()
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            mails.append(message.id)
+            return guarded.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
+
+        return handle
+
+    report = explored(build, observe=lambda _: bool(mails), faults=faults, concurrency=1)
+    report.assert_effectively_once()  # it would end without any mail where the process has died after the write
+    report = explored(build, observe=lambda _: len(mails), faults=faults, concurrency=1)
+    assert report.counterexample is not None
+
+
+def test_a_list_that_belongs_to_a_handler_survives_its_crashes_and_a_remark_says_so() -> None:
+    latest: list[list[str]] = []
+
+    def build(collection: Any) -> Handler:
+        mails: list[str] = []
+        latest[:] = [mails]
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            mails.append(message.id)
+            return guarded.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
+
+        return handle
+
+    report = explored(build, observe=lambda _: bool(latest[0]), concurrency=1)
+    report.assert_effectively_once()
+    assert "has survived its crashes" in "".join(report.remarks)
+
+
+def test_a_handler_that_recovers_when_it_is_built_is_built_when_it_takes_over() -> None:
+    def build(collection: Any) -> Handler:
+        started = [each["_id"] for each in collection.find({"state": "started"})]
+        for name in started:
+            collection.update_one({"_id": name}, {"$set": {"state": "done"}})
+
+        def handle(message: Message) -> None:
+            collection.update_one({"_id": message.id}, {"$setOnInsert": {"state": "started"}}, upsert=True)
+            collection.update_one({"_id": message.id}, {"$set": {"state": "done"}})
+
+        return handle
+
+    def settled_by_the_first_delivery(collection: Any) -> Handler:
+        inner = build(collection)
+
+        def handle(message: Message) -> None:
+            if collection.find_one({"_id": message.id}) is None:
+                inner(message)
+
+        return handle
+
+    def states(collection: Any) -> Any:
+        return [each["state"] for each in collection.find({})]
+
+    report = explored(settled_by_the_first_delivery, observe=states, concurrency=1)
+    assert report.counterexample is not None  # an error that it survives leaves it started
+    assert "CRASH" not in str(report)
+    assert explored(build, observe=states, concurrency=1).ok
+
+
+# --- what is proven of a handler that is recalled -----------------------------------------------------------------------
+
+
+def test_memory_that_shows_only_while_the_delivery_is_under_way_is_found() -> None:
+    """A failure opens it, and the retry in the same delivery closes it again."""
+
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        failing: set[str] = set()
+
+        def handle(message: Message) -> Any:
+            if failing - {message.id}:
+                return None
+            try:
+                return guarded.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+            except Exception:
+                failing.add(message.id)
+                try:
+                    return guarded.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+                finally:
+                    failing.clear()
+
+        return handle
+
+    assert explored(build, (M1, M2)).counterexample is not None
+    report = explored(build, (M1, M2), concurrency=1)
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+def test_memory_that_a_value_in_an_answer_creates_is_found() -> None:
+    """Both answers have the same shape. What the second says makes it leave out the next message."""
+
+    def world() -> Any:
+        collection = customers()
+        collection.insert_one({**C1, "n": 0, "level": "low"})
+        return collection
+
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        is_rich = False
+
+        def handle(message: Message) -> Any:
+            nonlocal is_rich
+            if is_rich:
+                is_rich = False
+                return None
+            is_rich = collection.find_one(C1)["level"] == "high"
+            change = {"$inc": {"n": message.body}, "$set": {"level": "high"}}
+            return guarded.update_one(message, C1, change)
+
+        return handle
+
+    report = explored(build, (M1, M2, Message("m3", body=100)), world=world, reorder=False, concurrency=1, faults=0)
+    assert not report.ok
+
+
+@pytest.mark.parametrize("kept", ["counter", "log", "last outcome"])
+def test_a_handler_that_only_notes_what_came_of_a_message_is_recalled(kept: str) -> None:
+    runs: Counter[str] = Counter()
+
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        counted: Counter[str] = Counter()
+        log: list[Any] = []
+        last: dict[str, Any] = {}
+
+        def handle(message: Message) -> Any:
+            runs[message.id] += 1
+            outcomes = [
+                guarded.update_one(message.part(part), C1, {"$inc": {"n": message.body}}, upsert=True) for part in "abc"
+            ]
+            if kept == "counter":
+                counted.update(type(outcome).__name__ for outcome in outcomes)
+            elif kept == "log":
+                log.extend(outcomes)
+            else:
+                last[message.id] = outcomes[-1]
+            return outcomes
+
+        return handle
+
+    report = explored(build, (M1, M2))
+    report.assert_effectively_once()
+    assert report.exhausted
+    assert report.schedules > 10_000  # more than are run where a handler is not recalled
+    assert runs.total() < report.schedules
