@@ -97,7 +97,8 @@ class Lives:
                 self.number = int(command[-1])
                 world.started[self.number] += 1
                 self.began, (self.life, self.code) = world.now, world._left[self.number].pop(0)
-                self.pid, self.returncode, self.signalled = 100 + self.number, None, False
+                self.pid, self.signalled = 100 + self.number, False
+                self.returncode: int | None = None
 
             def poll(self) -> int | None:
                 if self.returncode is None and (

@@ -146,7 +146,12 @@ def lock(block: Block) -> Any:
 
 def read_without_a_timeout(block: Block) -> Any:
     ours, theirs = socket.socketpair()
-    threading.Thread(target=lambda: block.over.wait(PATIENCE) and theirs.close(), daemon=True).start()
+
+    def close() -> None:
+        with theirs:
+            block.over.wait(PATIENCE)
+
+    threading.Thread(target=close, daemon=True).start()
 
     async def handle(_: Message) -> None:
         block.leave_behind()
