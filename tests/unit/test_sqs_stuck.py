@@ -147,11 +147,11 @@ def lock(block: Block) -> Any:
 def read_without_a_timeout(block: Block) -> Any:
     ours, theirs = socket.socketpair()
 
-    def end() -> None:
-        if block.over.wait(PATIENCE):
-            theirs.close()
+    def close() -> None:
+        with theirs:
+            block.over.wait(PATIENCE)
 
-    threading.Thread(target=end, daemon=True).start()
+    threading.Thread(target=close, daemon=True).start()
 
     async def handle(_: Message) -> None:
         block.leave_behind()
