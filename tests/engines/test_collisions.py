@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from onewrite import (
+    Applied,
     Begun,
+    Duplicate,
+    Event,
     HighWaterMark,
+    Inbox,
     InSequence,
     Message,
+    Outbox,
     Outcome,
     SeenIds,
     SeenNumbers,
@@ -29,6 +34,8 @@ from onewrite import (
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
+from onewrite.mongodb import transact as transact_documents
+from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import create_table
 from tests.support.examples import examples
@@ -236,3 +243,51 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
         forced = run(place(lambda: "one name"), seed, forced=True)
         for turn, (one, other) in enumerate(zip(named, forced, strict=True)):
             assert one == other, f"seed {seed}, call {turn}"
+
+
+def test_two_entities_share_no_event_although_their_calls_have_one_name(
+    mongo: Any, dynamo: DynamoDBClient, client_of_its_own: DynamoDBClient
+) -> None:
+    seams: Any = {"outbox": Outbox("shop"), "attempts": lambda: "one name", "clock": lambda: NOW}
+    told: list[Outgoing] = []
+    for _ in range(2):
+        name = next(_places)
+        create_table(dynamo, name)
+        items = GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams)
+        documents = GuardedCollection(mongo.test[name], SeenIds(), **seams)
+        items.put_item(Message("m1"), Item={"id": "o"}, emit=[Event("A", 1)])
+        documents.insert_one(Message("m1"), {"_id": "o"}, emit=[Event("A", 1)])
+        writes = [items.updating(Key={"id": each}, UpdateExpression="SET n = id", emit=[Event("A", 1)]) for each in "pq"]
+        assert isinstance(transact(Message("m2"), writes), Applied)
+        Relay(items, told.extend).sweep()
+        Relay(documents, told.extend).sweep()
+    assert len({event.id for event in told}) == len({event.source for event in told}) == len(told) == 8
+
+
+@pytest.mark.parametrize("engine", ["mongod", "dynoxide"])
+def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_one_was_applied(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
+    message, name, inbox_name = Message("m1"), next(_places), next(_places)
+    seams: Any = {"attempts": lambda: "one name", "clock": lambda: NOW}
+    named: Any = {"consumer": "c", "retention": timedelta(days=14)}
+    if engine == "dynoxide":
+        for each in (name, inbox_name):
+            create_table(client, each)
+        store: Any = GuardedTable(client, SeenIds(), table_name=name, **seams)
+        inbox = Inbox(client, table_name=inbox_name, **named)
+        update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
+        first, second = (transact(message, [store.updating(Key={"id": each}, **update)], inbox=inbox) for each in "ab")
+        left = store.get_item(Key={"id": "b"})
+    else:
+        client.test.create_collection(inbox_name)
+        client.test[name].insert_many([{"_id": "a"}, {"_id": "b"}])
+        store = GuardedCollection(client.test[name], SeenIds(), **seams)
+        inbox = Inbox(client.test[inbox_name], **named)
+        first, second = (
+            transact_documents(message, [store.updating({"_id": each}, {"$set": {"n": 1}})], inbox=inbox) for each in "ab"
+        )
+        left = store.find_one({"_id": "b"})
+    assert (type(first), type(second)) == (Applied, Duplicate)
+    assert "n" not in (left or {})
