@@ -178,7 +178,7 @@ def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa:
         return None
     return (
         "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
-        "or it goes by what it keeps in memory from one delivery to the next, or observe() does."
+        "or it goes by what it keeps in memory from one delivery to the next, or observe() does, or build() asks the store for data."
     )
 
 

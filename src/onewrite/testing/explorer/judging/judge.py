@@ -137,7 +137,7 @@ class Judge:
         if self._observes_memory():
             # A handler that is built after a crash, to see what is in the store, would take that away from `observe`.
             self._subject.new_process = self._subject.new_process and not self._subject.recovers
-        else:
+        elif not (self._subject.recovers and self._subject.new_process):  # a crash is more than the end of a delivery there
             self._subject.recall = Recall(self._subject.key, lambda: self._subject.threads.names_used)
 
     def prove(self) -> None:
