@@ -183,7 +183,7 @@ def test_what_a_guarded_store_does_is_no_change() -> None:
         before = memory_of(handle)
         for message in (M1, M1, M2):
             on_documents.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
-            change = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+            change: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
             on_items.update_item(message, Key={"id": "c1"}, **change)
         assert memory_of(handle) == before
 
