@@ -14,7 +14,7 @@ from pymongo import MongoClient, ReturnDocument, common
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, DuplicateKeyError
 
-from onewrite import Applied, Duplicate, EntityTooLarge, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, Rejected, SeenIds
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, folded_ledgers
 from tests.engines.stores import mongo_state
@@ -212,3 +212,15 @@ def test_a_fold_whose_answer_is_lost_twice_is_the_drivers_error_and_all_of_it_a_
         guarded.fold(messages(1, 2, 3), adding())
     assert kinds(guarded.fold(messages(1, 2, 3, 4), adding())) == [*[Duplicate] * 3, Applied]
     assert mongo_state(collection).n == 4
+
+
+@folded_ledgers
+def test_a_fold_that_records_on_a_condition_creates_no_entity(collection: Documents, ledger: AnyLedger) -> None:
+    store, both = GuardedCollection(collection, ledger), messages(1, 2)
+    asked = {"_id": "e", "status": "NEW"}
+    first, second = store.fold(both, lambda _: {"filter": asked})
+    assert first == Missing(both[0])
+    assert isinstance(second, Deferred if isinstance(ledger, InSequence) else Missing)
+    assert collection.find_one() is None
+    assert isinstance(store.insert_one(both[0], {"_id": "e", "status": "NEW"}), Applied)
+    assert [type(each) for each in store.fold(messages(2, 3), lambda _: {"filter": asked})] == [Applied, Applied]

@@ -18,10 +18,24 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedErro
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import ExponentialBackoff
 
-from onewrite import Applied, Begun, Duplicate, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import (
+    Applied,
+    Begun,
+    Duplicate,
+    Event,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Outbox,
+    Outcome,
+    Rejected,
+    SeenIds,
+    SeenNumbers,
+    Tombstones,
+)
 from onewrite.dynamodb import GuardedTable
 from onewrite.testing.servers.engines import dynamo_client, dynamo_resource
-from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly, uncounted_ledgers
+from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers, ledgers_slowly, uncounted_ledgers
 from tests.engines.stores import State, addition, dynamo_state
 from tests.support.proxy import Fault, FaultProxy
 
@@ -332,3 +346,98 @@ def test_a_step_whose_answers_are_lost_is_begun_once_finished_once_and_let_go(
     assert fault_proxy.hit == [fault] * 4
     assert isinstance(table.begin(M1, "charge", **asked), Duplicate)
     assert state() == (2, ["created", "m-1"])
+
+
+PAID = Event("Paid", 1)
+ASKED: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+MOVING: dict[str, AnyLedger] = {
+    "ids after marks": SeenIds(attribute="seen", also=HighWaterMark("marks")),
+    "marks after ids after numbers": HighWaterMark("marks", also=SeenIds(also=SeenNumbers())),
+}
+# What another writer does to the entity, given its store and the number of the next message, before the client sends again.
+MEANWHILE: dict[str, Callable[[GuardedTable, str, int], object]] = {
+    "nothing": lambda _, __, ___: None,
+    "another message": lambda store, entity, n: store.update_item(numbered(n), **addition(numbered(n), entity), emit=[PAID]),
+    "many messages": lambda store, entity, n: [
+        store.update_item(numbered(each), **addition(numbered(each), entity)) for each in range(n, n + 12)
+    ],
+    "a step": lambda store, entity, n: store.begin(numbered(n), "charge", Key={"id": entity}, **ASKED),
+    "a delete": lambda store, entity, n: store.delete_item(numbered(n), Key={"id": entity}),
+}
+VERBS = ["update", "update on a condition", "put", "record", "delete", "fold", "finish", "perform"]
+
+
+def numbered(n: int) -> Message:
+    return Message(f"m-{n}", source="s", sequence=n)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        pytest.param(ledger, id=name, marks=[] if name in ("SeenIds", "HighWaterMark") else [pytest.mark.slow])
+        for name, ledger in (LEDGERS | MOVING).items()
+    ],
+)
+def test_a_lost_answer_is_known_as_ours_whatever_others_did_meanwhile(
+    clients: tuple[Any, Any],
+    dynamo: DynamoDBClient,
+    table: str,
+    fault_proxy: FaultProxy,
+    ledger: AnyLedger,
+    verb: str,
+    mode: str,
+) -> None:
+    """Of what others may do two are drawn for each verb, ledger and mode: the same each time."""
+    now = [1_790_000_000.0]
+    seams: Any = {"table_name": table, "clock": lambda: now[0], "outbox": Outbox("shop")}
+    store, other = (
+        GuardedTable(client, ledger, tombstones=Tombstones(timedelta(days=14)), **seams) for client in (clients[0], dynamo)
+    )
+    number = 1 if verb == "put" else 2
+    m = numbered(number)
+    for entity in random.Random(f"{verb} {ledger} {mode}").sample([*MEANWHILE], 2):
+        meanwhile = MEANWHILE[entity]
+        if verb == "fold" and isinstance(ledger, SeenNumbers):
+            continue  # it takes no folds
+        if verb != "put":
+            other.update_item(numbered(1), **addition(numbered(1), entity))
+        claim: Any = store.begin(m, "charge", Key={"id": entity}, **ASKED) if verb == "finish" else None
+
+        def lose(entity: str = entity, meanwhile: Any = meanwhile) -> None:
+            def others() -> None:
+                now[0] += 100.0
+                meanwhile(other, entity, 5 if verb == "fold" else number + 1)
+
+            fault_proxy.after_write = others
+            fault_proxy.plan(Fault.DROP_ANSWER)
+
+        def then(_: object, entity: str = entity, lose: Callable[[], None] = lose) -> Any:
+            lose()
+            return {name: value for name, value in addition(m, entity).items() if name != "Key"}
+
+        if verb != "perform":
+            lose()
+        match verb:
+            case "update":
+                found: list[Any] = [store.update_item(m, **addition(m, entity), emit=[PAID])]
+            case "update on a condition":
+                write = addition(m, entity)
+                write["ExpressionAttributeValues"][":most"] = 2
+                found = [store.update_item(m, **write, ConditionExpression="n < :most", ReturnValues="ALL_NEW")]
+            case "put":
+                found = [store.put_item(m, Item={"id": entity, "n": 1, "effects": [m.id]}, emit=[PAID])]
+            case "record":
+                found = [store.record(m, Key={"id": entity}, emit=[PAID])]
+            case "delete":
+                found = [store.delete_item(m, Key={"id": entity}, ReturnValues="ALL_OLD", emit=[PAID])]
+            case "fold":
+                found = store.fold([numbered(n) for n in (2, 3, 4)], lambda fresh: addition(fresh[0], entity))  # noqa: B023  # called at once
+            case "finish":
+                found = [store.update_item(m, **addition(m, entity), finishes=claim, emit=[PAID])]
+            case _:
+                found = [store.perform(m, "charge", lambda _: 1, Key={"id": entity}, **ASKED, then=then)]
+        assert [(type(each), each.retried) for each in found] == [(Applied, True)] * len(found), entity
+        assert fault_proxy.after_write is None
+        if "delete" not in (verb, entity.removeprefix("a ")):
+            assert dynamo_state(dynamo, table, entity).effects.count(m.id) == (verb != "record")
