@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from urllib3.util import wait_for_read
 
-from onewrite import Applied, Duplicate, HighWaterMark, Message, Rejected, SeenIds
+from onewrite import Applied, Duplicate, HighWaterMark, Message, Missing, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
 from onewrite.lean.routes import Routes
@@ -269,7 +269,7 @@ def test_where_nobody_listens_the_clients_own_exception_is_raised(table: str, ca
 
 
 def test_a_refusal_by_the_callers_condition_is_one_request(lean: GuardedTable, garbling: Garbling) -> None:
-    assert add(lean, ConditionExpression="attribute_exists(never)") == Rejected(M1, None)
+    assert add(lean, ConditionExpression="attribute_exists(never)") == Missing(M1)
     assert garbling.seen == ["UpdateItem"]
 
 

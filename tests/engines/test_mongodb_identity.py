@@ -24,9 +24,9 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
+    Missing,
     Outbox,
     Outcome,
-    Rejected,
     SeenIds,
 )
 from onewrite.mongodb import GuardedCollection
@@ -130,7 +130,7 @@ def test_all_fields_of_an_identity_name_an_entity_and_so_does_its_id(collection:
 def test_an_entity_that_only_its_fields_name_is_recorded_only_if_it_is_there(collection: Documents) -> None:
     collection.create_index("email", unique=True)
     guarded = GuardedCollection(collection, SeenIds(), identity=("email",))
-    assert guarded.record(M1, ADA) == Rejected(M1)
+    assert guarded.record(M1, ADA) == Missing(M1)
     assert collection.find_one() is None
 
 

@@ -25,6 +25,7 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
+    Missing,
     Outcome,
     Rejected,
     SeenIds,
@@ -308,7 +309,7 @@ def test_what_may_end_in_a_duplicate_key_is_refused_in_a_transaction(mongo: Clie
             inc(guarded, M1, upsert=True, session=session)
         with pytest.raises(InvalidUpdate, match="transaction"):
             guarded.insert_one(M1, {"_id": "new"}, session=session)
-        assert isinstance(guarded.record(M1, {"_id": "missing"}, session=session), Rejected)
+        assert isinstance(guarded.record(M1, {"_id": "missing"}, session=session), Missing)
     assert collection.count_documents({}) == 0
 
 
