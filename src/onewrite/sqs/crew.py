@@ -317,7 +317,9 @@ class Crew:
                 f"all of them wait for something that is never free again, as a pool of threads or connections. {anew}."
             )
         for queue in self._queues:
-            if now >= self._resumed + _LONGEST_REQUEST and (request := queue.hung(now - _LONGEST_REQUEST - self._habits.wait)):
+            if now >= self._resumed + _LONGEST_REQUEST and (
+                request := queue.hung(now - _LONGEST_REQUEST - self._habits.wait)
+            ):
                 where = where_thread_stands(request[0], self._handler.each)
                 return f"{queue.url}: {request[1]} has not ended after {_LONGEST_REQUEST / 60:g} minutes: it stands at {where}. {anew}."
         for thread, began in [*self._reading.items()]:

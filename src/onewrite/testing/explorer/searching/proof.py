@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
 from onewrite.testing.explorer.handler.memory import is_readable
-from onewrite.testing.explorer.handler.recall import History, Recall, answer_of
+from onewrite.testing.explorer.handler.recall import History, Recall, answer_of, answers_of
 from onewrite.testing.explorer.trials.subject import Subject
 
 _MOST_PAIRS = 200
@@ -108,11 +108,9 @@ class _Process:
     def deliver(self, *courses: _Course) -> None:
         """Run these courses, one after the other."""
         for course in courses:
-            root, *later = course.histories
-            call = self._subject.call(
-                self.invocation, cast("Any", root.delivery), root.parts, [answer_of(history) for history in later]
-            )
-            with closing(_UnderWay(self._subject, self._recall, course, call, len(later))):
+            root, known = course.histories[0], answers_of(course.histories[-1])
+            call = self._subject.call(self.invocation, cast("Any", root.delivery), root.parts, known)
+            with closing(_UnderWay(self._subject, self._recall, course, call, len(known))):
                 pass
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> Iterator[_Course]:
@@ -154,7 +152,8 @@ class _UnderWay:
         if self._call is None:
             return False
         self._at += 1
-        self._call.resume(answer_of(self.course.histories[self._at]))
+        history = self.course.histories[self._at]
+        self._call.resume(answer_of(history), history.which)
         self._compare()
         return self._call is not None
 
@@ -185,11 +184,12 @@ def _courses(recall: Recall) -> Iterator[_Course]:
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
     """The courses that begin like this."""
     last = histories[-1]
-    if last.does is not None and last.request is None:
+    if last.does is not None and last.stop.ended:
         yield _Course(histories, (*kind, last.does))
-    elif last.request is not None:
-        for form, history in last.after.items():
-            met = last.request.method, last.request.tables, _shape_of_answer(history.answer, form), history.faulty
+    else:
+        for (which, form), history in last.after.items():
+            request = last.stop.asked[which].request
+            met = which, request.method, request.tables, _shape_of_answer(history.answer, form), history.faulty
             yield from _ends((*histories, history), (*kind, met))
 
 
