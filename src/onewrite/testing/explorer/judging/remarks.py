@@ -1,20 +1,63 @@
-"""Remarks on undisturbed processing. None of them is a failure: they say what is probably not meant."""
+"""Remarks: what the reader of a report should know besides the result. Some of them mean that the test could not have failed."""
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.explorer.trials.trial import ROUNDS, Trial
+from onewrite.testing.taps.traffic import Request
 
 Order: TypeAlias = Sequence[int]
 
-_MOST_ORDERS = 24  # all orders of four messages, to look for one in which nothing is raised
+_MOST_ORDERS = 24  # all orders of four messages, to look for one in which nothing is raised, and each message does something
+_SHOWN = 3  # requests
+_COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
+
+# With a remark of these kinds, wrong handlers pass the test as well.
+VACUOUS = ("unobserved", "idle", "unchecked")
+# These say that something is probably not meant. The test can still fail.
+DOUBTFUL = ("unseen", "cancelled", "beside", "raises")
+NOTE = "note"  # how the exploration went
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What the reader of a report should know. Its `kind` is what `assert_effectively_once(accept=...)` takes.
+
+    | kind | fails the assertion | what it says |
+    |---|---|---|
+    | `"unobserved"` | yes | no message changes what `observe` sees |
+    | `"idle"` | yes | a message changes nothing, for instance because another one has the same id |
+    | `"unchecked"` | yes | the invariant checks nothing |
+    | `"unseen"` | warns | a message changes the stores, but nothing that `observe` sees |
+    | `"cancelled"` | warns | all messages together change nothing that `observe` sees |
+    | `"beside"` | warns | `observe` asks none of the stores |
+    | `"raises"` | warns | a message raises although nothing disturbs it |
+    | `"note"` | no | how the exploration went |
+    """
+
+    kind: str
+    text: str
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Would wrong handlers pass this test as well?"""
+        return self.kind in VACUOUS
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.kind in DOUBTFUL
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(slots=True)
@@ -22,7 +65,8 @@ class _Course:
     """What came of a part when it was processed, and processed again until it was settled."""
 
     error: BaseException | None = None  # what its first failed delivery raised
-    changed: bool = False
+    changed: bool = False  # it has changed what a store holds, or what `observe` sees
+    seen: bool = False  # it has changed what `observe` sees
     outcomes: list[object] = field(default_factory=list[object])
 
     @property
@@ -31,26 +75,108 @@ class _Course:
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
 
 
-def remarks_on(subject: Subject, orders: Iterator[Order], observed: Callable[[], object]) -> Iterator[str]:
-    """What to say about messages that raise or change nothing. The first of the orders is the one in which they were given."""
+Courses: TypeAlias = Mapping[int, _Course]
+
+
+def remarks_on(
+    subject: Subject,
+    orders: Iterator[Order],
+    observed: Callable[[], object],
+    *,
+    written: Sequence[Request],
+    cancels_out: bool,
+) -> Iterator[Remark]:
+    """What to say about messages that raise or change nothing. The first of the orders is the one in which they were given.
+
+    `written` is what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
+    """
     given = next(orders)
+    others = list(islice(orders, _MOST_ORDERS))
     courses = _processed(subject, given, observed)
     raised = {part: course.error for part, course in courses.items() if course.error is not None}
     # A handler may raise to ask for another order. Then there is an order in which it need not.
-    if raised and all(_raises(subject, order) for order in islice(orders, _MOST_ORDERS)):
+    if raised and all(_raises(subject, order) for order in others):
         for part, error in raised.items():
-            yield (
+            text = (
                 f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
                 "delivered again. If that is not meant, mend it: a queue gives up a message after some failures."
             )
+            yield Remark("raises", text)
+    # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
+    better, seen = courses, set[int]()
+    for tried in _tried(subject, courses, others, observed):
+        seen.update(part for part, course in tried.items() if course.seen)
+        better = tried if all(map(_acts, tried.values())) else better
+        if better is tried and len(seen) == len(given):
+            break
     for place, part in enumerate(given):
-        if not courses[part].changed and not courses[part].says_why:
-            yield _on_idle(subject, part, given[:place], courses[part])
+        if not _acts(better[part]):
+            yield Remark("idle", _on_idle(subject, part, given[:place], better[part]))
+    if not seen:
+        yield Remark("unobserved", _on_unobserved(subject, courses, written, observed))
+        return
+    if cancels_out:
+        yield Remark(
+            "cancelled",
+            "In the end, observe() sees what it saw before the first message, so a handler that never does anything would pass. Give "
+            "messages that do not cancel each other out, or let observe() see more of what they do.",
+        )
+    for part, course in better.items():
+        if course.changed and part not in seen and not course.says_why:
+            text = f"{_name(subject, part)} changes nothing that observe() sees: if it takes effect twice, nobody notices."
+            yield Remark("unseen", text)
+
+
+def remark_on_invariant(invariant: Callable[..., Any], *, asks: bool) -> Iterator[Remark]:
+    """What to say about an invariant that returned None each time, and that asks the stores or does not."""
+    if _throws_away_a_comparison(invariant):
+        yield Remark("unchecked", "The invariant compares, and does nothing with the result: return it, or assert it.")
+    elif not asks:
+        yield Remark("unchecked", "The invariant returns None each time, and asks none of the stores: it checks nothing.")
+
+
+def _throws_away_a_comparison(function: Callable[..., Any]) -> bool:
+    """Does its code have a comparison for a statement, such as `left >= 0` where `return left >= 0` is meant?"""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    names = [] if code is None else [one.opname for one in dis.get_instructions(code)]
+    return any(one in _COMPARISONS and other == "POP_TOP" for one, other in pairwise(names))
 
 
 def in_words(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _acts(course: _Course) -> bool:
+    return course.changed or course.says_why
+
+
+def _tried(subject: Subject, given: Courses, others: Sequence[Order], observed: Callable[[], object]) -> Iterator[Courses]:
+    """The courses in each order, the given one first."""
+    yield given
+    for order in others:
+        yield _processed(subject, order, observed)
+
+
+def _on_unobserved(subject: Subject, courses: Courses, written: Sequence[Request], observed: Callable[[], object]) -> str:
+    value = observed()
+    looked = subject.asked
+    what = "No message changes what observe() sees"
+    if value is None:
+        what += ", which is None: perhaps it lacks a return"
+    elif not looked:
+        what += ": it asks none of the stores"
+    refusals = [type(outcome).__name__ for course in courses.values() for outcome in course.outcomes if course.says_why]
+    if refusals and all(course.says_why for course in courses.values()):
+        return f"{what}. Each message was {', '.join(dict.fromkeys(refusals))}: does world() put in what they need?"
+    if looked and written:
+        what += f". It asks {_listed(looked)}; the handler writes {_listed(written)}"
+    return f"{what}. A handler that does everything twice would pass. Let observe() return what the handler changes."
+
+
+def _listed(requests: Sequence[Request]) -> str:
+    names = list(dict.fromkeys(map(str, requests)))
+    return ", ".join([*names[:_SHOWN], *(["others"] if len(names) > _SHOWN else [])])
 
 
 def _on_idle(subject: Subject, part: int, earlier: Order, course: _Course) -> str:
@@ -70,7 +196,7 @@ def _raises(subject: Subject, order: Order) -> bool:
     return any(course.error is not None for course in _processed(subject, order, lambda: None).values())
 
 
-def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> Mapping[int, _Course]:
+def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> Courses:
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
     courses = {part: _Course() for part in order}
     trial = Trial(subject)
@@ -86,7 +212,9 @@ def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -
 def _process(trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]]) -> None:
     before = seen()
     answer: Answer = trial.deliver(_owner(trial, part), (part,))
-    course.changed = course.changed or seen() != before
+    after = seen()
+    course.changed = course.changed or after != before
+    course.seen = course.seen or after[1] != before[1]
     course.error = course.error or answer.error
     course.outcomes += trial.steps[-1].outcomes
 

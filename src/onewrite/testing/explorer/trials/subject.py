@@ -46,7 +46,6 @@ class Subject:
     wrote = False  # has a call of the handler sent a write?
     looked = False  # has `observe` or the invariant sent a request?
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
-    _asked = False  # has a request been sent that is no step?
 
     def __init__(
         self, build: Callable[[Stores], Handler], messages: Sequence[Any], world: World, bounds: Bounds, timeout: float
@@ -55,6 +54,7 @@ class Subject:
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
         self.start = _start(self.deliverables, bounds)
+        self.asked: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
@@ -182,12 +182,12 @@ class Subject:
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
-        self._asked = False
+        self.asked = []
         try:
             with self.machine.unchanged(), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
-            self.looked = self.looked or self._asked
+            self.looked = self.looked or bool(self.asked)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
@@ -221,7 +221,7 @@ class Subject:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
-            self._asked = True
+            self.asked.append(request)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self._refuse(_from_another_thread(request))
