@@ -909,17 +909,15 @@ def test_outside_of_explored_calls_the_names_of_attempts_are_random_also_while_a
 
 
 def test_explorations_that_run_at_the_same_time_count_their_attempts_apart(orders: Any) -> None:
-    def build(table: Any) -> Handler:
-        inner = pay_once(table)
+    both_here, begun = threading.Barrier(2), set[str]()
 
-        def handle(message: Message) -> Any:
-            both_here.wait(timeout=60)  # every call of one exploration overlaps with a call of the other
-            return inner(message)
+    def world(name: str) -> Any:
+        if name not in begun:
+            begun.add(name)
+            both_here.wait(timeout=60)  # each begins while the other does
+        return orders(name)
 
-        return handle
-
-    tables = [lambda: orders("one"), lambda: orders("two")]
-    both_here = threading.Barrier(len(tables))
+    build, tables = pay_once, [lambda: world("one"), lambda: world("two")]
     with ThreadPoolExecutor(len(tables)) as pool:
         found = list(pool.map(lambda world: explore(build, MESSAGES[:1], world, paid), tables))
     assert [report.nondeterministic for report in found] == [None, None]
