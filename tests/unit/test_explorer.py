@@ -591,7 +591,7 @@ def test_more_orders_than_can_be_tried_are_owned_up_to(monkeypatch: pytest.Monke
     monkeypatch.setattr("onewrite.testing.explorer.judging.judge.MOST_ORDERS", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
-    assert "The messages have more than 2 orders: not all were tried for what is expected." in str(report)
+    assert "The messages and their tasks have more than 2 orders: not all were tried for what is expected." in str(report)
     assert "orders" not in str(on_mongodb(increment, MESSAGES))
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -750,6 +750,9 @@ class Note:
 
     def call(self, owner: Any, method: str, args: Any, kwargs: Any) -> Any:
         self.heard.append(method)
+
+    def running(self, loop: Any, /) -> AbstractContextManager[None]:
+        return nullcontext(loop)
 
     def refuse(self, error: ConfigurationError, /) -> Any:
         raise error

@@ -21,7 +21,6 @@ from boto3.dynamodb.types import Binary
 from pymongo import (
     AsyncMongoClient,
     DeleteOne,
-    IndexModel,
     InsertOne,
     MongoClient,
     ReplaceOne,
@@ -457,48 +456,6 @@ def test_ids_that_are_one_id_to_the_server_are_one_key(one: Any, other: Any) -> 
     assert found[0] is not None
 
 
-def test_a_unique_index_ties_documents_together(collection: Any) -> None:
-    collection.create_index("sku", unique=True)
-    tapped, watch = watched(collection)
-    tapped.insert_one({"_id": 1, "sku": "a"})
-    tapped.find_one({"_id": 1})
-    assert [seen.keys for seen in watch.seen] == [None, (("customers", 1),)]
-
-
-def test_a_write_of_no_document_is_tied_to_nothing(collection: Any) -> None:
-    collection.create_index("sku", unique=True)
-    tapped, watch = watched(collection)
-    tapped.update_one({"_id": {"$exists": False}}, {"$set": {"sku": "a"}})
-    assert watch.last.keys == ()
-
-
-def test_an_index_made_behind_the_tap_unties_no_keys_any_more(collection: Any) -> None:
-    tapped, watch = watched(collection)
-    tapped.insert_one({"_id": 1})
-    tapped.create_indexes([IndexModel("n")])
-    tapped.insert_one({"_id": 2})
-    assert [seen.keys for seen in watch.seen] == [(("customers", 1),), None, None]
-
-
-def test_indexes_that_nobody_may_see_are_thought_to_be_unique(collection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied() -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(collection, "index_information", denied)
-    tapped, watch = watched(collection)
-    tapped.insert_one({"_id": 1})
-    assert watch.last.keys is None
-
-
-def test_a_collation_of_the_collection_makes_one_of_different_ids() -> None:
-    information: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
-    collection = new_collection()
-    collection.index_information = lambda: information
-    tapped, watch = watched(collection)
-    tapped.update_one({"_id": "a"}, {"$set": {"n": 1}})
-    assert watch.last.keys is None
-
-
 @pytest.mark.parametrize(
     ("stages", "tables", "writes"),
     [
@@ -554,17 +511,6 @@ def test_an_asynchronous_collection_awaits_its_gate() -> None:
     seen = asyncio.run(main())
     assert [each.method for each in seen] == ["update_one", "insert_many", "find", "aggregate", "find", "insert_one"]
     assert seen[1].keys == (("customers", 2), ("customers", 3))
-
-
-def test_an_asynchronous_collection_whose_indexes_nobody_may_see_has_no_keys() -> None:
-    async def main() -> Any:
-        raw = new_collection("customers", asynchronous=True)
-        raw.index_information = None
-        tapped, seen = awatched(raw)
-        await tapped.insert_one({"_id": 1})
-        return seen[0].keys
-
-    assert asyncio.run(main()) is None
 
 
 # ---------------------------------------------------------------- any store

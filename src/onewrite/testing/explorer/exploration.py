@@ -34,6 +34,8 @@ _INSTEAD_OF_REQUEST = {
     Fault.THROTTLED: "throttled",
     Fault.CONFLICT: "refused because of a transaction on the same entity",
     Fault.UNREACHABLE: "not sent, because no server is reached",
+    Fault.SLOW: "takes longer than a timer",
+    Fault.NEVER_SENT: "cancelled, and never sent",
 }
 
 
@@ -137,6 +139,8 @@ def in_words(step: TrialStep) -> str:
     if fault in _INSTEAD_OF_REQUEST:
         return f"{request}: {_INSTEAD_OF_REQUEST[fault]}{_ending(step)}"
     answers = [describe(request, _value(answer)) for answer in step.answers]
+    if step.taken.cancelled:
+        answers[0] = f"cancelled, but it has arrived: {answers[0]}"
     if fault is Fault.RETRIED:
         return f"{request}: {answers[0]}, the answer is lost, sent again by the driver: {answers[1]}{_ending(step)}"
     return f"{request}: {answers[0]}{_AFTER_REQUEST[fault]}{_ending(step)}"

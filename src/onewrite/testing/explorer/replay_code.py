@@ -2,7 +2,8 @@
 
 A replay code has four parts: the version of this format, a checksum of the messages' names, the steps, and a checksum of
 all that stands before it. A step is written as the number of its message, a letter for its delivery and, if there is one,
-the letter of its fault.
+the letter of its fault. Where the delivery waits for several requests at once, letters between these two say which of them it
+is: none for the first, `b` for the second, `z` for the 26th, `zb` for the 27th.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, Steps
 
 _VERSION = "1"
+_LETTERS = 25  # behind the letter a, which stands for 0
 _FAULT = f"[{''.join(Fault)}]?"
-_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_FAULT})", re.ASCII)
-_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
+_WHICH = "z*[b-z]?"
+_STEP = re.compile(f"([1-9][0-9]*)([a-z])({_WHICH})({_FAULT})", re.ASCII)
+_AFTER_VERSION = re.compile(rf"([0-9a-f]{{4}})\.((?:[1-9][0-9]*[a-z]{_WHICH}{_FAULT})*)\.([0-9a-f]{{4}})", re.ASCII)
 
 
 def encode(steps: Steps, names: Sequence[str]) -> str:
@@ -54,12 +57,18 @@ def read(code: str) -> tuple[str, Steps]:
 
 
 def _encode_step(step: Step) -> str:
-    (message, number), fault = step
-    return f"{message + 1}{chr(ord('a') + number)}{fault.value}"
+    (message, number), fault, which = step
+    return f"{message + 1}{chr(ord('a') + number)}{_encode_which(which)}{fault.value}"
 
 
-def _decode_step(message: str, letter: str, fault: str) -> Step:
-    return Step(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault))
+def _encode_which(which: int) -> str:
+    rows, last = divmod(which, _LETTERS)
+    return "z" * rows + (chr(ord("a") + last) if last else "")
+
+
+def _decode_step(message: str, letter: str, which: str, fault: str) -> Step:
+    place = sum(ord(letter) - ord("a") for letter in which)
+    return Step(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), place)
 
 
 def _checksum(text: str) -> str:

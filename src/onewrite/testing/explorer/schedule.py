@@ -1,6 +1,7 @@
 """Which steps a schedule may take within its bounds. Pure.
 
-A schedule is a sequence of steps. In each step, one delivery sends its next request, and a fault may befall that request.
+A schedule is a sequence of steps. In each step, one delivery sends its next request, and a fault may befall that request. A
+delivery that waits for several requests at once sends any of them next.
 The first step of a delivery also starts it: what the handler does before its first request belongs to that step, and what
 it does after a request belongs to the step of that request. Between two steps every delivery stands still.
 """
@@ -37,6 +38,13 @@ class Fault(StrEnum):
     UNREACHABLE = "N"  # the driver finds no server to send the request to, and raises
     UNPROCESSED = "U"  # of a batch, the last write or key is left, and the answer names it
     STALE = "S"  # a read is answered as it would have been before an earlier write
+    SLOW = "W"  # the requests take so long that a timer goes off before any of them is answered
+    NEVER_SENT = "X"  # the request was cancelled before it was sent
+
+    @property
+    def counts(self) -> bool:
+        """Does it use up the bound on faults? The handler itself has cancelled a request that is never sent."""
+        return self not in (Fault.NONE, Fault.NEVER_SENT)
 
     @property
     def kills(self) -> bool:
@@ -45,7 +53,12 @@ class Fault(StrEnum):
     @property
     def keeps_back(self) -> bool:
         """Does nothing of the request reach the data?"""
-        return self in (Fault.CRASH_BEFORE, Fault.THROTTLED, Fault.CONFLICT, Fault.UNREACHABLE)
+        return self in _KEEPING_BACK
+
+
+_KEEPING_BACK = frozenset(
+    {Fault.CRASH_BEFORE, Fault.THROTTLED, Fault.CONFLICT, Fault.UNREACHABLE, Fault.SLOW, Fault.NEVER_SENT}
+)
 
 
 class Delivery(NamedTuple):
@@ -56,10 +69,11 @@ class Delivery(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One delivery sends its next request, and the fault befalls it."""
+    """One delivery sends a request, and the fault befalls it. `which` of those that are pending in the delivery, from 0."""
 
     delivery: Delivery
     fault: Fault = Fault.NONE
+    which: int = 0
 
 
 Steps: TypeAlias = tuple[Step, ...]
@@ -103,8 +117,23 @@ class TakenStep(NamedTuple):
     ended: bool
     settled: tuple[int, ...]  # the parts of its message that its delivery has settled
     faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
+    others: tuple[
+        int, ...
+    ] = ()  # which of its requests the delivery may send here instead; only where this is the first of them
     # It did more than its request says: it ended a transaction, or tokens were forgotten after it.
     reaches_others: bool = False
+    cancelled: bool = False  # nobody waited for the request any more
+
+    @property
+    def alternatives(self) -> list[Step]:
+        """The other steps that the delivery may take here, now that it is known what it sends."""
+        delivery, fault, which = self.step
+        if fault:
+            return []
+        return [
+            *(Step(delivery, other, which) for other in self.faults),
+            *(Step(delivery, which=other) for other in self.others),
+        ]
 
 
 class Progress(NamedTuple):
@@ -135,7 +164,7 @@ class Progress(NamedTuple):
         return sorted([*self.open, *starting])
 
     def allows(self, step: Step) -> bool:
-        if step.fault and self.faults >= self.bounds.faults:
+        if step.fault.counts and self.faults >= self.bounds.faults:
             return False
         message, number = step.delivery
         if step.delivery in self.open:
@@ -144,7 +173,7 @@ class Progress(NamedTuple):
 
     def after(self, taken: TakenStep) -> Progress:
         """How far the schedule has come after this step."""
-        delivery, fault = taken.step
+        delivery, fault, _ = taken.step
         still_open = [other for other in self.open if other != delivery]
         started = self.started
         if delivery not in self.open:
@@ -156,7 +185,7 @@ class Progress(NamedTuple):
             started,
             (*self.settled, *[part for part in taken.settled if part not in self.settled]),
             tuple(still_open if taken.ended else [*still_open, delivery]),
-            self.faults + bool(fault),
+            self.faults + fault.counts,
         )
 
     @property

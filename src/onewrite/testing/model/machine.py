@@ -75,7 +75,7 @@ class Machine:
 
     def stores(self, gate: Gate) -> Any:
         """What `world` returns, behind a gate. It stays usable when the machine makes a new world."""
-        return tap(self._given, gate, with_sessions=True)
+        return tap(self._given, gate, explored=True)
 
     @property
     def earlier(self) -> tuple[State, ...]:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial, wraps
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -43,6 +43,9 @@ _CLIENTS = {
     "onewrite.testing.standins.collection": "StandInClient",
 }
 _THREADS = "threading"  # of Python itself
+_LOOPS = "asyncio.base_events"
+_RUNNERS = "asyncio.runners"
+_TASKS = ("asyncio", "asyncio.tasks")  # where functions of tasks are found
 _MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 
@@ -52,6 +55,10 @@ class Listener(Protocol):
     closed: bool
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def running(self, loop: Any, /) -> AbstractContextManager[None]:
+        """What must be around the run of an event loop."""
+        ...
 
     def refuse(self, error: ConfigurationError, /) -> Any: ...
 
@@ -102,7 +109,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = dict.fromkeys([_THREADS, _MOTOR, *_CLASSES, *_CLIENTS])
+        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _MOTOR, *_CLASSES, *_CLIENTS])
         missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
@@ -133,6 +140,16 @@ def _patches(module: str) -> Iterator[Patch]:
     if module == _THREADS:
         yield threading.Thread, "start", _starting
         yield ThreadPoolExecutor, "submit", _submitting
+    if module == _LOOPS:
+        yield (
+            sys.modules[module].BaseEventLoop,
+            "run_forever",
+            _running,
+        )  # `asyncio.run` and all others that run a loop call it
+    if module == _RUNNERS:
+        yield sys.modules[module].Runner, "run", _running_anew
+    if module in _TASKS:
+        yield sys.modules[module], "as_completed", _in_given_order
     if module == _MOTOR:
         yield sys.modules[module], "run_on_executor", _refusing
     if module in _CLIENTS:
@@ -181,6 +198,42 @@ def _submitting(original: Function) -> Function:
         return original(pool, partial(_run_heard, _present(), function), *args, **kwargs)
 
     return submit
+
+
+def _running(original: Function) -> Function:
+    @wraps(original)
+    def run_forever(loop: Any) -> None:
+        who = _present()
+        if who is None:
+            original(loop)
+        else:
+            with who.running(loop):
+                original(loop)
+
+    return run_forever
+
+
+def _running_anew(original: Function) -> Function:
+    """A runner that is used again runs in the context in which it was used first: that of a delivery that is over."""
+
+    @wraps(original)
+    def run(runner: Any, coro: Any, *, context: Context | None = None) -> Any:
+        return original(runner, coro, context=copy_context() if context is None and _present() is not None else context)
+
+    return run
+
+
+def _in_given_order(original: Function) -> Function:
+    """asyncio makes the tasks in the order of a set, in which coroutines stand by their addresses."""
+
+    @wraps(original)
+    def as_completed(awaitables: Any, **options: Any) -> Any:
+        if _present() is not None and not inspect.isawaitable(awaitables):
+            ensure_future = sys.modules["asyncio"].ensure_future
+            awaitables = [ensure_future(each) for each in dict.fromkeys(awaitables)]
+        return original(awaitables, **options)
+
+    return as_completed
 
 
 def _refusing(original: Function) -> Function:

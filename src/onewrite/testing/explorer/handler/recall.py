@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
+from onewrite.testing.explorer.handler.calls import Answer, Asked, Event, HandlerCall, Stop
 from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.transition import copied, repeated
@@ -31,26 +31,35 @@ class UnknownError(Exception):
 
 
 class AnyCall(Protocol):
-    """One call of the handler. Either `request` is what it is about to send, or it has `ended`."""
+    """One call of the handler. It has ended, or stands still at `stop`."""
 
     @property
-    def request(self) -> Request | None: ...
+    def stop(self) -> Stop: ...
     @property
-    def key(self) -> Hashable: ...  # equal for requests that are the same; None if it has not been made
+    def keys(self) -> tuple[Hashable, ...] | None: ...  # of the pending requests: equal for those that are the same
+    @property
+    def returned(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
     @property
     def died(self) -> bool: ...
     @property
+    def dead(self) -> bool: ...  # the process is gone, perhaps after the end of the handler
+    @property
     def result(self) -> Answer: ...
     @property
     def outcomes(self) -> list[object]: ...
-    def resume(self, answer: Answer) -> None: ...
+    def resume(self, answer: Answer, which: int = 0) -> None: ...
     def die(self) -> None: ...
 
 
 class History:
-    """A message and the answers that its handler has been given since, and what the handler then does, once it is known."""
+    """A message and the answers that its handler has been given since, and what the handler then does, once it is known.
+
+
+    `which` of the requests that were pending got the last answer belongs to it: a handler that waits for several at once may do
+    something else when they are answered in another order.
+    """
 
     __slots__ = (
         "after",
@@ -59,22 +68,26 @@ class History:
         "delivery",
         "does",
         "faulty",
+        "keys",
         "number",
         "outcomes",
         "parts",
-        "request",
         "result",
+        "stop",
+        "which",
     )
 
-    def __init__(self, number: int, before: History | None, answer: Answer) -> None:
+    def __init__(self, number: int, before: History | None, which: int, answer: Answer) -> None:
         self.number = number  # no two histories of an exploration have the same
         self.before = before
+        self.which = which
         self.answer = answer  # the last one
         self.faulty = answer.faulty  # it was never given but by a fault
         self.delivery: Delivery | None = None  # that begins here, and the parts of its message that it brings
         self.parts: tuple[int, ...] = ()
-        self.does: Hashable = None  # the key of the request that it sends, or that it ends; None if that is not known
-        self.request: Request | None = None
+        self.does: Hashable = None  # what it asks, and how it ends; None if that is not known
+        self.stop = Stop()
+        self.keys: tuple[Hashable, ...] = ()
         self.result = Answer()
         self.outcomes: list[object] = []
         self.after: dict[Hashable, History] = {}
@@ -99,16 +112,16 @@ class Recall:
         key = parts, delivery.number if self._by_delivery else 0
         found = self._roots.get(key)
         if found is None:
-            found = self._new(self._roots, key, None, Answer())
+            found = self._new(self._roots, key, None, 0, Answer())
             found.delivery, found.parts = delivery, parts
         return found
 
-    def after(self, history: History, answer: Answer) -> History:
-        """Where a delivery goes on with this answer."""
-        form = comparable(answer) if answer.form is None else answer.form
-        found = history.after.get(form)
+    def after(self, history: History, answer: Answer, which: int = 0) -> History:
+        """Where a delivery goes on with this answer to one of its pending requests."""
+        key = which, comparable(answer) if answer.form is None else answer.form
+        found = history.after.get(key)
         if found is None:
-            return self._new(history.after, form, history, _copied(answer))
+            return self._new(history.after, key, history, which, _copied(answer))
         found.faulty = found.faulty and answer.faulty
         return found
 
@@ -116,28 +129,40 @@ class Recall:
         """Remember what the call does, or compare it with what is remembered."""
         if self._names_used() and not self._by_delivery:
             raise NotRecallableError
-        does = _end(call.result) if call.request is None else self._key_of(call.request)
+        keys, does = self._doing(call.stop, call.result)
         if history.does is None:
-            history.does = does
-            history.request = None if call.request is None else copied(call.request)
+            history.does, history.keys = does, keys
+            history.stop = call.stop._replace(
+                asked=tuple([each._replace(request=copied(each.request)) for each in call.stop.asked])
+            )
             history.result, history.outcomes = call.result, call.outcomes
         elif history.does != does:
             raise NotRecallableError
 
+    def _doing(self, stop: Stop, result: Answer) -> tuple[tuple[Hashable, ...], Hashable]:
+        """The keys of what is pending, and what is equal for stops that are the same."""
+        keys = tuple([self._key_of(each.request) for each in stop.asked])
+        cancelled = tuple([place for place, each in enumerate(stop.asked) if each.cancelled])
+        return keys, (keys, cancelled, stop.in_turn, stop.timers, _end(result) if stop.returned else None)
+
     def learn(self, history: History, call: HandlerCall) -> None:
         """Note what a call does that has been given the answers of this history."""
         earlier = until(history)[:-1]
-        asked = call.asked[: len(earlier)]
-        # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
-        new = [self._key_of(request) for request in asked[call.compared :]]
-        if len(asked) < len(earlier) or new != [before.does for before in earlier[call.compared :]]:
+        new = call.stops[call.compared : -1]
+        if len(call.stops) != len(earlier) + 1:
             raise NotRecallableError
+        # A call that goes on was compared when it stopped, which `note` did with what it is about to send.
+        for before, stop in zip(earlier[call.compared :], new, strict=True):
+            if before.does != self._doing(stop, call.result)[1]:
+                raise NotRecallableError
         self.note(history, call)
         call.compared = len(earlier) + 1
 
-    def _new(self, histories: dict[Hashable, History], key: Hashable, before: History | None, answer: Answer) -> History:
+    def _new(
+        self, histories: dict[Hashable, History], key: Hashable, before: History | None, which: int, answer: Answer
+    ) -> History:
         self._count += 1
-        histories[key] = History(self._count, before, answer)
+        histories[key] = History(self._count, before, which, answer)
         return histories[key]
 
 
@@ -151,12 +176,16 @@ class RecordedCall:
         recall.note(history, call)
 
     @property
-    def request(self) -> Request | None:
-        return self.call.request
+    def stop(self) -> Stop:
+        return self.call.stop
 
     @property
-    def key(self) -> Hashable:
-        return self._history.does
+    def keys(self) -> tuple[Hashable, ...]:
+        return self._history.keys
+
+    @property
+    def returned(self) -> bool:
+        return self.call.returned
 
     @property
     def ended(self) -> bool:
@@ -167,6 +196,10 @@ class RecordedCall:
         return self.call.died
 
     @property
+    def dead(self) -> bool:
+        return self.call.dead
+
+    @property
     def result(self) -> Answer:
         return self.call.result
 
@@ -174,9 +207,9 @@ class RecordedCall:
     def outcomes(self) -> list[object]:
         return self.call.outcomes
 
-    def resume(self, answer: Answer) -> None:
-        self._history = self._recall.after(self._history, answer)
-        self.call.resume(answer)
+    def resume(self, answer: Answer, which: int = 0) -> None:
+        self._history = self._recall.after(self._history, answer, which)
+        self.call.resume(answer, which)
         self._recall.note(self._history, self.call)
 
     def die(self) -> None:
@@ -186,27 +219,33 @@ class RecordedCall:
 class RecalledCall:
     """Does from memory what the call would do. `UnknownError` says that it has not been seen yet."""
 
-    __slots__ = ("_recall", "died", "history")
+    __slots__ = ("_recall", "dead", "died", "history")
 
     def __init__(self, recall: Recall, history: History) -> None:
         _check_known(history)
         self.history = history
-        self.died = False
+        self.died = self.dead = False
         self._recall = recall
 
     @property
-    def request(self) -> Request | None:
-        """The request. One into which the driver puts ids is copied, for each delivery puts in its own."""
-        request = self.history.request
-        return copied(request) if request is not None and request.method.startswith(("insert", "bulk")) else request
+    def stop(self) -> Stop:
+        """Where it stands. Requests into which the driver puts ids are copied, for each delivery puts in its own."""
+        stop = self.history.stop
+        if not any(each.request.method.startswith(("insert", "bulk")) for each in stop.asked):
+            return stop
+        return stop._replace(asked=tuple([Asked(copied(each.request), each.cancelled) for each in stop.asked]))
 
     @property
-    def key(self) -> Hashable:
-        return self.history.does
+    def keys(self) -> tuple[Hashable, ...]:
+        return self.history.keys
+
+    @property
+    def returned(self) -> bool:
+        return self.died or self.history.stop.returned
 
     @property
     def ended(self) -> bool:
-        return self.died or self.history.request is None
+        return self.died or self.dead or self.history.stop.ended
 
     @property
     def result(self) -> Answer:
@@ -216,13 +255,14 @@ class RecalledCall:
     def outcomes(self) -> list[object]:
         return self.history.outcomes
 
-    def resume(self, answer: Answer) -> None:
-        history = self._recall.after(self.history, answer)
+    def resume(self, answer: Answer, which: int = 0) -> None:
+        history = self._recall.after(self.history, answer, which)
         _check_known(history)
         self.history = history
 
     def die(self) -> None:
-        self.died = True
+        self.died = not self.history.stop.returned
+        self.dead = True
 
 
 def _end(result: Answer) -> Hashable:
@@ -242,9 +282,9 @@ def _check_known(history: History) -> None:
         raise UnknownError(history)
 
 
-def answers_of(history: History) -> list[Answer]:
-    """Copies of the answers that a delivery has been given."""
-    return [answer_of(later) for later in until(history)[1:]]
+def answers_of(history: History) -> list[tuple[int, Answer]]:
+    """Copies of the answers that a delivery has been given, each with the place of the request among the pending ones."""
+    return [(later.which, answer_of(later)) for later in until(history)[1:]]
 
 
 def answer_of(history: History) -> Answer:
@@ -259,6 +299,8 @@ def until(history: History) -> list[History]:
 
 def _copied(answer: Answer) -> Answer:
     """A copy, which stays the same if the handler changes what it was given."""
+    if isinstance(answer.form, Event):
+        return answer
     again = repeated(answer.value if answer.error is None else answer.error)
     if again is None:
         raise NotRecallableError

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
+from onewrite.testing.explorer.handler.calls import current_call
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.seams import AIOBOTOCORE, BOTOCORE, PYMONGO, check
 from onewrite.testing.taps.aws import dynamodb, services
@@ -33,6 +35,11 @@ class Senders:
         self._answer = answer
         self.refuse = refuse
         self._taps: dict[tuple[str, bool], Any] = {}  # on collections, by the store that performs their requests
+
+    def running(self, loop: Any) -> AbstractContextManager[None]:
+        """What must be around the run of an event loop."""
+        call = current_call.get()
+        return nullcontext() if call is None or not call.runs_in_this_thread else call.running(loop)
 
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -77,16 +84,10 @@ class Senders:
         awaited = inspect.iscoroutinefunction(database.list_collection_names)
         store = self.machine.databases.adopt_database(database)
         if (store, awaited) not in self._taps:
-            gate, keeper = partial(self._gate, awaited=awaited), partial(self._keeper, store)
-            self._taps[store, awaited] = mongodb.tap_for(gate, store, kind, keeper, awaited=awaited)
+            self._taps[store, awaited] = mongodb.tap_for(partial(self._gate, awaited=awaited), store, kind, awaited=awaited)
         performer = self.machine.databases.stores[store]
         other = mongodb.named(performer, owner.name) if is_collection else performer.database
         return self._taps[store, awaited].proxy(owner, mongodb.options_beside(owner, other))
-
-    def _keeper(self, store: str, collection: str) -> Any:
-        """What is asked for the indexes of a collection; None if it would have to be awaited."""
-        performer = self.machine.databases.stores[store]
-        return None if is_async(performer) else mongodb.named(performer, collection)
 
     def _gate(self, request: Request, *, awaited: bool) -> Any:
         if request.arguments.get("session") is not None:

@@ -54,11 +54,13 @@ class JudgedSchedule:
 class Reference(NamedTuple):
     """The result of undisturbed processing in one order of the messages."""
 
+    order: tuple[int, ...]
     taken: tuple[TakenStep, ...]
     observed: Any
     position: Position  # of the machine
     incomplete: bool  # a guarded store kept a message out, so this was no processing of every message
     failure: str | None
+    widths: tuple[int, ...] = ()  # how many requests might have been next, at each place where tasks run one after the other
 
 
 class End(NamedTuple):
@@ -94,6 +96,7 @@ class Judge:
         self._predecessors = tuple(predecessors_of(subject))
         self._orders = orders_of(self._predecessors)
         self._tried: dict[tuple[int, ...], Reference] = {}
+        self._tried_by_tasks: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
         self._sees_nothing = False  # no message changes what `observe` returns
@@ -115,10 +118,24 @@ class Judge:
                 "the store. Make that outside of build, and let build empty it."
             )
         if self._some_untried:
-            yield f"The messages have more than {MOST_ORDERS} orders: not all were tried for what is expected."
+            yield f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected."
+        if self._depends_on_tasks:
+            yield (
+                "It makes a difference which task of a delivery comes first, also where they run one after the other. All of that counts as "
+                f"right: {' and '.join(map(repr, self._depends_on_tasks))}. If it is not, let one task wait for the other."
+            )
         yield from remarks_on(self._subject, orders_of(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
             yield self._subject.machine.why_slow
+
+    @property
+    def _depends_on_tasks(self) -> tuple[Any, ...]:
+        """What is seen in the end after two orders of the tasks of one delivery, if that is not the same."""
+        for order, reference in self._tried.items():
+            for other in self._tried_by_tasks:
+                if other.order == order and other.failure is None and other.observed != reference.observed:
+                    return reference.observed, other.observed
+        return ()
 
     @property
     def _looks_elsewhere(self) -> bool:
@@ -304,19 +321,35 @@ class Judge:
                 self._tried.setdefault(other, self._reference(other))
             self._all_tried = True
             self._some_untried = next(self._orders, None) is not None
+            self._try_orders_of_tasks()
         else:
             self._tried[order] = self._reference(order)
         # Sorted, because a replay tries the orders in another succession and must expect the same.
-        done = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0)) if reference.failure is None]
+        tried = [reference for _, reference in sorted(self._tried.items(), key=itemgetter(0))]
+        done = [reference for reference in (*tried, *self._tried_by_tasks) if reference.failure is None]
         clean = [reference for reference in done if not reference.incomplete]
         self.expected = _distinct([reference.observed for reference in clean or (done if self._all_tried else [])])
+
+    def _try_orders_of_tasks(self) -> None:
+        """Try also the other orders of the tasks of each delivery, one task at a time."""
+        self._tried_by_tasks = []
+        for order, first in sorted(self._tried.items(), key=itemgetter(0)):
+            choices = _next_choices((), first.widths)
+            while choices is not None:
+                if len(self._tried) + len(self._tried_by_tasks) >= MOST_ORDERS:
+                    self._some_untried = True
+                    return
+                self._tried_by_tasks.append(reference := self._reference(order, choices))
+                choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
         """Does each part come after those that must come before it?"""
         return all(set(self._predecessors[part]) <= set(order[:place]) for place, part in enumerate(order))
 
-    def _reference(self, order: tuple[int, ...], *, in_another_process: bool = False) -> Reference:
-        trial = Trial(self._subject)
+    def _reference(
+        self, order: tuple[int, ...], choices: tuple[int, ...] = (), *, in_another_process: bool = False
+    ) -> Reference:
+        trial = Trial(self._subject, choices)
         try:
             if in_another_process:
                 trial.take_over()
@@ -324,9 +357,11 @@ class Judge:
             taken = tuple(step.taken for step in trial.steps)
             if failure is not None:
                 words = f"{self._unsettled(trial)}: {in_words(failure)}"
-                return Reference(taken, None, trial.position, incomplete=False, failure=words)
+                return Reference(order, taken, None, trial.position, False, words, tuple(trial.widths))
             incomplete = leave_out_a_message(step.outcomes for step in trial.steps)
-            return Reference(taken, self._observed_undisturbed(), trial.position, incomplete, None)
+            return Reference(
+                order, taken, self._observed_undisturbed(), trial.position, incomplete, None, tuple(trial.widths)
+            )
         finally:
             trial.abandon()
 
@@ -389,6 +424,16 @@ class Judge:
         except Exception as error:
             return f"the invariant is broken: {in_words(error)}"
         return None if held is None or held else "the invariant is broken"
+
+
+def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The choices that come next, as one counts, after those that have led past so many ways at each place. None: these were all."""
+    made = [*choices, *[0] * (len(widths) - len(choices))]
+    while made:
+        last = made.pop() + 1
+        if last < widths[len(made)]:
+            return (*made, last)
+    return None
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:

@@ -66,13 +66,10 @@ class PlaceSearch:
 
 
 def _after_next(trial: RecalledTrial, todo: list[Step]) -> RecalledTrial:
-    """A trial that has taken the next step. The faults that may befall its request are still to be taken."""
-    step = todo.pop()
+    """A trial that has taken the next step. What may befall its request, or be sent instead, is still to be taken."""
     onwards = trial.fork()
-    taken = onwards.take(step)
-    if not step.fault:
-        faulty = [Step(step.delivery, fault) for fault in taken.faults]
-        todo += [other for other in reversed(faulty) if trial.progress.allows(other)]
+    taken = onwards.take(todo.pop())
+    todo += [other for other in reversed(taken.alternatives) if trial.progress.allows(other)]
     return onwards
 
 

@@ -47,11 +47,9 @@ class _Node:
     followed: dict[Step, TakenStep] = field(default_factory=dict[Step, TakenStep])
     step: Step | None = None  # the step that is being followed
 
-    def add_faults(self, taken: TakenStep) -> None:
-        """Follow the faults that may befall the request of a step, now that it is known what the step sends."""
-        if not taken.step.fault:
-            faulty = [Step(taken.step.delivery, fault) for fault in taken.faults]
-            self.todo += [step for step in reversed(faulty) if self.progress.allows(step)]
+    def add_alternatives(self, taken: TakenStep) -> None:
+        """Follow the faults that may befall the request of a step, and what else its delivery may send, now that these are known."""
+        self.todo += [step for step in reversed(taken.alternatives) if self.progress.allows(step)]
 
     def asleep_after(self, taken: TakenStep) -> dict[Step, TakenStep]:
         others = {**self.asleep, **self.followed}
@@ -112,7 +110,7 @@ class Search:
             if sleeper is None:
                 return True
             self.pruned += 1
-            node.add_faults(sleeper)
+            node.add_alternatives(sleeper)
         return False
 
     def _follow(self, node: _Node, trial: Trial) -> bool:
@@ -124,7 +122,7 @@ class Search:
             if self._prune and self._memory_of(trial) != node.memory:
                 taken = taken._replace(reaches_others=True)
             node.followed[step] = taken
-            node.add_faults(taken)
+            node.add_alternatives(taken)
         elif before is None or taken is None or before.key != taken.key:
             self._judge.differs(step.delivery, before, taken)
         return taken is not None
@@ -136,9 +134,9 @@ class Search:
         if not self._path or not self._prune:
             return _Node(trial.progress, memory, {}, {}, todo)
         parent, last = self._path[-1], trial.steps[-1]
-        step = last.taken.step
-        been_through = (parent.memory, parent.histories.get(step.delivery), last.taken.key, step.fault)
-        histories = {**parent.histories, step.delivery: self._number((*been_through, *map(comparable, last.answers)))}
+        delivery, fault, which = step = last.taken.step
+        been_through = (parent.memory, parent.histories.get(delivery), last.taken.key, fault, which)
+        histories = {**parent.histories, delivery: self._number((*been_through, *map(comparable, last.answers)))}
         asleep = parent.asleep_after(parent.followed.get(step, last.taken))
         return _Node(trial.progress, memory, histories, asleep, todo)
 

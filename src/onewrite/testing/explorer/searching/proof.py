@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
 from onewrite.testing.explorer.handler.memory import is_readable
-from onewrite.testing.explorer.handler.recall import History, Recall, answer_of
+from onewrite.testing.explorer.handler.recall import History, Recall, answer_of, answers_of
 from onewrite.testing.explorer.trials.subject import Subject
 
 _MOST_PAIRS = 200
@@ -107,11 +107,9 @@ class _Process:
     def deliver(self, *courses: _Course) -> None:
         """Run these courses, one after the other."""
         for course in courses:
-            root, *later = course.histories
-            call = self._subject.call(
-                self.invocation, cast("Any", root.delivery), root.parts, [answer_of(history) for history in later]
-            )
-            _UnderWay(self._subject, self._recall, course, call, len(later)).close()
+            root, known = course.histories[0], answers_of(course.histories[-1])
+            call = self._subject.call(self.invocation, cast("Any", root.delivery), root.parts, known)
+            _UnderWay(self._subject, self._recall, course, call, len(known)).close()
 
     def deliver_at_once(self, courses: Iterable[_Course], draw: Random) -> Iterator[_Course]:
         """Run these courses, as many at once as the bounds allow. The result is each of them when it has ended."""
@@ -152,7 +150,8 @@ class _UnderWay:
         """Give it its next answer. False if it has had all of them."""
         if self._is_open:
             self._at += 1
-            self._call.resume(answer_of(self.course.histories[self._at]))
+            history = self.course.histories[self._at]
+            self._call.resume(answer_of(history), history.which)
             self._compare()
         return self._is_open
 
@@ -184,11 +183,12 @@ def _courses(recall: Recall) -> Iterator[_Course]:
 def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterator[_Course]:
     """The courses that begin like this."""
     last = histories[-1]
-    if last.does is not None and last.request is None:
+    if last.does is not None and last.stop.ended:
         yield _Course(histories, (*kind, last.does))
-    elif last.request is not None:
-        for form, history in last.after.items():
-            met = last.request.method, last.request.tables, _shape_of_answer(history.answer, form), history.faulty
+    else:
+        for (which, form), history in last.after.items():
+            request = last.stop.asked[which].request
+            met = which, request.method, request.tables, _shape_of_answer(history.answer, form), history.faulty
             yield from _ends((*histories, history), (*kind, met))
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.judging.remarks import in_words
-from onewrite.testing.explorer.schedule import Delivery, Progress, Step, Steps, TakenStep
+from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, Step, Steps, TakenStep
 from onewrite.testing.explorer.trials.trial import Trial
 
 Cost: TypeAlias = tuple[int, ...]
@@ -27,7 +27,7 @@ _MOST_RUNS = 500  # the same, where the handler itself must run
 class _Tried(NamedTuple):
     decided: Steps
     judged: JudgedSchedule
-    last: TakenStep | None  # the last of the decided steps
+    last: TakenStep | None  # the last of the decided steps, if it was possible
     progress: Progress  # how far the decided steps have come
 
 
@@ -71,9 +71,8 @@ def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
         last: TakenStep | None = None
         finding: Finding | None = None
         for step in steps:
-            if finding is None and trial.allows(step):
-                last = trial.take(step)
-                finding = judge.check(trial)
+            last = trial.take(step) if finding is None and trial.allows(step) else None
+            finding = finding or (None if last is None else judge.check(trial))
         progress = trial.progress
         finding = finding or judge.conclude(trial)
         return _Tried(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
@@ -116,12 +115,12 @@ class _Shortening:
     def _extended(self, beginnings: list[_Tried]) -> Iterator[_Tried]:
         """Each beginning with each step that may follow it."""
         for decided, _, _, progress in beginnings:
-            for delivery in progress.able():
-                tried = self._try((*decided, Step(delivery)))
+            todo = [Step(delivery) for delivery in progress.able()]
+            while todo:
+                tried = self._try((*decided, todo.pop(0)))
                 yield tried
-                faults = () if tried.last is None else tried.last.faults
-                faulty = [Step(delivery, fault) for fault in faults]
-                yield from [self._try((*decided, step)) for step in faulty if progress.allows(step)]
+                alternatives = [] if tried.last is None else tried.last.alternatives
+                todo = [*[step for step in alternatives if progress.allows(step)], *todo]
 
     def _try(self, steps: Steps) -> _Tried:
         if self.tried == (_MOST_TRIALS if self._judge.recalls else _MOST_RUNS):
@@ -140,7 +139,9 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
         before, after = steps[:place], steps[place + 1 :]
         yield (*before, *after)
         if step.fault:
-            yield (*before, Step(step.delivery), *after)
+            yield (*before, step._replace(fault=Fault.NONE), *after)
+        if step.which:
+            yield (*before, step._replace(which=0), *after)
         if after and after[0].delivery != step.delivery:
             yield (*before, after[0], step, *after[1:])
 
@@ -149,9 +150,10 @@ def _renumbered(steps: Steps) -> Steps:
     """The deliveries of each message numbered in the order in which they start."""
     numbers: dict[int, dict[int, int]] = {}
     renumbered: list[Step] = []
-    for (message, number), fault in steps:
+    for step in steps:
+        message, number = step.delivery
         known = numbers.setdefault(message, {})
-        renumbered.append(Step(Delivery(message, known.setdefault(number, len(known))), fault))
+        renumbered.append(step._replace(delivery=Delivery(message, known.setdefault(number, len(known)))))
     return tuple(renumbered)
 
 
@@ -159,7 +161,8 @@ def _full_cost(judged: JudgedSchedule) -> Cost:
     """How hard a schedule is to read, together with the redeliveries that follow it."""
     steps = judged.steps
     turns = sum(one.delivery != other.delivery for one, other in pairwise(steps))
-    return *_cost(steps), turns, len(judged.trial_steps), sum(step.delivery.message for step in steps)
+    places = sum(step.delivery.message for step in steps), sum(step.which for step in steps)
+    return *_cost(steps), turns, len(judged.trial_steps), *places
 
 
 def _cost(steps: Steps) -> Cost:

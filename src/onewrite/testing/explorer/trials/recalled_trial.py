@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
+from onewrite.testing.explorer.handler.calls import Stop
 from onewrite.testing.explorer.handler.invocation import Invocation
 from onewrite.testing.explorer.handler.recall import (
     AnyCall,
@@ -31,7 +32,7 @@ class _Effect(NamedTuple):
     history: History | None  # None: the delivery has ended
 
 
-Effects: TypeAlias = dict[tuple[Hashable, History, Fault, bool], _Effect]
+Effects: TypeAlias = dict[tuple[Hashable, History, Fault, int, bool], _Effect]
 
 
 class RecalledTrial(Trial):
@@ -47,7 +48,7 @@ class RecalledTrial(Trial):
         """Another trial that stands where this one stands."""
         other = object.__new__(RecalledTrial)
         other.__dict__.update(self.__dict__)
-        other.steps = self.steps.copy()
+        other.steps, other.widths = self.steps.copy(), []
         other._histories = self._histories.copy()
         other._brought = self._brought.copy()
         return other
@@ -70,11 +71,11 @@ class RecalledTrial(Trial):
         return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
 
     def _done(self, step: Step) -> tuple[TrialStep, Position]:
-        delivery, fault = step
+        delivery, fault, which = step
         if delivery not in self._histories:
             self._begin(delivery, self.progress.brings(delivery.message))
         history = self._histories[delivery]
-        where = self.state, history, fault, self.progress.faults < self._subject.bounds.faults
+        where = self.state, history, fault, which, self.progress.faults < self._subject.bounds.faults
         effect = self._effects.get(where)
         if effect is None:
             effect = self._effects[where] = self._effect(step, history)
@@ -85,7 +86,7 @@ class RecalledTrial(Trial):
         taken = effect.done.taken
         if taken.step.delivery == delivery:
             return effect.done, effect.position
-        taken = taken._replace(step=Step(delivery, taken.step.fault))
+        taken = taken._replace(step=taken.step._replace(delivery=delivery))
         return replace(effect.done, taken=taken), effect.position
 
     def _effect(self, step: Step, history: History) -> _Effect:
@@ -111,7 +112,7 @@ class RecalledTrial(Trial):
             call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
         else:
             self.go_here()
-            call.resume(answer_of(history))
+            call.resume(answer_of(history), history.which)
         self._subject.waiting[history] = call
         self._recall.learn(history, call)
 
@@ -120,6 +121,9 @@ class RecalledTrial(Trial):
         invocation = self._subject.begin()
         self.go_here()
         return invocation
+
+    def _stop(self, delivery: Delivery) -> Stop:
+        return self._histories[delivery].stop
 
     def _start(self) -> None:
         self._process = None

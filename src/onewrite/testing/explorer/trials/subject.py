@@ -7,6 +7,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -21,11 +22,14 @@ from onewrite.testing.model.machine import Machine
 from onewrite.testing.model.tokens import TOKEN
 from onewrite.testing.model.transition import State, changes_structure, reads_structure
 from onewrite.testing.model.worlds import World
+from onewrite.testing.taps.aws.dynamodb import completed
 from onewrite.testing.taps.aws.partial_batches import naming, without_last
 from onewrite.testing.taps.everywhere import heard_by, taps, unheard
 from onewrite.testing.taps.failures import answer_lost, throttled, transaction_cancelled, unreachable
+from onewrite.testing.taps.mongodb.collection import leave_independent, named
+from onewrite.testing.taps.mongodb.methods import INDEXING
 from onewrite.testing.taps.staleness import may_be_stale
-from onewrite.testing.taps.traffic import Request, is_single_write, is_transaction
+from onewrite.testing.taps.traffic import Request, is_dynamodb, is_single_write, is_transaction
 
 Stores: TypeAlias = Any
 
@@ -64,6 +68,9 @@ class Subject:
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
+        self._independent: dict[
+            Hashable, bool
+        ] = {}  # by store and collections: do documents with different `_id` never conflict?
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
@@ -105,7 +112,7 @@ class Subject:
         return Invocation(handler)
 
     def call(
-        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[Answer] = ()
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Answer]] = ()
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
@@ -186,6 +193,31 @@ class Subject:
         with self.machine.looking_at(state):
             return self.perform(request)
 
+    def checked(self, request: Request) -> Request:
+        """The request with the entities that it can make a difference to, as far as that takes a look at the store.
+
+        A tap does not look: its own requests would come between those of the handler, and let other tasks go first.
+        """
+        if is_dynamodb(request):
+            return completed(request, self.machine.key_names(request.store)) if request.keys is None else request
+        if request.method not in INDEXING and not (request.writes and request.keys):
+            return request
+        where = request.store, request.tables
+        if request.method in INDEXING:
+            self._independent[where] = False  # what the indexes are now would be out of date soon
+        elif where not in self._independent:
+            self._independent[where] = all(self._has_independent_documents(request.store, table) for table in request.tables)
+        return request if self._independent[where] else replace(request, keys=None)
+
+    def _has_independent_documents(self, store: str, collection: str) -> bool:
+        """Do documents with different `_id` never conflict there? The worst is assumed where the indexes may not be read."""
+        try:
+            return leave_independent(
+                self.complete(named(self.machine.databases.stores[store], collection).index_information())
+            )
+        except Exception:
+            return False
+
     def blockers(self, request: Request) -> frozenset[str]:
         """The names of the deliveries whose transactions must end before this request is answered."""
         if not self.machine.has_transactions:
@@ -242,9 +274,8 @@ class Subject:
         if self._needs_no_step(request):
             with unheard():
                 answer = self._send(request)
-        else:
-            answer = call.ask(request)
-        return _ready(answer) if awaited else answer
+            return _ready(answer) if awaited else answer
+        return call.aask(request) if awaited else call.ask(request)
 
     def _asks_for_data(self, request: Request) -> bool:
         """Is it about what a table holds, and not about its indexes or the like?"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
+from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, HandlerCall, Stop
 from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
 from onewrite.testing.explorer.handler.invocation import Invocation
 from onewrite.testing.explorer.handler.recall import AnyCall, RecordedCall
@@ -38,10 +38,14 @@ class TrialStep:
 class Trial:
     """One run of a schedule. `progress` says how far it has come, and `steps` what has happened.
 
-    `position` is where the machine stands.
+    `position` is where the machine stands. Where nothing else is said, a delivery whose tasks wait for several requests at once runs
+    as if they came one after the other: the task that was answered goes on, and then the next one. Where several may be the next,
+    `choices` says which, and the first where it says nothing; `widths` has how many there were.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, choices: Sequence[int] = ()) -> None:
+        self.widths: list[int] = []
+        self._choices = choices
         self.progress = subject.start
         self.steps: list[TrialStep] = []
         self._subject = subject
@@ -70,24 +74,30 @@ class Trial:
             reaches_others = reaches_others or self._process is None
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
-        request = None if starts and self._waits(step.delivery) else call.request
-        faults = self._faults(request)
-        if step.fault not in faults:
-            step = Step(step.delivery)  # the fault would make no difference to this request
-        key = None if request is None else call.key or self._subject.key(request)
-        if request is not None and self._subject.blockers(request):
+        had_returned = call.returned and not starts
+        stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
+        if not ways:
+            return self._without_request(step, call, reaches_others), self._subject.machine.position
+        which = step.which if step.which in ways else ways[step.which % len(ways)]
+        request, cancelled = stop.asked[which]
+        request = self._subject.checked(request)
+        faults = self._faults(stop, which, request)
+        # A fault that is not among them would make no difference to this request.
+        step = Step(step.delivery, step.fault if step.fault in faults else Fault.NONE, which)
+        key = self._subject.key(request) if keys is None else keys[which]
+        if self._subject.blockers(request):
             reaches_others = True  # it will end what it waits for
-        answers = () if request is None else self._perform(call, request, key, step.fault)
-        settled, again = self._sorted_out(step.delivery, call)
+        answers = self._perform(call, request, key, step)
         reaches_others = self._ends_more(step.delivery, call, request) or reaches_others
-        taken = TakenStep(step, request, key, call.ended, settled, faults, reaches_others)
-        if call.ended:
-            self._release(self._calls.pop(step.delivery))
-            self._leave_process(step.delivery, died=call.died)
-        if self._subject.misuse is not None:
-            raise self._subject.misuse
-        done = _what_was_done(taken, answers, call, again, self._only(step.delivery))
-        return done, self._subject.machine.position
+        others = tuple(ways[1:]) if which == ways[0] else ()
+        taken = TakenStep(step, request, key, call.ended, (), faults, others, reaches_others, cancelled)
+        return self._what_was_done(taken, call, answers, had_returned), self._subject.machine.position
+
+    def _without_request(self, step: Step, call: AnyCall, reaches_others: bool) -> TrialStep:  # noqa: FBT001  # private
+        """A delivery has begun, and has ended at once or waits for the end of a transaction."""
+        reaches_others = self._ends_more(step.delivery, call, None) or reaches_others
+        taken = TakenStep(Step(step.delivery), None, None, call.ended, (), reaches_others=reaches_others)
+        return self._what_was_done(taken, call, (), False)  # the same
 
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
@@ -122,17 +132,31 @@ class Trial:
     def allows(self, step: Step) -> bool:
         return self.progress.allows(step) and not self._waits(step.delivery)
 
-    def _waits(self, delivery: Delivery) -> bool:
-        """Does its request wait for a transaction of another delivery?"""
-        if delivery not in self._calls or not self._subject.machine.has_transactions:
-            return False
+    def _ways(self, delivery: Delivery) -> Sequence[int]:
+        """Which of its pending requests a delivery may send now: those that wait for no transaction."""
+        asked = self._stop(delivery).asked
+        if not self._subject.machine.has_transactions:
+            return range(len(asked))
+        blockers = {
+            other: [self._subject.blockers(each.request) for each in call.stop.asked] for other, call in self._calls.items()
+        }
+        # A delivery that may send something else waits for nobody.
         waited_for = {
             name_of(self._subject.names, other): frozenset[str]()
-            if call.request is None
-            else self._subject.blockers(call.request)
-            for other, call in self._calls.items()
+            if not found or not all(found)
+            else frozenset[str]().union(*found)
+            for other, found in blockers.items()
         }
-        return must_wait(name_of(self._subject.names, delivery), waited_for)
+        name, own = name_of(self._subject.names, delivery), blockers[delivery]
+        ways = [which for which, found in enumerate(own) if not must_wait(name, {**waited_for, name: found})]
+        # What waits for a transaction of its own delivery lets the others go first, which may end it.
+        return [which for which in ways if name not in own[which]] or ways
+
+    def _waits(self, delivery: Delivery) -> bool:
+        """Does it wait for a transaction of another delivery, with all that it is about to send?"""
+        if delivery not in self._calls or not self._subject.machine.has_transactions:
+            return False
+        return bool(self._calls[delivery].stop.asked) and not self._ways(delivery)
 
     @property
     def state(self) -> Hashable:
@@ -157,14 +181,31 @@ class Trial:
         return present, frozenset((delivery, form) for delivery, form in found if form != present)
 
     def pending(self) -> dict[Delivery, Hashable]:
-        """The key of the request that each open delivery is about to send."""
-        calls = self._calls.items()
-        return {delivery: self._subject.key(call.request) for delivery, call in calls if call.request is not None}
+        """The keys of the requests that each open delivery is about to send."""
+        return {
+            delivery: tuple([(self._subject.key(request), cancelled) for request, cancelled in call.stop.asked])
+            for delivery, call in self._calls.items()
+        }
 
     def finish(self) -> Iterator[TakenStep]:
         """Let the open deliveries end without faults, one after the other."""
         while self.progress.open:
-            yield self.take(Step(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
+            yield self.take(self._in_turn(min(delivery for delivery in self.progress.open if not self._waits(delivery))))
+
+    def _in_turn(self, delivery: Delivery) -> Step:
+        """The next step of a delivery whose tasks run one after the other. What was cancelled is not sent."""
+        stop, ways = self._stop(delivery), self._ways(delivery)
+        able = [which for which in stop.in_turn if which in ways] or [
+            which for which in ways if not stop.asked[which].cancelled
+        ]
+        if not able:
+            return Step(delivery, Fault.NEVER_SENT if ways else Fault.NONE)
+        choice = self._choices[len(self.widths)] if len(self.widths) < len(self._choices) else 0
+        self.widths.append(len(able))
+        return Step(delivery, which=able[choice])
+
+    def _stop(self, delivery: Delivery) -> Stop:
+        return self._calls[delivery].stop
 
     def settle(self, order: Sequence[int]) -> BaseException | None:
         """Deliver the unsettled parts in this order, one delivery at a time, until all are settled.
@@ -189,11 +230,12 @@ class Trial:
         delivery = Delivery(message, self.progress.started[message])
         self._begin(delivery, parts)
         self.position = self._subject.machine.position  # a handler that was built anew may have written something
+        end: Answer | None = None
         while True:
-            ended = self.take(Step(delivery)).ended
+            ended = self.take(self._in_turn(delivery)).ended
             self.steps[-1] = replace(self.steps[-1], settling=True)
+            end = end or self.steps[-1].end
             if ended:
-                end = self.steps[-1].end
                 return end or Answer()
 
     def abandon(self) -> None:
@@ -254,9 +296,29 @@ class Trial:
     def _places(self, delivery: Delivery, parts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(part - self.progress.parts[delivery.message][0] for part in parts)
 
+    def _what_was_done(self, taken: TakenStep, call: AnyCall, answers: tuple[Answer, ...], had_returned: bool) -> TrialStep:  # noqa: FBT001  # private
+        """A step with what came of it. The message is settled where the handler returns, though something may still go on then."""
+        delivery, dead = taken.step.delivery, call.dead
+        only, end = self._only(delivery), None
+        again: tuple[str, ...] = ()
+        outcomes: tuple[object, ...] = ()
+        if call.returned and not had_returned:
+            settled, again = self._sorted_out(delivery, call)
+            taken = taken._replace(settled=settled)
+            end = call.result
+            # What a handler returns may be made up. Stores know better what became of a message.
+            said = call.outcomes or [call.result.value]
+            outcomes = tuple([outcome for found in said for outcome in outcomes_of(found)])
+        if call.ended:
+            self._release(self._calls.pop(delivery))
+            self._leave_process(delivery, died=dead)
+        if self._subject.misuse is not None:
+            raise self._subject.misuse
+        return TrialStep(taken, answers, end, outcomes=outcomes, again=again, only=only)
+
     def _sorted_out(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """The parts that the end of this call settles, and the ids of the records that its answer names as failed."""
-        if not call.ended or call.died or call.result.error is not None:
+        """The parts that the end of the handler settles, and the ids of the records that its answer names as failed."""
+        if call.died or call.result.error is not None:
             return (), ()
         deliverable, brought = self._subject.deliverables[delivery.message], self._brought[delivery]
         places = self._places(delivery, brought)
@@ -264,32 +326,38 @@ class Trial:
         settled = tuple(part for part, place in zip(brought, places, strict=True) if place not in failed)
         return settled, tuple(deliverable.ids[place] for place in failed) if isinstance(deliverable, LambdaEvent) else ()
 
-    def _faults(self, request: Request | None) -> tuple[Fault, ...]:
+    def _faults(self, stop: Stop, which: int, request: Request) -> tuple[Fault, ...]:
         """What may befall the request here."""
-        if request is None or self.progress.faults == self._subject.bounds.faults:
+        if stop.asked[which].cancelled:
+            return (Fault.NEVER_SENT,)
+        if self.progress.faults == self._subject.bounds.faults:
             return ()
-        return *faults_for(request), *self._subject.faults_for(request)
+        is_first = not any(not each.cancelled for each in stop.asked[:which])
+        slow = (Fault.SLOW,) if stop.timers and is_first else ()
+        return *faults_for(request), *self._subject.faults_for(request), *slow
 
-    def _perform(self, call: AnyCall, request: Request, key: Hashable, fault: Fault) -> tuple[Answer, ...]:
+    def _perform(self, call: AnyCall, request: Request, key: Hashable, step: Step) -> tuple[Answer, ...]:
         """Perform the request as the fault demands, and let the call go on. The result is what the store answered."""
+        _, fault, which = step
+        if fault.kills and fault.keeps_back:
+            call.die()
+            return ()
         if fault.keeps_back:
-            if fault.kills:
-                call.die()
-            else:
-                call.resume(Answer(error=self._subject.failure(fault, request), faulty=True))
+            instead = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}.get(fault)
+            call.resume(instead or Answer(error=self._subject.failure(fault, request), faulty=True), which)
             return ()
         self._subject.wrote = self._subject.wrote or request.writes
         answer = self._subject.perform_under(fault, request, key)
         if fault is Fault.RETRIED:
             is_known = request.method in TAKES_TOKEN and answer.error is None
             again = _retried(copy.deepcopy(answer) if is_known else self._subject.perform(request, key))
-            call.resume(again._replace(faulty=True))
+            call.resume(again._replace(faulty=True), which)
             return answer, again
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
             met = Answer(error=self._subject.failure(fault, request)) if fault is Fault.LOST else answer
-            call.resume(met._replace(faulty=bool(fault)))
+            call.resume(met._replace(faulty=bool(fault)), which)
         return (answer,)
 
 
@@ -306,17 +374,6 @@ def _why_never_done(last: TrialStep) -> str:
         "on with each delivery: give the store clock=lambda: now[0], let the handler begin with now[0] += 60, and let build set now[0] to the "
         "same time at each start"
     )
-
-
-def _what_was_done(
-    taken: TakenStep, answers: tuple[Answer, ...], call: AnyCall, again: tuple[str, ...], only: tuple[str, ...]
-) -> TrialStep:
-    if not call.ended:
-        return TrialStep(taken, answers, None, only=only)
-    # What a handler returns may be made up. Stores know better what became of a message.
-    said = call.outcomes or [call.result.value]
-    outcomes = tuple([outcome for found in said for outcome in outcomes_of(found)])
-    return TrialStep(taken, answers, call.result, outcomes=outcomes, again=again, only=only)
 
 
 def _retried(answer: Answer) -> Answer:

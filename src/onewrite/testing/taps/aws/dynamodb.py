@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
@@ -33,13 +34,14 @@ def send(store: Any, request: Request) -> Any:
     return client_of(store)._make_api_call(request.method, dict(request.arguments))  # noqa: SLF001  # see the module's docstring
 
 
-def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool) -> Any:
+def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes: bool = False) -> Any:
+    """The tapped store. `completes`: the gate knows which attributes are the keys of the tables, so the tap need not ask for them."""
     client = client_of(store)
     for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
         check(package)
     call = _AsyncApiCall if awaited else _ApiCall
     copied = copy_of(client)
-    copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name))  # noqa: SLF001  # the same
+    copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
     if client is store:
         return copied
     table = copy_of(store)
@@ -78,10 +80,11 @@ def raised_by(client: Any) -> Generator[None, None, None]:
 class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
-    def __init__(self, client: Any, gate: Gate, store: str) -> None:
+    def __init__(self, client: Any, gate: Gate, store: str, *, completes: bool) -> None:
         self._client = client
         self._gate = gate
         self._store = store
+        self._completes = completes
         self._key_names: dict[str, KeyNames] = {}
 
     def __call__(self, method: str, arguments: Item) -> Any:
@@ -93,6 +96,8 @@ class _ApiCall:
 
     def _tables_without_key(self, method: str, arguments: Item) -> list[str]:
         """The tables that must be asked which attributes are their key: a whole item does not show it."""
+        if self._completes:
+            return []
         puts = [table for table, _, item in _entities(method, arguments) or () if item is not None]
         return [table for table in dict.fromkeys(puts) if table not in self._key_names]
 
@@ -135,6 +140,11 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
     tables = _tables(arguments) if entities is None else tuple(dict.fromkeys(table for table, _, _ in entities))
     known = None if keys is None or None in keys else cast("tuple[Key, ...]", keys)
     return Request(store, method, arguments, known, not _only_reads(method, arguments), tables)
+
+
+def completed(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
+    """The request with its keys, which depend on the keys of the tables where a whole item is put."""
+    return replace(request, keys=request_of(request.store, request.method, request.arguments, key_names).keys)
 
 
 def _only_reads(method: str, arguments: Item) -> bool:

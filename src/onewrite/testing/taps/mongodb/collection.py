@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -17,7 +16,6 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
 from onewrite.testing.seams import PYMONGO, check
 from onewrite.testing.signatures import bound, signature_of
-from onewrite.testing.taps.everywhere import unheard
 from onewrite.testing.taps.mongodb.client import TappedClient
 from onewrite.testing.taps.mongodb.cursors import AsyncCursor, Chained, Cursor
 from onewrite.testing.taps.mongodb.methods import (
@@ -26,7 +24,6 @@ from onewrite.testing.taps.mongodb.methods import (
     DATABASE_REFUSED,
     DATABASE_REQUESTS,
     DATABASE_SILENT,
-    INDEXING,
     READS,
     REFUSED,
     SILENT,
@@ -98,9 +95,9 @@ def tapped(collection: Any, gate: Gate, name: str | None, *, awaited: bool, with
     return _Collection(collection, tap, {})
 
 
-def tap_for(gate: Gate, store: str, kind: type, keeper: Callable[[str], Any], *, awaited: bool) -> _Tap:
-    """A tap on collections that the world did not make. `keeper` gives what is asked for the indexes of a collection instead."""
-    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=False, keeper=keeper)
+def tap_for(gate: Gate, store: str, kind: type, *, awaited: bool) -> _Tap:
+    """A tap on collections that the world did not make."""
+    return (_AsyncTap if awaited else _Tap)(gate, store, kind, with_sessions=False)
 
 
 class _Tap:
@@ -108,15 +105,11 @@ class _Tap:
 
     awaited = False
 
-    def __init__(
-        self, gate: Gate, store: str, kind: type, *, with_sessions: bool, keeper: Callable[[str], Any] | None = None
-    ) -> None:
+    def __init__(self, gate: Gate, store: str, kind: type, *, with_sessions: bool) -> None:
         self._gate = gate
-        self._keeper = keeper
         self._store = store
         self._kind = kind
         self._with_sessions = with_sessions
-        self._independent: dict[str, bool] = {}  # by collection: do documents with different `_id` never conflict?
 
     def wrap(self, value: Any, options: Options) -> Any:
         """The proxy of a collection. Any other value is returned as it is."""
@@ -147,13 +140,7 @@ class _Tap:
     def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound(method, args, kwargs))
         request = request_of(self._store, collection.name, method, arguments, options)
-        if self._must_look(request):
-            try:
-                with unheard():
-                    self._learn(request, self._keeper_of(collection).index_information())
-            except Exception:  # where the indexes may not be read, the worst is assumed
-                self._learn(request, None)
-        answer = self._send(session, self._checked(request))
+        answer = self._send(session, request)
         return Cursor(lambda _: answer) if method in CURSORS else answer
 
     def find(self, collection: Any, options: Options, *args: Any, **kwargs: Any) -> Any:
@@ -171,29 +158,10 @@ class _Tap:
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:
         return Cursor(fetch)
 
-    def _keeper_of(self, collection: Any) -> Any:
-        return _untapped(collection) if self._keeper is None else self._keeper(collection.name)
 
-    def _must_look(self, request: Request) -> bool:
-        if request.method in INDEXING:
-            self._independent[request.tables[0]] = False  # what the indexes are now would be out of date soon
-        return request.writes and bool(request.keys) and request.tables[0] not in self._independent
-
-    def _learn(self, request: Request, indexes: Mapping[str, Any] | None) -> None:
-        self._independent[request.tables[0]] = indexes is not None and all(map(_leaves_independent, indexes.values()))
-
-    def _checked(self, request: Request) -> Request:
-        """The request without its keys, where documents with different keys may conflict."""
-        if request.writes and request.keys and not self._independent[request.tables[0]]:
-            return replace(request, keys=None)
-        return request
-
-
-def _untapped(collection: Any) -> Any:
-    """The collection behind all gates. It may be tapped more than once."""
-    while type(collection) is _Collection:
-        collection = collection._raw  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of a class in this module
-    return collection
+def leave_independent(indexes: Mapping[str, Any]) -> bool:
+    """Can documents with different `_id` never conflict in these indexes?"""
+    return all(map(_leaves_independent, indexes.values()))
 
 
 def _leaves_independent(index: Mapping[str, Any]) -> bool:
@@ -209,14 +177,7 @@ class _AsyncTap(_Tap):
     async def call(self, collection: Any, options: Options, method: str, *args: Any, **kwargs: Any) -> Any:
         arguments, session = without_session(bound(method, args, kwargs))
         request = request_of(self._store, collection.name, method, arguments, options)
-        if self._must_look(request):
-            try:
-                with unheard():
-                    indexes = self._keeper_of(collection).index_information()
-                    self._learn(request, await indexes if inspect.isawaitable(indexes) else indexes)
-            except Exception:  # where the indexes may not be read, the worst is assumed
-                self._learn(request, None)
-        answer = await self._send(session, self._checked(request))
+        answer = await self._send(session, request)
         return AsyncCursor(_ready(answer)) if method in CURSORS else answer
 
     def _cursor(self, fetch: Callable[[Chained], Any]) -> Any:

@@ -1,0 +1,469 @@
+"""Tasks of one delivery that wait for several requests at once: each of them may be the next, and none is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import pytest
+from pymongo.errors import PyMongoError
+
+from onewrite import ConfigurationError, Message
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, CallThreads, HandlerCall, current_call
+from onewrite.testing.explorer.handler.loops import WatchedLoop
+from onewrite.testing.explorer.replay_code import decode, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
+from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.taps.faults import Crash
+from onewrite.testing.taps.traffic import Request
+
+PATIENCE = 60.0  # seconds until a test that hangs fails
+M1 = Message("m1", body=10)
+D1 = Delivery(0, 0)
+Handle = Callable[[Any], Coroutine[Any, Any, Any]]
+
+
+def world() -> Any:
+    return new_collection("t", asynchronous=True)
+
+
+async def everything(collection: Any) -> dict[str, Any]:
+    return {document["_id"]: document.get("n") async for document in collection.find({}).sort("_id", 1)}
+
+
+async def put(collection: Any, key: str, n: object = 1) -> None:
+    await collection.update_one({"_id": key}, {"$set": {"n": n}}, upsert=True)
+
+
+def explored(handle: Handle, **options: Any) -> Exploration:
+    """Explore a handler that is given the collection only."""
+    given = {"messages": [M1], "world": world, "observe": everything, **options}
+    return explore(lambda collection: lambda _: handle(collection), **given)
+
+
+def ends_of(handle: Handle, **options: Any) -> list[dict[str, Any]]:
+    """Everything that is ever seen where the broker has nothing left to deliver."""
+    ends: list[dict[str, Any]] = []
+
+    async def observe(collection: Any) -> None:
+        seen = await everything(collection)
+        if seen and seen not in ends:
+            ends.append(seen)
+
+    report = explored(handle, observe=observe, **options)
+    assert report.nondeterministic is None
+    return ends
+
+
+@contextmanager
+def a_trial(handle: Handle) -> Iterator[Trial]:
+    with closing(Subject(lambda store: lambda _: handle(store), [M1], world, Bounds(), PATIENCE)) as subject:
+        trial = Trial(subject)
+        yield trial
+        trial.abandon()
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads() -> Iterator[CallThreads]:
+    threads = CallThreads(timeout=PATIENCE)
+    yield threads
+    threads.close()
+
+
+async def ask(name: str) -> Any:
+    call = current_call.get()
+    assert call is not None
+    return await call.aask(Request("store", name, {}, None, writes=True))
+
+
+def pending(call: HandlerCall) -> list[str]:
+    return [f"{asked.request.method}{' cancelled' * asked.cancelled}" for asked in call.stop.asked]
+
+
+def test_any_of_the_pending_requests_may_be_answered_next(threads: CallThreads) -> None:
+    async def handle(_: str) -> list[Any]:
+        return await asyncio.gather(*map(ask, "abc"))
+
+    call = threads.begin(handle, "m1", "m1")
+    assert pending(call) == ["a", "b", "c"]
+    call.resume(Answer("to b"), 1)
+    assert pending(call) == ["a", "c"]
+    call.resume(Answer("to c"), 1)
+    call.resume(Answer("to a"))
+    assert call.ended
+    assert call.result == Answer(["to a", "to b", "to c"])
+
+
+def test_requests_have_the_order_of_their_tasks_and_not_that_in_which_sets_are_gone_through(threads: CallThreads) -> None:
+    async def handle(_: str) -> None:
+        tasks = {asyncio.create_task(again(name)) for name in "abcdefgh"}
+        await asyncio.wait({asyncio.create_task(ask("first"))})
+        for task in tasks:
+            task.cancel()
+
+    async def again(name: str) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await ask(name)
+
+    call = threads.begin(handle, "m1", "m1")
+    call.resume(Answer(error=KeyError("so that what is left goes on")))
+    assert pending(call) == [*"abcdefgh"]
+    threads.release(call)
+
+
+def test_a_blocking_request_in_a_coroutine_lets_those_that_were_sent_before_arrive(threads: CallThreads) -> None:
+    log: list[str] = []
+
+    async def handle(_: str) -> None:
+        task = asyncio.create_task(ask("awaited"))
+        task.add_done_callback(lambda _: log.append("awaited"))
+        await asyncio.sleep(0)
+        call = current_call.get()
+        assert call is not None
+        call.ask(Request("store", "blocking", {}, None, writes=True))
+        log.append("blocking")
+        await task
+
+    call = threads.begin(handle, "m1", "m1")
+    assert pending(call) == ["blocking", "awaited"]
+    call.resume(Answer(), 1)
+    assert (pending(call), log) == (["blocking"], [])
+    call.resume(Answer())
+    assert (call.ended, log) == (True, ["blocking", "awaited"])
+
+
+def test_a_process_that_dies_ends_all_its_tasks(threads: CallThreads) -> None:
+    log: list[str] = []
+
+    async def part(name: str) -> None:
+        try:
+            await ask(name)
+        finally:
+            log.append(name)
+            with suppress(Crash):
+                await ask("clean up")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("waits")
+
+    async def handle(_: str) -> None:
+        await asyncio.gather(part("a"), part("b"), waits())
+
+    call = threads.begin(handle, "m1", "m1")
+    call.die()
+    assert call.ended
+    assert call.died
+    assert isinstance(call.result.error, Crash)
+    assert sorted(log) == ["a", "b", "waits"]
+
+
+def test_a_request_that_is_cancelled_stays_pending_until_it_is_known_whether_it_was_sent(threads: CallThreads) -> None:
+    async def handle(_: str) -> str:
+        task = asyncio.create_task(ask("slow"))
+        await ask("quick")
+        task.cancel()
+        return "done"
+
+    for answer in (NEVER_SENT, Answer("nobody hears it")):
+        call = threads.begin(handle, "m1", "m1")
+        call.resume(Answer())
+        assert (call.returned, call.ended, pending(call)) == (True, False, ["slow cancelled"])
+        call.resume(answer)
+        assert (call.ended, call.result) == (True, Answer("done"))
+        threads.release(call)
+
+
+def test_timers_go_off_at_once_where_nothing_is_pending_and_otherwise_when_the_explorer_says_so(
+    threads: CallThreads,
+) -> None:
+    async def handle(_: str) -> str:
+        before = asyncio.get_running_loop().time()
+        await asyncio.sleep(3600)
+        assert asyncio.get_running_loop().time() - before == pytest.approx(3600)
+        try:
+            async with asyncio.timeout(5):
+                await ask("a")
+        except TimeoutError:
+            return "too late"
+        return "in time"
+
+    begin = time.perf_counter()
+    call = threads.begin(handle, "m1", "m1")
+    assert call.stop.timers
+    call.resume(TIME_PASSES)
+    assert pending(call) == ["a cancelled"]
+    call.resume(NEVER_SENT)
+    assert call.result == Answer("too late")
+    threads.release(call)
+    assert not threads.begin(lambda _: ask("a"), "m1", "m1").stop.timers
+    assert time.perf_counter() - begin < PATIENCE
+
+
+def test_what_an_error_leaves_behind_goes_on(threads: CallThreads) -> None:
+    async def handle(_: str) -> None:
+        await asyncio.gather(ask("a"), ask("b"))
+
+    call = threads.begin(handle, "m1", "m1")
+    call.resume(Answer(error=KeyError("a")))
+    assert (call.returned, call.ended, pending(call)) == (True, False, ["b"])
+    call.resume(Answer())
+    assert (call.ended, type(call.result.error)) == (True, KeyError)
+
+
+def test_what_never_ends_after_an_error_is_refused(threads: CallThreads) -> None:
+    async def poll() -> None:
+        while True:
+            await ask("poll")
+
+    async def handle(_: str) -> None:
+        await asyncio.gather(ask("a"), poll())
+
+    call = threads.begin(handle, "m1", "m1, delivery 1")
+    call.resume(Answer(error=KeyError("a")))
+    for _ in range(99):
+        call.resume(Answer())
+    with pytest.raises(
+        ConfigurationError, match=r"has failed and left the task .*poll .* behind, which has sent 100 requests since"
+    ):
+        call.resume(Answer())
+    threads.release(call)
+
+
+def test_tasks_run_one_after_the_other_where_nothing_else_is_said(threads: CallThreads) -> None:
+    """A task first, then the tasks that it has made, then those beside it."""
+
+    async def two(name: str) -> None:
+        await ask(f"{name}1")
+        await asyncio.gather(ask(f"{name}2"), ask(f"{name}3"))
+        await ask(f"{name}4")
+
+    async def handle(_: str) -> None:
+        await asyncio.gather(two("a"), two("b"))
+
+    asked: list[str] = []
+    choices: list[int] = []
+    call = threads.begin(handle, "m1", "m1")
+    while not call.ended:
+        choices.append(len(call.stop.in_turn))
+        which = call.stop.in_turn[-1]
+        asked.append(pending(call)[which])
+        call.resume(Answer(), which)
+    assert asked == ["b1", "b3", "b2", "b4", "a1", "a3", "a2", "a4"]
+    assert choices == [2, 2, 1, 1, 1, 2, 1, 1]
+
+
+# --- explorations -----------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_leaves_any_of_the_pending_requests_behind() -> None:
+    async def handle(collection: Any) -> None:
+        found = sorted(set(await everything(collection)) & {"a", "b"})
+        if await collection.find_one({"_id": "begun"}) is not None:
+            await put(collection, "found", found)
+            return
+        await put(collection, "begun")
+        await asyncio.gather(put(collection, "a"), put(collection, "b"))
+
+    ends = ends_of(handle, deliveries=1)
+    assert sorted(end["found"] for end in ends if "found" in end) == [[], ["a"], ["a", "b"], ["b"]]
+
+
+def test_a_request_that_a_task_group_cancels_may_have_arrived() -> None:
+    async def handle(collection: Any) -> None:
+        with suppress(BaseExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(put(collection, "a"))
+                group.create_task(put(collection, "b"))
+        await put(collection, "done")
+
+    ends = [set(end) - {"done"} for end in ends_of(handle, deliveries=1)]
+    assert ends == [{"a", "b"}, *[each for each in ends if each != {"a", "b"}]]
+    assert {*map(frozenset, ends)} == {frozenset("ab"), frozenset("a"), frozenset("b"), frozenset()}
+
+
+def test_a_report_says_what_was_cancelled_and_what_was_too_late() -> None:
+    async def handle(collection: Any) -> None:
+        try:
+            async with asyncio.timeout(1):
+                await put(collection, "a")
+        except TimeoutError:
+            await put(collection, "b")
+
+    def words(wrong: Callable[[dict[str, Any]], bool]) -> list[str]:
+        report = explored(handle, observe=lambda c: _wrong(c, wrong), deliveries=1)
+        assert report.counterexample is not None
+        return [step.words for step in report.counterexample.steps]
+
+    async def _wrong(collection: Any, wrong: Callable[[dict[str, Any]], bool]) -> bool:
+        return wrong(await everything(collection))
+
+    late, unsent = "update_one t a: takes longer than a timer", "update_one t a: cancelled, and never sent"
+    arrived = "update_one t a: cancelled, but it has arrived: applied"
+    assert words(lambda seen: {*seen} == {"a", "b"}) == [late, arrived, "update_one t b: applied"]
+    assert words(lambda seen: {*seen} == {"b"}) == [late, unsent, "update_one t b: applied"]
+
+
+def test_a_timer_that_goes_off_early_is_one_of_the_faults() -> None:
+    async def handle(collection: Any) -> None:
+        async def late() -> None:
+            await asyncio.sleep(60)
+            await put(collection, "z", await everything(collection))
+
+        await asyncio.gather(late(), put(collection, "a"))
+
+    seen = [end["z"] for end in ends_of(handle, deliveries=1, faults=0)]
+    assert seen == [{"a": 1}]
+    assert {} in [end["z"] for end in ends_of(handle, deliveries=1)]
+
+
+def test_what_depends_on_which_task_comes_first_is_right_and_remarked() -> None:
+    async def handle(collection: Any) -> None:
+        order: list[str] = []
+
+        async def part(name: str) -> None:
+            await put(collection, name)
+            order.append(name)
+
+        await asyncio.gather(part("a"), part("b"))
+        await put(collection, "order", order)
+
+    report = explored(handle, deliveries=1, faults=0)
+    report.assert_effectively_once()
+    assert any("It makes a difference which task of a delivery comes first" in remark for remark in report.remarks)
+    assert "['b', 'a']" in str(report)
+
+
+def test_a_lock_between_tasks_leaves_only_what_it_allows() -> None:
+    async def handle(collection: Any) -> None:
+        lock = asyncio.Lock()
+
+        async def add(key: str) -> None:
+            async with lock:
+                await put(collection, key)
+                await put(collection, "last", key)
+
+        await asyncio.gather(add("a"), add("b"))
+
+    assert [end["last"] for end in ends_of(handle, deliveries=1, faults=0)] == ["b"]
+
+
+def test_a_transaction_and_a_write_beside_it_in_one_delivery_end() -> None:
+    """What waits for a transaction of its own delivery lets that go first."""
+
+    async def handle(collection: Any) -> None:
+        async def together() -> None:
+            async with collection.database.client.start_session() as session, await session.start_transaction():
+                await collection.update_one({"_id": "a"}, {"$set": {"n": 1}}, upsert=True, session=session)
+                await collection.update_one({"_id": "b"}, {"$set": {"n": 1}}, upsert=True, session=session)
+
+        await together()
+        await asyncio.gather(together(), put(collection, "a", 2), return_exceptions=True)
+
+    seen = [end["a"] for end in ends_of(handle, deliveries=1, faults=0)]
+    assert sorted(seen) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "in_a_thread",
+    [
+        asyncio.to_thread,
+        lambda send: asyncio.get_running_loop().run_in_executor(None, send),
+        lambda send: asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), send),
+    ],
+    ids=["to_thread", "run_in_executor", "an executor of one's own"],
+)
+def test_what_is_sent_in_a_thread_of_an_executor_is_refused_by_its_name(in_a_thread: Callable[[Any], Any]) -> None:
+    def build(collection: Any) -> Any:
+        def send() -> None:
+            with suppress(ConfigurationError):
+                collection.update_one({"_id": "c1"}, {"$set": {"n": 1}}, upsert=True)
+
+        async def handle(_: Message) -> None:
+            await in_a_thread(send)
+
+        return handle
+
+    with pytest.raises(ConfigurationError, match=r"update_one t c1 was sent by a thread that the handler has started"):
+        explore(build, [M1], lambda: new_collection("t"), lambda collection: collection.find_one({}))
+
+
+def test_a_loop_that_cannot_be_watched_is_refused_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedLoop, "can_watch", lambda _: False)
+
+    def build(collection: Any) -> Any:
+        return lambda _: asyncio.run(put(collection, "a"))
+
+    with pytest.raises(
+        ConfigurationError, match=r"in an event loop of the kind asyncio.*, in which the explorer cannot tell"
+    ):
+        explore(build, [M1], world, everything)
+
+
+def test_a_runner_that_is_used_again_runs_for_the_delivery_that_uses_it() -> None:
+    def build(collection: Any) -> Any:
+        runner = asyncio.Runner()
+        weakref.finalize(runner, runner.get_loop().close)
+
+        def handle(_: Message) -> None:
+            try:
+                runner.run(put(collection, "a"))
+            except (PyMongoError, Crash):
+                runner.run(asyncio.sleep(0))
+                raise
+
+        return handle
+
+    explore(build, [M1], world, everything, concurrency=1).assert_effectively_once()
+
+
+@pytest.mark.parametrize("at_random", [False, True])
+def test_a_lost_update_is_found_whichever_way_schedules_are_chosen(at_random: bool) -> None:
+    async def add(collection: Any) -> None:
+        n = (await everything(collection)).get("a", 0)
+        await put(collection, "a", n + 1)
+
+    async def handle(collection: Any) -> None:
+        await asyncio.gather(*[add(collection) for _ in range(3)])
+
+    given: dict[str, Any] = {"messages": [M1], "world": world, "observe": everything, "deliveries": 1, "faults": 0}
+    report = (explore.random if at_random else explore)(lambda collection: lambda _: handle(collection), **given)
+    assert report.counterexample is not None
+    assert report.counterexample.expected == ({"a": 3},)
+    assert report.counterexample.observed in ({"a": 1}, {"a": 2})
+
+
+def test_each_fault_may_befall_each_of_the_pending_requests() -> None:
+    async def handle(collection: Any) -> None:
+        await asyncio.gather(*[put(collection, key) for key in "abc"])
+
+    with a_trial(handle) as trial:
+        taken = trial.take(Step(D1))
+        assert taken.others == (1, 2)
+        assert {step.fault for step in taken.alternatives} == {Fault.NONE, *taken.faults}
+        lost = trial.take(Step(D1, Fault.LOST, 1))
+        assert (str(lost.request), lost.step) == ("update_one t c", Step(D1, Fault.LOST, 1))
+        assert not lost.ended
+        assert trial.take(Step(D1)).ended
+
+
+@pytest.mark.parametrize("which", [0, 1, 24, 25, 26, 49, 50, 51, 140])
+def test_a_replay_code_says_which_of_the_pending_requests_is_next(which: int) -> None:
+    steps = (Step(D1, Fault.NONE, which), Step(Delivery(11, 25), Fault.CRASH_AFTER, which), Step(D1, Fault.SLOW), Step(D1))
+    names = [f"m{number}" for number in range(12)]
+    assert decode(encode(steps, names), names) == steps
