@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import boto3
@@ -306,6 +307,134 @@ def test_what_moto_gets_wrong_beyond_mending_is_refused_with_the_way_out(moto: A
     assert item_of(moto) is None
 
 
+# ---------------------------------------------------------------- requests that are refused, and what is shown
+
+PUT = {"PutRequest": {"Item": {"id": {"S": "a"}}}}
+DELETE = {"DeleteRequest": {"Key": {"id": {"S": "a"}}}}
+NUMBER = {"id": {"N": "1"}}
+
+
+def puts(count: int) -> list[Any]:
+    return [{"PutRequest": {"Item": {"id": {"S": f"n{number}"}}}} for number in range(count)]
+
+
+REFUSED_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "26 puts": ("batch_write_item", {"RequestItems": {"things": puts(26)}}),
+    "26 puts in two tables": ("batch_write_item", {"RequestItems": {"things": puts(13), "others": puts(13)}}),
+    "a put and a delete of one item": ("batch_write_item", {"RequestItems": {"things": [PUT, DELETE]}}),
+    "a delete by a number": ("batch_write_item", {"RequestItems": {"things": [{"DeleteRequest": {"Key": NUMBER}}]}}),
+    "a put by a number": (
+        "batch_write_item",
+        {"RequestItems": {"others": puts(1), "things": [{"PutRequest": {"Item": NUMBER}}]}},
+    ),
+    "a get by a number": ("get_item", {"TableName": "things", "Key": NUMBER}),
+    "a delete by a number alone": ("delete_item", {"TableName": "things", "Key": NUMBER}),
+    "gets by a number": ("batch_get_item", {"RequestItems": {"things": {"Keys": [NUMBER]}}}),
+    "one item twice": ("transact_get_items", {"TransactItems": [{"Get": {"TableName": "things", "Key": {"id": S}}}] * 2}),
+    "a path below another": ("get_item", {"TableName": "things", "Key": {"id": S}, "ProjectionExpression": "m, m.x"}),
+    "begins_with a number": (
+        "update_item",
+        {
+            "TableName": "things",
+            "Key": {"id": S},
+            "UpdateExpression": "REMOVE a",
+            "ConditionExpression": "begins_with(a, :n)",
+            "ExpressionAttributeValues": {":n": {"N": "1"}},
+        },
+    ),
+    "BETWEEN a text and a number": (
+        "put_item",
+        {
+            "TableName": "things",
+            "Item": {"id": S},
+            "ConditionExpression": "a BETWEEN :s AND :n",
+            "ExpressionAttributeValues": {":s": S, ":n": {"N": "1"}},
+        },
+    ),
+    "a name in a list": (
+        "update_item",
+        {"TableName": "things", "Key": {"id": {"S": "full"}}, "UpdateExpression": "SET l.x = l"},
+    ),
+    "a value that is not used": (
+        "scan",
+        {"TableName": "things", "FilterExpression": "a = :a", "ExpressionAttributeValues": {":a": S, ":b": S}},
+    ),
+}
+
+
+@pytest.fixture
+def two_tables(dynamodb: Any) -> Any:
+    """`things` with the item `full`, and `others`."""
+    with suppress(ClientError):
+        dynamodb.create_table(
+            TableName="others",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    for table in ("things", "others"):
+        for item in dynamodb.scan(TableName=table)["Items"]:
+            dynamodb.delete_item(TableName=table, Key={"id": item["id"]})
+    dynamodb.put_item(
+        TableName="things", Item={"id": {"S": "full"}, "l": {"L": [S]}, "m": {"M": {"x": S}}, "b": {"B": b"abc"}}
+    )
+    return dynamodb
+
+
+@pytest.mark.parametrize(("method", "arguments"), REFUSED_REQUESTS.values(), ids=REFUSED_REQUESTS)
+def test_moto_refuses_the_requests_that_a_dynamodb_refuses_and_does_nothing_of_them(
+    two_tables: Any, method: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        getattr(two_tables, method)(**arguments)
+    assert refused.value.response["Error"]["Code"] == REFUSED
+    assert [two_tables.scan(TableName=table)["Count"] for table in ("things", "others")] == [1, 0]
+
+
+def test_a_batch_may_write_the_same_key_of_two_tables(two_tables: Any) -> None:
+    two_tables.batch_write_item(RequestItems={"things": [PUT], "others": [PUT]})
+    assert [two_tables.scan(TableName=table)["Count"] for table in ("things", "others")] == [2, 1]
+    two_tables.batch_write_item(RequestItems={"things": [DELETE], "others": [DELETE]})
+    two_tables.batch_write_item(RequestItems={"things": puts(12), "others": puts(13)})
+    assert [two_tables.scan(TableName=table)["Count"] for table in ("things", "others")] == [13, 13]
+
+
+@pytest.mark.parametrize("kind", ["Put", "Delete", "Update"])
+def test_a_transaction_with_a_key_of_the_wrong_type_is_cancelled(two_tables: Any, kind: str) -> None:
+    wrong: dict[str, Any] = {"TableName": "things", **({"Item": NUMBER} if kind == "Put" else {"Key": NUMBER})}
+    if kind == "Update":
+        wrong["UpdateExpression"] = "REMOVE a"
+    right = {"Put": {"TableName": "others", "Item": {"id": S}}}
+    with pytest.raises(ClientError) as cancelled:
+        two_tables.transact_write_items(TransactItems=[right, {kind: wrong}])
+    reasons = [reason["Code"] for reason in cancelled.value.response["CancellationReasons"]]
+    assert reasons == ["None", "ValidationError"]
+    assert two_tables.scan(TableName="others")["Count"] == 0
+
+
+def test_what_is_asked_for_is_all_that_is_shown(two_tables: Any) -> None:
+    key = {"TableName": "things", "Key": {"id": {"S": "full"}}}
+    assert two_tables.get_item(**key, AttributesToGet=["m"])["Item"] == {"m": {"M": {"x": S}}}
+    projected = {"Get": {**key, "ProjectionExpression": "id, #m.x", "ExpressionAttributeNames": {"#m": "m"}}}
+    found = two_tables.transact_get_items(TransactItems=[projected])["Responses"]
+    assert found == [{"Item": {"id": {"S": "full"}, "m": {"M": {"x": S}}}}]
+    asked = {"things": {"Keys": [key["Key"]], "AttributesToGet": ["l"]}}
+    assert two_tables.batch_get_item(RequestItems=asked)["Responses"]["things"] == [{"l": {"L": [S]}}]
+
+
+def test_an_attribute_that_is_set_to_what_it_was_is_shown_and_bytes_contain_bytes(two_tables: Any) -> None:
+    done = two_tables.update_item(
+        TableName="things",
+        Key={"id": {"S": "full"}},
+        UpdateExpression="SET l = l, #b = :b",
+        ConditionExpression="contains(#b, :part)",
+        ExpressionAttributeNames={"#b": "b"},
+        ExpressionAttributeValues={":b": {"B": b"x"}, ":part": {"B": b"bc"}},
+        ReturnValues="UPDATED_NEW",
+    )
+    assert done["Attributes"] == {"l": {"L": [S]}, "b": {"B": b"x"}}
+
+
 # ---------------------------------------------------------------- MongoDB
 
 
@@ -363,6 +492,25 @@ def test_mongomock_refuses_what_mongodb_refuses_and_leaves_the_document_whole(mo
 
 
 APPLIED = {
+    "$set of a missing field": ({"a": 1, "b": 2}, [{"$set": {"a": "$c", "d": "$b"}}], {"b": 2, "d": 2}),
+    "$set of a part": ({"a": {"x": 1}}, [{"$set": {"a": {"y": {"$literal": {}}}}}], {"a": {"x": 1, "y": {}}}),
+    "$unset in a pipeline": ({"a": {"x": 1, "y": 2}, "b": 1}, [{"$unset": ["a.x", "b"]}], {"a": {"y": 2}}),
+    "a comparison with a missing field": (
+        {"a": 1},
+        [{"$set": {"less": {"$lt": ["$b", "$a"]}, "null": {"$eq": ["$b", None]}}}],
+        {"a": 1, "less": True, "null": False},
+    ),
+    "an empty document": ({}, {"$set": {"b": {}}, "$push": {"c": {}}}, {"b": {}, "c": [{}]}),
+    "$max of other types": ({"a": 1, "b": None}, {"$max": {"a": "x", "b": False}}, {"a": "x", "b": False}),
+    "$mul of what is missing": ({}, {"$mul": {"a": 2, "b": 1.5}}, {"a": 0, "b": 0.0}),
+    "$pop and $pullAll of what is missing": ({"n": 1}, {"$pop": {"a.b": 1}, "$pullAll": {"c.d": [1]}}, {"n": 1}),
+    "$rename into a document": ({"a": 1}, {"$rename": {"a": "b.c"}}, {"b": {"c": 1}}),
+    "true is not 1": ({"a": [True]}, {"$addToSet": {"a": 1}, "$pull": {"b": 1}}, {"a": [True, 1]}),
+    "$push that sorts": (
+        {"a": [3, "x"]},
+        {"$push": {"a": {"$each": [None, 1], "$sort": 1, "$slice": 3}}},
+        {"a": [None, 1, 3]},
+    ),
     "$setOnInsert beside": ({"a": 1}, {"$setOnInsert": {"a.b": 1}, "$inc": {"n": 1}}, {"a": 1, "n": 1}),
     "$inc beyond the end": ({"a": [1]}, {"$inc": {"a.1": 2}}, {"a": [1, 2]}),
     "$unset below a text": ({"a": "x"}, {"$unset": {"a.b": 1}, "$set": {"n": 1}}, {"a": "x", "n": 1}),
@@ -381,6 +529,98 @@ def test_mongomock_applies_what_mongodb_applies(
     mongodb.insert_one({"_id": 1, **before})
     mongodb.update_one({"_id": 1}, change)
     assert mongodb.find_one() == {"_id": 1, **after}
+
+
+FOUND: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "an empty document": ({"a": {}}, [5]),
+    "an empty document below nothing": ({"z.y": {}}, []),
+    "$mod": ({"a": {"$mod": [2, 1]}}, [1, 3]),
+    "$mod of what is negative": ({"b": {"$mod": [3, -1]}}, [2]),
+    "$not of an operator": ({"a": {"$not": {"$gt": 2}}}, [1, 2, 4, 5, 6, 7]),
+    "$not of a pattern": ({"c": {"$not": {"$regex": "^x"}}}, [2, 3, 4, 5, 6, 7]),
+    "$not of several": ({"a": {"$not": {"$gte": 1, "$lt": 3}}}, [2, 3, 4, 5, 6, 7]),
+    "null and missing": ({"a": None}, [4, 6]),
+    "null below a value": ({"c.d": None}, [1, 2, 3, 4, 5, 6, 7]),
+    "not null": ({"a": {"$ne": None}}, [1, 2, 3, 5, 7]),
+    "true is not 1": ({"a": True}, [7]),
+    "1 is not true": ({"a": 1}, [1]),
+    "the order of keys": ({"m": {"y": 2, "x": 1}}, []),
+    "the same order of keys": ({"m": {"x": 1, "y": 2}}, [6]),
+    "a size": ({"a": {"$size": 1}}, [2]),
+    "a size of text is none": ({"c": {"$size": 1}}, []),
+    "all of nothing": ({"a": {"$all": []}}, []),
+    "a type": ({"a": {"$type": "null"}}, [4]),
+    "a number": ({"a": {"$type": "number"}}, [1, 3]),
+    "of one type only": ({"c": {"$gt": 0}}, []),
+    "in an array": ({"a": {"$in": ["q", None]}}, [2, 4, 6]),
+    "by place": ({"a.0": "q"}, [2]),
+    "one of an array": ({"a": {"$elemMatch": {"$gt": "p"}}}, [2]),
+}
+DOCUMENTS = [
+    {"_id": 1, "a": 1, "c": "xy"},
+    {"_id": 2, "a": ["q"], "b": -4},
+    {"_id": 3, "a": 3.0},
+    {"_id": 4, "a": None},
+    {"_id": 5, "a": {}},
+    {"_id": 6, "m": {"x": 1, "y": 2}},
+    {"_id": 7, "a": True},
+]
+
+
+@pytest.mark.parametrize(("query", "found"), FOUND.values(), ids=FOUND)
+def test_mongomock_finds_what_mongodb_finds(mongodb: Any, query: dict[str, Any], found: list[int]) -> None:
+    mongodb.insert_many(DOCUMENTS)
+    assert sorted(document["_id"] for document in mongodb.find(query)) == found
+    assert [document["_id"] for document in mongodb.aggregate([{"$match": query}, {"$sort": {"_id": 1}}])] == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"a": {"$mod": [0, 1]}},
+        {"a": {"$not": 1}},
+        {"a": {"$nothing": 1}},
+        {"$or": []},
+        {"a": {"$in": 1}},
+        {"a": {"$size": -1}},
+    ],
+    ids=str,
+)
+def test_a_filter_that_mongodb_refuses_is_refused_on_an_empty_collection_too(mongodb: Any, query: dict[str, Any]) -> None:
+    with pytest.raises(OperationFailure) as refused:
+        mongodb.find_one(query)
+    assert refused.value.code == 2
+
+
+@pytest.mark.parametrize("query", [{"$where": "true"}, {"a": {"$bitsAllSet": 1}}, {"$text": {"$search": "x"}}], ids=str)
+def test_a_filter_that_the_stand_in_does_not_know_is_refused_as_such(query: dict[str, Any]) -> None:
+    with mongomock_collection() as things, pytest.raises(StandInLies, match=r"does not know .*mongod\(\)"):
+        things.find_one(query)
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "modified"),
+    [
+        ({"a": 1}, {"$set": {"a": 1.0}}, 1),
+        ({"a": 1}, {"$set": {"a": True}}, 1),
+        ({"a": 1}, {"$set": {"a": 1}}, 0),
+        ({"a": {"x": 1, "y": 2}}, {"$set": {"a": {"y": 2, "x": 1}}}, 1),
+        ({"a": [1]}, {"$addToSet": {"a": 1.0}}, 0),
+    ],
+    ids=str,
+)
+def test_mongomock_counts_as_modified_what_mongodb_counts(
+    mongodb: Any, before: dict[str, Any], change: Any, modified: int
+) -> None:
+    mongodb.insert_one({"_id": 1, **before})
+    assert mongodb.update_one({"_id": 1}, change).modified_count == modified
+
+
+def test_new_fields_come_in_the_order_in_which_mongodb_adds_them(mongodb: Any) -> None:
+    mongodb.insert_one({"_id": 1, "z": 1})
+    mongodb.update_one({"_id": 1}, {"$set": {"d": 1, "b.y": 1, "b.x": 1}, "$inc": {"a": 1}, "$push": {"c": 1}})
+    document = mongodb.find_one()
+    assert (list(document), list(document["b"])) == (["_id", "z", "a", "b", "c", "d"], ["x", "y"])
 
 
 UPSERTS = {

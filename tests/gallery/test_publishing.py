@@ -99,7 +99,8 @@ def test_what_is_emitted_is_told_once_and_in_order_whatever_happens_to_relays(
 ) -> None:
     build = getattr(right_publishing, name)
     report = explore(build, messages=work.messages, world=worlds(engine, NAMES), observe=work.observe, **work.bounds)
-    report.assert_effectively_once()
+    # A relay tells others: what is told in the end is the same without it, and there is nothing to tell after another one.
+    report.assert_effectively_once(accept=("unseen", "idle"))
     assert report.exhausted
 
 

@@ -54,7 +54,7 @@ DYNAMODB = {
     "undone_as_a_part_of_its_own": Work(ONE),
     "parked_until_its_turn": Work(stores=("customers", "parked"), bounds={"deliveries": 1}),
     "withdrawn_when_covered": Work((deposit(1), WITHDRAWAL)),
-    "refused_for_now": Work((deposit(1), WITHDRAWAL)),
+    "refused_for_now": Work((deposit(1), WITHDRAWAL), content=NEW),
 }
 MONGODB = {
     "inserted_by_the_id": Work(),

@@ -191,7 +191,7 @@ def test_a_minted_id_is_also_named_as_the_reason_for_runs_that_differ(explore: A
         world=worlds("dynamodb", ("customers",)),
         observe=balances,
     )
-    assert "Take ids from the message" in report.nondeterministic
+    assert "take ids from the message" in report.nondeterministic
 
 
 def test_a_set_of_ids_in_a_module_is_told_apart_from_a_right_handler(explore: Any, worlds: Worlds) -> None:
@@ -207,4 +207,4 @@ def test_a_set_of_ids_in_a_module_is_told_apart_from_a_right_handler(explore: An
 
     report = explore(build, messages=[deposit(1)], world=worlds("dynamodb", ("customers",)), observe=balances)
     assert not report.ok
-    assert "must be made in build(store)" in report.nondeterministic
+    assert "what a module keeps from one build(store) to the next" in report.nondeterministic

@@ -169,7 +169,7 @@ def test_a_store_that_does_not_take_back_what_it_held_is_explored_all_the_same_a
 def test_an_observe_that_no_message_changes_is_pointed_out() -> None:
     report = on_mongodb(guarded_by(SeenIds()), observe=lambda customers: customers.find_one({"_id": "c2"}))
     assert report.ok
-    assert "No message changes what observe() sees: does it look at the right entity?" in str(report)
+    assert "No message changes what observe() sees" in str(report)
 
 
 def test_a_gap_is_delivered_again_until_it_is_filled() -> None:

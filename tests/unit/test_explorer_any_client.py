@@ -735,8 +735,21 @@ def test_what_was_found_is_told_also_where_no_write_was_sent(world: Any) -> None
 
 
 def test_an_observe_that_asks_no_store_is_remarked(world: Any) -> None:
-    report = on(world, lambda _: through_table(guarded=True), observe=lambda _: None)
-    assert any(remark.startswith("observe() asked none of the stores") for remark in report.remarks)
+    seen: list[str] = []
+
+    def build(_: Any) -> Handler:
+        seen.clear()
+        inner = through_table(guarded=True)
+
+        def handle(message: Message) -> Any:
+            seen.append(message.id)
+            return inner(message)
+
+        return handle
+
+    report = on(world, build, observe=lambda _: sorted(set(seen)))
+    assert any(remark.text.startswith("observe() asked none of the stores") for remark in report.remarks)
+    assert "it asks none of the stores" in str(on(world, lambda _: through_table(guarded=True), observe=lambda _: 7))
 
 
 # ---------------------------------------------------------------- taps on classes

@@ -142,7 +142,7 @@ def test_the_search_for_a_shorter_schedule_ends_after_some_tries_and_says_so(mon
     monkeypatch.setattr(shrink, "_MOST_TRIALS", 2)
     report = explore(plain, TWO, customers, credit)
     assert report.counterexample is not None
-    assert "There may be a shorter schedule that ends like this: 2 were tried." in report.remarks
+    assert "There may be a shorter schedule that ends like this: 2 were tried." in str(report)
 
 
 def test_deliveries_of_a_message_are_not_taken_for_the_same_once_an_attempt_has_had_a_name() -> None:

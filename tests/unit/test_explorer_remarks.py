@@ -1,20 +1,21 @@
-"""Remarks on what is probably not meant, though it is no failure."""
+"""Remarks: a test that could not have failed fails, and what is probably not meant is a warning."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import HighWaterMark, InSequence, Message, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing import explore
+from onewrite.testing import ExplorationWarning, explore
 from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
 from onewrite.testing.standins.stores import moto_tables, new_collection
 from tests.support.batches import by_name, sqs
 
@@ -59,13 +60,17 @@ def digest(message: Message) -> str:
 def test_a_message_that_a_guard_takes_for_another_one_is_named(name_of: Callable[[Message], str]) -> None:
     report = explored(deduplicated_by(name_of))
     assert report.remarks == (
-        (
+        Remark(
+            "idle",
             "m2 changes nothing when it is processed undisturbed after m1, because the guarded store takes it for a duplicate. If it "
             "should, check by what the handler tells messages apart: an order id or a digest of the payload may be the same in two "
-            "messages."
+            "messages.",
         ),
     )
     assert report.ok
+    with pytest.raises(AssertionError, match="m2 changes nothing"):
+        report.assert_effectively_once()
+    report.assert_effectively_once(accept="idle")
 
 
 def test_a_message_whose_mark_another_one_has_left_is_named_without_a_guard_too() -> None:
@@ -80,18 +85,22 @@ def test_a_message_whose_mark_another_one_has_left_is_named_without_a_guard_too(
         return handle
 
     (remark,) = explored(build).remarks
-    assert remark.startswith("m2 changes nothing when it is processed undisturbed after m1. If it should, check by what")
+    assert remark.text.startswith(
+        "m2 changes nothing when it is processed undisturbed after m1. If it should, check by what"
+    )
 
 
 def test_a_message_that_changes_nothing_though_it_is_the_first_is_named() -> None:
     def build(collection: Any) -> Handler:
         return lambda message: collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}})
 
-    remarks = explored(build, TWO[:1]).remarks
-    assert (
+    idle, unobserved = explored(build, TWO[:1]).remarks
+    assert idle == Remark(
+        "idle",
         "m1 changes nothing when it is processed undisturbed. If it should, check the condition of its write, and what "
-        "world() puts into the store." in remarks
+        "world() puts into the store.",
     )
+    assert unobserved.kind == "unobserved"
 
 
 def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
@@ -102,7 +111,9 @@ def test_each_record_of_an_event_is_named_by_its_own_id() -> None:
         )
 
     (remark,) = explored(build, [sqs(["a1", "a2"])]).remarks
-    assert remark.startswith("id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store")
+    assert remark.text.startswith(
+        "id-a2 changes nothing when it is processed undisturbed after id-a1, because the guarded store"
+    )
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), InSequence(), HighWaterMark()], ids=repr)
@@ -144,7 +155,7 @@ def test_an_effect_that_only_observe_sees_is_one() -> None:
         return handle
 
     (remark,) = explored(build, observe=lambda _: sorted(sent)).remarks
-    assert remark.startswith("observe() asked none of the stores")
+    assert remark.text.startswith("observe() asked none of the stores")
 
 
 def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_raises() -> None:
@@ -160,9 +171,10 @@ def test_a_message_that_raises_though_nothing_disturbs_it_is_named_with_what_it_
         return handle
 
     assert explored(build).remarks == (
-        (
+        Remark(
+            "raises",
             "m2 raises ValueError: not prepared although nothing disturbs it, and is done only when it is delivered again. If that is "
-            "not meant, mend it: a queue gives up a message after some failures."
+            "not meant, mend it: a queue gives up a message after some failures.",
         ),
     )
 
@@ -233,9 +245,10 @@ def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
         return customers
 
     (remark,) = explored(build, [ORDER], world=world).remarks
-    assert remark.startswith(NEVER_HAPPENS)
-    assert "customers c1 is taken for a duplicate" in remark or is_unique
-    assert "message.part(" in remark
+    assert remark.kind == "unapplied"
+    assert remark.text.startswith(NEVER_HAPPENS)
+    assert "customers c1 is taken for a duplicate" in remark.text or is_unique
+    assert "message.part(" in remark.text
 
 
 def test_a_second_write_to_an_item_is_named() -> None:
@@ -259,7 +272,7 @@ def test_a_second_write_to_an_item_is_named() -> None:
             observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
         )
     (remark,) = report.remarks
-    assert remark.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
+    assert remark.text.startswith(f"{NEVER_HAPPENS}UpdateItem customers c1 is taken")
 
 
 def in_parts(collection: Any) -> Handler:
@@ -296,3 +309,346 @@ def test_writes_that_all_happen_are_no_remark(build: Callable[[Any], Handler]) -
     report = explored(build, [ORDER])
     report.assert_effectively_once()
     assert report.remarks == ()
+
+
+# --- tests that could not have failed ---------------------------------------------------------------------------------
+
+
+def once(collection: Any) -> Handler:
+    return deduplicated_by(lambda message: message.id)(collection)
+
+
+def _ignores_the_argument(_: Any) -> int:
+    return 7
+
+
+VACUOUS_OBSERVES: dict[str, Callable[[Any], Any]] = {
+    "a constant": _ignores_the_argument,
+    "None": lambda customers: customers.find_one(C1) and None,
+    "nothing, for the return is missing": lambda _: None,
+    "another entity": lambda customers: customers.find_one({"_id": "c2"}),
+    "another collection": lambda customers: list(customers.database.accounts.find()),
+    "another field": lambda customers: (customers.find_one(C1) or {}).get("blance", 0),
+    "a query that finds nothing": lambda customers: customers.count_documents({"_id": {"$in": ["C1"]}}),
+    "what does not depend on the messages": lambda customers: customers.name,
+    "whether it is there at all, and it always is": lambda customers: customers.database.list_collection_names() is not None,
+}
+
+
+@pytest.mark.parametrize("observe", VACUOUS_OBSERVES.values(), ids=VACUOUS_OBSERVES)
+@pytest.mark.parametrize(
+    "build", [once, lambda collection: lambda message: add(collection, message)], ids=["right", "wrong"]
+)
+def test_an_observe_that_sees_nothing_of_the_messages_fails_the_assertion(
+    build: Callable[[Any], Handler], observe: Callable[[Any], Any]
+) -> None:
+    report = explored(build, observe=observe)
+    assert report.ok  # a handler that does everything twice as well
+    assert [remark.kind for remark in report.remarks if remark.is_vacuous] == ["unobserved"]
+    with pytest.raises(AssertionError, match=r"No message changes what observe\(\) sees.*\n.*accept='unobserved'"):
+        report.assert_effectively_once()
+    report.assert_effectively_once(accept=["unobserved"])
+
+
+def test_where_observe_looks_and_where_the_handler_writes_are_named() -> None:
+    (remark,) = explored(once, observe=lambda customers: customers.database.accounts.find_one({"_id": "a1"})).remarks
+    assert "It asks find_one accounts a1; the handler writes update_one customers c1." in remark.text
+
+
+def test_messages_that_are_all_refused_fail_the_assertion_and_world_is_suspected() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        return lambda message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
+
+    report = explored(build, TWO[:1], world=lambda: filled(balance=5))
+    (remark,) = report.remarks
+    assert (remark.kind, "does world() put in what they need?" in remark.text) == ("unobserved", True)
+
+
+def filled(**fields: Any) -> Any:
+    collection = new_collection("customers")
+    collection.insert_one({**C1, **fields})
+    return collection
+
+
+VACUOUS_INVARIANTS: dict[str, Callable[[Any], Any]] = {}
+
+
+def invariant(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    VACUOUS_INVARIANTS[function.__name__] = function
+    return function
+
+
+@invariant
+def compares_and_does_not_return(customers: Any) -> Any:
+    customers.count_documents({}) <= 1  # noqa: B015  # that is the mistake
+
+
+@invariant
+def looks_for_a_member_and_does_not_return(customers: Any) -> Any:
+    "x" not in (customers.find_one(C1) or {})  # noqa: B015  # that is the mistake
+
+
+@invariant
+def compares_with_none_and_does_not_return(customers: Any) -> Any:
+    customers.find_one(C1) is not None  # noqa: B015  # that is the mistake
+
+
+@invariant
+def does_nothing(_: Any) -> Any:
+    pass
+
+
+@pytest.mark.parametrize("broken", VACUOUS_INVARIANTS.values(), ids=VACUOUS_INVARIANTS)
+def test_an_invariant_that_checks_nothing_fails_the_assertion(broken: Callable[[Any], Any]) -> None:
+    report = explored(once, TWO[:1], invariant=broken)
+    assert [remark.kind for remark in report.remarks] == ["unchecked"]
+    with pytest.raises(AssertionError, match="The invariant"):
+        report.assert_effectively_once()
+    report.assert_effectively_once(accept="unchecked")
+
+
+def _asserts(customers: Any) -> None:
+    assert (customers.find_one(C1) or {"balance": 0})["balance"] >= 0
+
+
+def _asserts_by_another(customers: Any) -> None:
+    _asserts(customers)
+
+
+def _chains(customers: Any) -> None:
+    assert 0 <= (customers.find_one(C1) or {"balance": 0})["balance"] < 100
+
+
+class _Callable:
+    def __call__(self, customers: Any) -> bool:
+        return customers.count_documents({}) <= 1
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [_asserts, _asserts_by_another, _chains, _Callable(), lambda customers: customers.count_documents({}) < 2],
+    ids=["assert", "a helper that asserts", "a chain", "an object", "a lambda"],
+)
+def test_an_invariant_that_checks_something_gets_no_remark(sound: Callable[[Any], Any]) -> None:
+    assert explored(once, invariant=sound).remarks == ()
+
+
+def _yields(customers: Any) -> Any:
+    yield customers.count_documents({}) < 1
+
+
+@pytest.mark.parametrize(
+    "always_true",
+    [_yields, lambda customers: (customers.count_documents({}) < 1, "too many"), lambda _: iter(())],
+    ids=["a generator function", "a tuple, as of assert(...)", "a generator"],
+)
+def test_an_invariant_that_is_true_whatever_it_finds_is_refused(always_true: Callable[[Any], Any]) -> None:
+    with pytest.raises(ConfigurationError, match="counts as true whatever is in it"):
+        explored(once, invariant=always_true)
+
+
+# --- what is a warning ------------------------------------------------------------------------------------------------
+
+CANCELLING = (Message("m1", "s", 1, {"order": "o-1", "amount": 10}), Message("m2", "s", 2, {"order": "o-2", "amount": -10}))
+
+
+def _to_its_own(collection: Any) -> Handler:
+    guarded = GuardedCollection(collection, SeenIds())
+    return lambda message: guarded.update_one(message, {"_id": message.id}, {"$inc": {"balance": 1}}, upsert=True)
+
+
+def _raising_at_first(collection: Any) -> Handler:
+    inner = once(collection)
+
+    def handle(message: Message) -> Any:
+        if collection.find_one({"_id": message.id}) is None:
+            collection.insert_one({"_id": message.id})
+            raise ValueError("not prepared")
+        return inner(message)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("kind", "explore_it"),
+    [
+        ("cancelled", lambda: explored(once, CANCELLING, world=lambda: filled(balance=0))),
+        (
+            "unseen",
+            lambda: explored(_to_its_own, observe=lambda customers: customers.find_one({"_id": "m1"}, {"balance": 1})),
+        ),
+        ("raises", lambda: explored(_raising_at_first, TWO[:1])),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
+    kind: str, explore_it: Callable[[], Exploration], recwarn: pytest.WarningsRecorder
+) -> None:
+    report = explore_it()
+    assert [remark.kind for remark in report.remarks] == [kind]
+    report.assert_effectively_once(accept=kind)
+    assert list(recwarn) == []
+    with pytest.warns(ExplorationWarning) as warned:
+        explore_it().assert_effectively_once()
+    assert str(warned[0].message) == report.remarks[0].text
+    assert warned[0].filename == __file__
+
+
+def test_how_an_exploration_went_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    report = explore.random(once, TWO, lambda: new_collection("customers"), balance, schedules=3)
+    assert [remark.kind for remark in report.remarks] == ["note"]
+    report.assert_effectively_once()
+    assert list(recwarn) == []
+
+
+def test_a_kind_that_does_not_exist_cannot_be_accepted() -> None:
+    with pytest.raises(ConfigurationError, match=f"accept='vacuous'.*{', '.join([*VACUOUS, *DOUBTFUL])}"):
+        explored(once).assert_effectively_once(accept="vacuous")
+
+
+def test_an_accepted_remark_does_not_hide_a_counterexample() -> None:
+    report = explored(lambda collection: lambda message: add(collection, message))
+    with pytest.raises(AssertionError, match="Not effectively once"):
+        report.assert_effectively_once(accept=[*VACUOUS, *DOUBTFUL])
+
+
+def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
+    described = str(Remark.__doc__)
+    assert [kind for kind in (*VACUOUS, *DOUBTFUL, "note") if f'`"{kind}"`' not in described] == []
+
+
+# --- messages that come too early ----------------------------------------------------------------------------------------
+
+PAY, PLACE = Message("pay"), Message("place")
+
+
+def reads_first(collection: Any) -> Handler:
+    def handle(message: Message) -> Any:
+        if message.id == "place":
+            return GuardedCollection(collection, SeenIds()).insert_one(message, {**C1, "balance": 10})
+        if collection.find_one(C1) is None:
+            return None
+        return GuardedCollection(collection, SeenIds()).update_one(message, C1, {"$inc": {"balance": -10}})
+
+    return handle
+
+
+def counts_first(collection: Any) -> Handler:
+    handle = reads_first(collection)
+    return lambda message: handle(message) if message.id == "place" or collection.count_documents(C1) else None
+
+
+def lists_first(collection: Any) -> Handler:
+    handle = reads_first(collection)
+    return lambda message: handle(message) if message.id == "place" or list(collection.find(C1)) else None
+
+
+@pytest.mark.parametrize("build", [reads_first, counts_first, lists_first])
+@pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
+def test_a_message_that_gives_up_where_its_entity_is_not_there_yet_is_named(
+    build: Callable[[Any], Handler], messages: Sequence[Message]
+) -> None:
+    report = explored(build, messages, observe=lambda customers: [one["balance"] for one in customers.find()])
+    assert report.ok
+    (remark,) = report.remarks
+    assert remark.kind == "early"
+    assert remark.text.startswith("pay finds nothing and does nothing where it comes before place, and never comes again.")
+
+
+@pytest.mark.parametrize("messages", [(PAY, PLACE), (PLACE, PAY)])
+def test_a_creation_that_is_refused_where_another_message_has_upserted_its_entity_is_named(
+    messages: Sequence[Message],
+) -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "place":
+                return guarded.insert_one(message, {**C1, "paid": 0, "placed": True})
+            return guarded.update_one(message, C1, {"$inc": {"paid": 10}}, upsert=True)
+
+        return handle
+
+    report = explored(
+        build,
+        messages,
+        observe=lambda customers: [(one["paid"], one.get("placed")) for one in customers.find()],
+    )
+    (remark,) = report.remarks
+    assert remark.kind == "early"
+    assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
+
+
+def test_an_item_that_is_not_there_yet_is_named_too() -> None:
+    def build(table: Any) -> Handler:
+        guarded = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "place":
+                return guarded.put_item(message, Item={"id": "c1", "balance": 10})
+            if "Item" not in table.get_item(Key={"id": "c1"}):
+                return None
+            return guarded.update_item(
+                message, Key={"id": "c1"}, UpdateExpression="ADD balance :n", ExpressionAttributeValues={":n": -10}
+            )
+
+        return handle
+
+    with moto_tables() as make:
+        report = explored(
+            build,
+            (PLACE, PAY),
+            world=lambda: make("customers", key="id"),
+            observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
+        )
+    assert [remark.kind for remark in report.remarks] == ["early"]
+
+
+def test_a_message_that_comes_again_until_its_entity_is_there_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "place":
+                return guarded.insert_one(message, {**C1, "balance": 10})
+            if collection.find_one(C1) is None:
+                raise LookupError("not placed yet")
+            return guarded.update_one(message, C1, {"$inc": {"balance": -3}})
+
+        return handle
+
+    assert explored(build, (PAY, PLACE)).remarks == ()
+
+
+# --- no false alarms --------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_has_nothing_to_do_before_another_one_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            if message.id == "close":  # closes accounts, and there may be none yet
+                return collection.update_many({"open": True}, {"$set": {"open": False}})
+            return guarded.update_one(message, {"_id": "a1"}, {"$set": {"open": True}}, upsert=True)
+
+        return handle
+
+    messages = [Message("close"), Message("open")]
+    assert explored(build, messages, observe=lambda accounts: accounts.find_one({"_id": "a1"}, {"open": 1})).remarks == ()
+
+
+def test_messages_that_overwrite_each_other_get_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, HighWaterMark())
+        return lambda message: guarded.update_one(message, C1, {"$set": {"tier": message.id}}, upsert=True)
+
+    assert explored(build, observe=lambda customers: (customers.find_one(C1) or {}).get("tier")).remarks == ()
+
+
+def test_messages_in_a_batch_that_each_do_something_get_no_remark() -> None:
+    def build(collection: Any) -> Any:
+        guarded = GuardedCollection(collection, SeenIds())
+        return sqs_handler(by_name)(lambda message: guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True))
+
+    assert explored(build, [sqs(["a", "b"]), sqs(["c"])], faults=0).remarks == ()

@@ -12,6 +12,7 @@ from onewrite.testing.explorer.exploration import Counterexample, Exploration, S
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.judging.difference import difference
 from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.judging.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, TakenStep
 from onewrite.testing.explorer.trials.trial import TrialStep
 from onewrite.testing.taps.faults import Crash
@@ -132,7 +133,7 @@ def test_many_states_and_large_ones_stay_readable() -> None:
 
 
 def test_a_report_says_what_was_explored_and_what_it_did_not_see() -> None:
-    report = Exploration(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=("Slow, because of this.",))
+    report = Exploration(12, 3, 0.5, exhausted=False, bounds=Bounds(), remarks=(Remark("note", "Slow, because of this."),))
     assert str(report) == (
         "No counterexample so far.\n"
         "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, faults=1, reorder=True, concurrency=2\n"
@@ -156,7 +157,7 @@ def sent(**arguments: Any) -> Request:
         (sent(x=[1]), sent(x=[1, 2]), "it gave x.1 as 'nothing', and then as 2"),
         (sent(x={1}), sent(x={2}), "it gave x as {1}, and then as {2}"),
         (sent(document={"_id": 1, "at": 1}), sent(document={"at": 2}), "it gave document.at as 1, and then as 2"),
-        (sent(document={"_id": 1}), sent(document={}), "it gave its arguments as one thing, and then as another"),
+        (sent(document={"_id": 1}), sent(document={}), "in insert_one orders its arguments were not the same"),
         (WRITE, READ, "it sent UpdateItem orders o-1 the first time, and GetItem orders o-1 the second"),
         (WRITE, None, "it sent UpdateItem orders o-1 the first time, and nothing the second"),
         (None, WRITE, "it sent UpdateItem orders o-1 the second time, and nothing the first"),
@@ -167,4 +168,4 @@ def test_the_first_difference_is_named(before: Request | None, after: Request | 
     assert text.startswith("m1, delivery 1 is not the same each time that the same schedule is run: ")
     assert told in text
     assert "message.child(name)" in text
-    assert ("must be made in build(store)" in text) == (before is None or after is None)
+    assert "make that in build(store)" in text

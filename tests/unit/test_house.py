@@ -220,6 +220,7 @@ def test_the_exported_names_are_these() -> None:
     assert onewrite.sqs.__all__ == ["QueueRefused", "Worker", "WorkerStuck", "backoff"]
     assert onewrite.testing.__all__ == [
         "Crash",
+        "ExplorationWarning",
         "Faults",
         "ProgramMissing",
         "StandInLies",

@@ -208,3 +208,69 @@ def test_a_replay_is_refused_where_tests_run_in_other_processes(run: Run, pytest
     result = run(RIGHT, "--onewrite-replay=1.072f.1a1b.7ca9", "--numprocesses=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*leave out -n*"])
+
+
+BLIND = RIGHT.replace("observe=n", "observe=lambda customers: None")
+CANCELLING = f"""
+    {EXPLORATIONS}
+
+    def up_and_down(collection):
+        customers = GuardedCollection(collection, SeenIds())
+        step = {{"m1": 1, "m2": -1}}
+        return lambda message: customers.update_one(message, {{"_id": "c1"}}, {{"$inc": {{"n": step[message.id]}}}}, upsert=True)
+
+    def filled():
+        customers = world()
+        customers.insert_one({{"_id": "c1", "n": 0}})
+        return customers
+
+    def test_cancelling(explore):
+        explore(up_and_down, messages=[M1, M2], world=filled, observe=n).assert_effectively_once()
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-W", "ignore"), ("--onewrite-schedules=1",)], ids=str)
+def test_a_test_that_could_not_have_failed_fails_whatever_the_options(run: Run, options: tuple[str, ...]) -> None:
+    result = run(BLIND, *options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E*AssertionError: No counterexample, but this test proves less than it seems to:",
+            "E*No message changes what observe() sees, which is None*",
+            "E*If that is meant: assert_effectively_once(accept='unobserved')",
+            "onewrite: test_it.py::test_right: [[]unobserved] No message changes what observe() sees*",
+        ]
+    )
+
+
+def test_what_a_test_accepts_is_neither_a_failure_nor_in_the_summary(run: Run) -> None:
+    accepting = BLIND.replace("assert_effectively_once()", "assert_effectively_once(accept='unobserved')")
+    result = run(accepting, "-W", "error")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*unobserved*")
+
+
+def test_a_remark_that_is_no_failure_is_a_warning_and_in_the_summary_once(run: Run) -> None:
+    twice = CANCELLING + CANCELLING.replace(EXPLORATIONS, "").replace("test_cancelling", "test_again")
+    result = run(twice, "-W", "default")
+    result.assert_outcomes(passed=2, warnings=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*ExplorationWarning: In the end, observe() sees what it saw before the first message*",
+            "onewrite: test_it.py::test_cancelling and 1 more: [[]cancelled] In the end, observe() sees what it saw*",
+        ]
+    )
+    run(CANCELLING, "-W", "error").assert_outcomes(failed=1)
+    ignoring = run(CANCELLING, "-W", "error", "-W", "ignore::onewrite.testing.ExplorationWarning")
+    ignoring.assert_outcomes(passed=1)
+
+
+def test_a_remark_is_in_the_summary_where_a_test_asserts_nothing_but_ok(run: Run) -> None:
+    result = run(BLIND.replace(".assert_effectively_once()", "").replace("explore(guarded", "assert explore(guarded"))
+    result.stdout.fnmatch_lines(["onewrite: test_it.py::test_right: [[]unobserved] *"])
+
+
+def test_remarks_on_what_ends_wrongly_anyway_are_not_in_the_summary(run: Run) -> None:
+    result = run(CANCELLING.replace("customers.update_one(message, ", "collection.update_one("))
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("onewrite: *cancelled*")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from onewrite.testing.context import lambda_context
     from onewrite.testing.errors import ProgramMissing, StandInLies
     from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
+    from onewrite.testing.explorer.exploration import ExplorationWarning
     from onewrite.testing.explorer.explore import explore
     from onewrite.testing.servers.engines import dynamodb_local, dynoxide, mongod
     from onewrite.testing.standins.stores import mongomock_collection, moto_table
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Crash",
+    "ExplorationWarning",
     "Faults",
     "ProgramMissing",
     "StandInLies",
@@ -35,6 +37,7 @@ __all__ = [
 
 _HOMES = {
     "Crash": "taps.faults",
+    "ExplorationWarning": "explorer.exploration",
     "Faults": "taps.faults",
     "ProgramMissing": "errors",
     "StandInLies": "errors",

@@ -13,6 +13,8 @@ from onewrite.testing.explorer.explore import run
 from onewrite.testing.explorer.handler.deliverables import names_of
 from onewrite.testing.explorer.replay_code import decode
 
+_SHOWN = 20  # remarks
+
 
 class Explored(NamedTuple):
     """An exploration, with the test that made it."""
@@ -59,6 +61,7 @@ class Session:
                 f"onewrite: {unfinished} of these explorations found nothing, but stopped before all schedules within bounds "
                 "were run"
             )
+        yield from _remarks(self.explored)
         if self.nothing_replayed:
             yield f"onewrite: nothing was replayed: {self.replay_code} fits the messages of no exploration in this run"
 
@@ -75,6 +78,20 @@ def _fits(replay_code: str, messages: Sequence[Any]) -> bool:
 def _is_unfinished(explored: Explored) -> bool:
     _, exploration, replayed = explored
     return exploration.ok and not (exploration.exhausted or exploration.sampled or replayed)
+
+
+def _remarks(explored: Sequence[Explored]) -> Iterator[str]:
+    """What is probably not meant in the tests that found nothing wrong, each remark once."""
+    tests: dict[str, list[str]] = {}
+    for nodeid, exploration, _ in explored:
+        for remark in exploration.open_remarks if exploration.ok else ():
+            found = tests.setdefault(f"[{remark.kind}] {remark.text}", [])
+            found.extend([nodeid] if nodeid not in found else [])
+    for text, found in list(tests.items())[:_SHOWN]:
+        others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        yield f"onewrite: {found[0]}{others}: {text}"
+    if len(tests) > _SHOWN:
+        yield f"onewrite: and {len(tests) - _SHOWN} remarks more"
 
 
 def _totals(explored: Sequence[Explored]) -> str:

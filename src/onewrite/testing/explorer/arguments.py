@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from typing import Any, TypeAlias, TypedDict
 
 from onewrite.errors import ConfigurationError
@@ -17,6 +18,7 @@ Observe: TypeAlias = Callable[[Stores], Any]
 Invariant: TypeAlias = Callable[[Stores], Any]
 
 _DEFAULTS = Bounds()
+_SIMILAR = 0.55  # of 1: as similar as `max_faults` is to `faults`
 
 
 class ExploreOptions(TypedDict, total=False):
@@ -30,6 +32,18 @@ class ExploreOptions(TypedDict, total=False):
     schedules: int | None
     replay: str | None
     timeout: float
+
+
+def check_options(function: str, options: Iterable[str], *others: str) -> None:
+    """Refuse an option that does not exist. `others` are those that this function has besides."""
+    known = [*ExploreOptions.__annotations__, *others]
+    for name in options:
+        if name not in known:
+            nearest = get_close_matches(name, known, 1, _SIMILAR)
+            guess = (
+                f" Did you mean {nearest[0]}=?" if nearest else " It is one of explore.random()." if name == "seed" else ""
+            )
+            raise ConfigurationError(f"{function} has no option {name}=.{guess} Its options are {', '.join(known)}.")
 
 
 WIDER_BOUNDS: ExploreOptions = {"deliveries": 3, "faults": 2, "concurrency": 3}  # the defaults of `explore.random`

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pprint import pformat
 from typing import Any
 
+from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.trials.subject import name_of
 from onewrite.testing.explorer.trials.trial import TrialStep
@@ -39,7 +41,11 @@ _INSTEAD_OF_REQUEST = {
 }
 
 
-class IncompleteExploration(UserWarning):
+class ExplorationWarning(UserWarning):
+    """Nothing was found, but something about the test is probably not meant: the text is a remark of the exploration."""
+
+
+class IncompleteExploration(ExplorationWarning):
     """Nothing was found, but not every schedule within the bounds was run."""
 
 
@@ -82,22 +88,60 @@ class Exploration:
     counterexample: Counterexample | None = None
     nondeterministic: str | None = None  # how a schedule differed when it was run again
     sampled: bool = False  # it was not meant to run every schedule
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    accepted: set[str] = field(default_factory=set[str], compare=False, repr=False)  # the kinds that the test has accepted
 
     @property
     def ok(self) -> bool:
         return self.counterexample is None and self.nondeterministic is None
 
-    def assert_effectively_once(self) -> None:
-        """Raise `AssertionError` with the counterexample. Warn if nothing was found but not every schedule was run."""
+    def assert_effectively_once(self, *, accept: str | Collection[str] = ()) -> None:
+        """Raise `AssertionError` with the counterexample, or with the remarks that say that this test could not have failed.
+
+        Other remarks are warnings, as it is if nothing was found but not every schedule was run.
+
+        Args:
+            accept: The kinds of remarks that are meant to be so: one, such as "idle", or several. `Remark` lists them.
+        """
         __tracebackhide__ = True  # so that pytest shows the line of the test
+        self.accepted.update(_kinds([accept] if isinstance(accept, str) else accept))
         if not self.ok:
             raise AssertionError(str(self))
+        if vacuous := [remark for remark in self.open_remarks if remark.is_vacuous]:
+            raise AssertionError(_proves_nothing(vacuous))
+        for remark in self.open_remarks:
+            warnings.warn(ExplorationWarning(remark.text), stacklevel=2)
         if not self.exhausted and not self.sampled:
             warnings.warn(IncompleteExploration(str(self)), stacklevel=2)
 
+    @property
+    def open_remarks(self) -> list[Remark]:
+        """Those that say that something is probably not meant, except for the kinds that the test has accepted."""
+        return [one for one in self.remarks if (one.is_vacuous or one.is_doubtful) and one.kind not in self.accepted]
+
     def __str__(self) -> str:
         return "\n".join(_paragraphs(self))
+
+
+def _kinds(accept: Collection[str]) -> Collection[str]:
+    known = (*VACUOUS, *DOUBTFUL)
+    for kind in accept:
+        if kind not in known:
+            raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {', '.join(known)}.")
+    return accept
+
+
+def _proves_nothing(vacuous: Sequence[Remark]) -> str:
+    kinds = tuple(dict.fromkeys(remark.kind for remark in vacuous))
+    shown = repr(kinds[0] if len(kinds) == 1 else kinds)
+    lines = [f"  {remark.text}" for remark in vacuous]
+    return "\n".join(
+        [
+            "No counterexample, but this test proves less than it seems to:",
+            *lines,
+            f"If that is meant: assert_effectively_once(accept={shown})",
+        ]
+    )
 
 
 def counterexample(
@@ -147,10 +191,10 @@ def in_words(step: TrialStep) -> str:
 
 
 def _paragraphs(exploration: Exploration) -> Iterator[str]:
+    if exploration.nondeterministic is not None:  # first, because what follows may be nothing but a consequence of it
+        yield f"Not deterministic: {exploration.nondeterministic}\n"
     if exploration.counterexample is not None:
         yield f"{exploration.counterexample}\n"
-    if exploration.nondeterministic is not None:
-        yield f"Not deterministic: {exploration.nondeterministic}\n"
     if exploration.ok:
         yield f"No counterexample{'' if exploration.exhausted else ' so far'}."
     bounds = exploration.bounds
@@ -162,7 +206,7 @@ def _paragraphs(exploration: Exploration) -> Iterator[str]:
     )
     if exploration.ok and not exploration.exhausted and not exploration.sampled:
         yield "These were not all: raise schedules=, lower the bounds, or look further with explore.random()."
-    yield from exploration.remarks
+    yield from map(str, exploration.remarks)
 
 
 def _shown_steps(judged: JudgedSchedule, names: Sequence[str]) -> list[ShownStep]:

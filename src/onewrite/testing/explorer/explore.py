@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import gc
+import logging
 import shlex
 import sys
 import time
@@ -12,12 +13,12 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
-from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe
+from onewrite.testing.explorer.arguments import WIDER_BOUNDS, Arguments, Build, ExploreOptions, Observe, check_options
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, counterexample
 from onewrite.testing.explorer.handler.calls import current_call, in_an_event_loop
 from onewrite.testing.explorer.handler.recall import NotRecallableError
 from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import in_words
+from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.searching.plans import Plan, plan_for
 from onewrite.testing.explorer.searching.shrink import confirmed, shortest
@@ -66,6 +67,7 @@ class Explore:
             replay: The replay code of a counterexample, to run that schedule and no other.
             timeout: How many seconds a handler may take between two requests. The default is 30.
         """
+        check_options("explore", options)
         return self._run(Arguments(build, messages, world, observe, **options))
 
     def random(
@@ -83,6 +85,7 @@ class Explore:
         The same seed draws the same schedules. The other arguments are those of `explore`. The defaults of three of them
         are wider: deliveries=3, faults=2 and concurrency=3.
         """
+        check_options("explore.random", options, "seed")
         chosen: ExploreOptions = {**WIDER_BOUNDS, **options}
         return self._run(Arguments(build, messages, world, observe, at_random=True, seed=seed, **chosen))
 
@@ -105,7 +108,7 @@ def _tapped(arguments: Arguments, nodeid: str | None) -> Exploration:
     # A handler that is explored may itself explore another one.
     listener.set(None)
     current_call.set(None)
-    with taps.on(), _rare_collections():
+    with taps.on(), _rare_collections(), _own_log_silenced():
         return _run(arguments, nodeid)
 
 
@@ -119,6 +122,29 @@ def _rare_collections() -> Generator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+_exploring: contextvars.ContextVar[bool] = contextvars.ContextVar("onewrite.testing.exploring", default=False)
+
+
+@contextlib.contextmanager
+def _own_log_silenced() -> Generator[None]:
+    """Let onewrite log nothing here: thousands of deliveries fail on purpose, and their lines would bury the counterexample.
+
+    What the handler logs itself is kept, and so is what onewrite logs meanwhile in other threads and tasks.
+    """
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("onewrite.")]
+    for name in ("onewrite", *names):
+        logging.getLogger(name).addFilter(_is_elsewhere)  # a second time, it is not added
+    token = _exploring.set(True)
+    try:
+        yield
+    finally:
+        _exploring.reset(token)
+
+
+def _is_elsewhere(_: logging.LogRecord) -> bool:
+    return not _exploring.get()
 
 
 def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
@@ -155,22 +181,26 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
         None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
         judge.nondeterministic,
         plan.sampled,
-        tuple(
-            remark
-            for remark in (shortened, plan.remark, _why_slow(plan, judge, exhausted), *_said(judge, found))
-            if remark is not None
+        (
+            *(
+                Remark(NOTE, text)
+                for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted))
+                if text is not None
+            ),
+            *_said(judge, found),
         ),
     )
 
 
-def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[str]:
+def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[Remark]:
     """The judge's remarks. What goes wrong with them must not lose a counterexample."""
     if found is None:
         return tuple(judge.remarks)
     try:
         return tuple(judge.remarks)
     except Exception as error:
-        return (f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}.",)
+        text = f"There are no remarks on undisturbed processing, since looking at it failed with {in_words(error)}."
+        return (Remark(NOTE, text),)
 
 
 def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private

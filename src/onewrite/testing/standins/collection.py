@@ -1,17 +1,19 @@
 """mongomock's collections, made to answer as MongoDB does where mongomock is known to answer otherwise.
 
-What is made right: Calls are atomic under threads. Updates of conflicting paths, of values of the wrong type, beyond 64 bits and
-beyond 16 MB are refused, and a failing update changes nothing. An upsert takes its fields from `$and`, and from an `$or` or `$in`
-of one, and refuses `$expr`. Expressions may use `$not` of a list, and `$$NOW`. A projection of find_one_and_* does not lose the
-document. `did_upsert` is right, a DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has
-`options`.
+What is made right: Calls are atomic under threads. Filters and the operators of updates are evaluated here, by mongodb_filters.py and
+mongodb_updates.py, and not by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates of
+conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
+upsert takes its fields from `$and`, and from an `$or` or `$in` of one, and refuses `$expr`. A pipeline removes what `$set` sets from a
+missing field, keeps the rest of a document that it sets a part of, and knows `$unset` and `$replaceWith`. Expressions may use `$not` of a
+list and `$$NOW`, and compare with missing fields. A projection of find_one_and_* does not lose the document. `did_upsert` and
+`modified_count` are right, a DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
 
-What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, and whatever makes
-mongomock itself fail.
+What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions
+that it does not know, and whatever makes mongomock itself fail.
 
-What stays wrong: Values of different types that Python takes for equal, such as True and 1, are equal. The order of keys does not
-count where documents are compared. An index that expires documents does so at once. There are no sessions, transactions,
-validation, collations, change streams or write concerns.
+What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. A unique index takes
+values for equal that Python takes for equal, such as True and 1. Positional paths (`a.$`) are mongomock's. An index that expires documents
+does so at once. There are no sessions, transactions, validation, collations, change streams or write concerns.
 """
 
 # mongomock says little of its types.
@@ -27,13 +29,19 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 import bson
+import mongomock
 import pymongo.collection
 import pymongo.database
 from bson.errors import BSONError
+from mongomock.aggregate import (
+    _parse_expression as parse_expression,  # pyright: ignore[reportPrivateUsage]  # nothing public evaluates one expression
+)
+from mongomock.aggregate import process_pipeline
 from mongomock.collection import Collection
+from mongomock.command_cursor import CommandCursor
 from mongomock.database import Database
 from mongomock.mongo_client import MongoClient
 from mongomock.store import ServerStore
@@ -44,15 +52,17 @@ from onewrite.mongodb.verdict import LARGEST_DOCUMENT
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.bulk import bulk_write
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
+from onewrite.testing.standins.mongodb_filters import is_condition, matcher
 from onewrite.testing.standins.mongodb_rules import (
-    check_types,
     check_update,
     duplicate_key,
     equalities,
     known_expression,
-    known_filter,
+    may_be_missing,
     write_error,
 )
+from onewrite.testing.standins.mongodb_updates import check_operators, flattened, is_positional, put, updated
+from onewrite.testing.standins.mongodb_values import MISSING, value_at_path
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -135,7 +145,14 @@ class StandInCollection(Collection):
         return _as_pymongo_has_it(super().replace_one(*args, **kwargs))
 
     def aggregate(self, pipeline: Any) -> Any:
-        return super().aggregate(known_expression(pipeline))
+        documents: list[Any] = list(cast("Any", self.find()))
+        for stage in pipeline:
+            if isinstance(stage, Mapping) and list(stage) == ["$match"]:
+                matches = matcher(stage["$match"], _evaluated)
+                documents = [document for document in documents if matches(document)]
+            else:
+                documents = list(cast("Any", process_pipeline(documents, self.database, [known_expression(stage)], None)))
+        return CommandCursor(documents)
 
     def create_indexes(self, indexes: Any) -> list[str]:
         """mongomock ignores some options of an index that is created in this way, and not if it is created alone."""
@@ -149,7 +166,8 @@ class StandInCollection(Collection):
         return bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
-        return super()._iter_documents(known_filter(filter))
+        matches = matcher(filter, _evaluated)
+        return (document for document in list(self._store.documents) if matches(document))
 
     def _get_dataset(self, *args: Any) -> Any:
         with self.lock:  # a cursor reads after the call that made it has returned
@@ -185,30 +203,92 @@ class StandInCollection(Collection):
 
     def _update(self, spec: Any, document: Any, upsert: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002  # mongomock's own signature
         bson.encode({"q": spec, "u": document})  # the driver refuses what has no form in BSON
-        if isinstance(document, Mapping):
+        if isinstance(document, Mapping | list):
             check_update(document)
         if upsert:
             spec = {**spec, **equalities(spec)}
-        change = known_expression(document) if isinstance(document, list) else document
-        return super()._update(spec, change, upsert, *args, **kwargs)
+        self._changed = 0
+        result = super()._update(spec, document, upsert, *args, **kwargs)
+        return {**result, "nModified": self._changed if result["updatedExisting"] else 0}
+
+    @contextmanager
+    def _counted(self, document: Any) -> Generator[None, None, None]:
+        """Count the documents whose bytes an update changes. Python takes 1 and 1.0 for equal, and does not see the order of keys."""
+        before = bson.encode(document)
+        yield
+        self._changed += bson.encode(document) != before
 
     def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
-        with _all_or_nothing(existing_document):
-            check_types(existing_document, document, inserts=was_insert)
-            super()._apply_update_document(existing_document, spec, document, was_insert)
+        with self._counted(existing_document), _all_or_nothing(existing_document):
+            if not is_condition(document):  # a replacement
+                super()._apply_update_document(existing_document, spec, document, was_insert)
+            elif is_positional(document):
+                check_operators(document)
+                super()._apply_update_document(existing_document, spec, document, was_insert)
+            else:
+                change = updated(
+                    existing_document, document, _evaluated, inserts=was_insert, now=cast("Any", mongomock).utcnow
+                )
+                existing_document.clear()
+                existing_document.update(change)
 
-    def _apply_update_pipeline(self, existing_document: Any, *args: Any) -> None:
-        with _all_or_nothing(existing_document):
-            super()._apply_update_pipeline(existing_document, *args)
+    def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # the same
+        with self._counted(existing_document), _all_or_nothing(existing_document):
+            document = existing_document
+            try:
+                for stage in pipeline:
+                    document = _after_stage(document, stage, self.database)
+            except OperationFailure as error:
+                raise WriteError(str(error), error.code, error.details) from error
+            new = dict(document)
+            if "_id" in existing_document and new.get("_id", existing_document["_id"]) != existing_document["_id"]:
+                raise write_error(66, "Performing an update on the path '_id' would modify the immutable field '_id'")
+            existing_document.clear()
+            existing_document.update(new)
 
-    def _find_and_modify(self, query: Any, projection: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _find_and_modify(self, query: Any, projection: Any = None, update: Any = None, *args: Any, **kwargs: Any) -> Any:
         try:  # mongomock finds the document again by its _id, which a projection may have taken away
-            found = super()._find_and_modify(query, None, *args, **kwargs)
+            if isinstance(update, Mapping | list):
+                check_update(update)
+            found = super()._find_and_modify(query, None, update, *args, **kwargs)
         except WriteError as error:
             if isinstance(error, DuplicateKeyError):
                 raise
             raise OperationFailure(str(error), error.code, error.details) from error
         return None if found is None else self._copy_only_fields(found, deepcopy(projection), dict)
+
+
+def _evaluated(expression: Any, document: Any) -> Any:
+    """The value of an aggregation expression, or MISSING."""
+    if isinstance(expression, str) and expression.startswith("$") and not expression.startswith("$$"):
+        return value_at_path(document, expression[1:].split("."))
+    try:
+        return parse_expression(known_expression(expression, document), document, ignore_missing_keys=True)
+    except KeyError as missing:
+        if may_be_missing(expression):
+            return MISSING
+        raise StandInLies(f"mongomock cannot evaluate {expression!r} where {missing} is missing. {REMEDY}.") from missing
+
+
+def _after_stage(document: Document, stage: Document, database: Any) -> Document:
+    """The document after one stage of an update that is a pipeline."""
+    ((name, argument),) = stage.items()
+    if name in ("$set", "$addFields") and isinstance(argument, Mapping) and argument:
+        # All are evaluated before any is set.
+        values = [(path.split("."), _evaluated(expression, document)) for path, expression in flattened(argument)]
+        result = deepcopy(dict(document))
+        for path, value in values:
+            put(result, path, value)
+        return result
+    if name == "$unset":
+        result = deepcopy(dict(document))
+        for removed in [argument] if isinstance(argument, str) else argument:
+            put(result, removed.split("."), MISSING, creates=False)
+        return result
+    if name == "$replaceWith":
+        name, argument = "$replaceRoot", {"newRoot": argument}
+    (result,) = process_pipeline([document], database, [{name: known_expression(argument)}], None)
+    return cast("Document", result)
 
 
 def _as_pymongo_has_it(result: UpdateResult) -> UpdateResult:

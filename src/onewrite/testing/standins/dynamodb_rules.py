@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal
+from itertools import combinations
 from typing import Any, TypeAlias, cast
 
-from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, check_limits
+from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, check_limits, read_update
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.errors import InvalidUpdate
 
 Value: TypeAlias = dict[str, Any]  # {"S": "text"}: DynamoDB's typed form
 
+Schema: TypeAlias = Mapping[str, str]  # the types of a table's key attributes
+
 _LONGEST_PLACEHOLDER = 255
+_MOST_WRITES = 25  # in a BatchWriteItem, over all its tables
 _MOST_OPERANDS_OF_IN = 100
 _MOST_DIGITS = 38
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 125, -130
@@ -22,6 +27,13 @@ _DEEPEST = 32
 EXACT = Context(prec=300)  # the sum of two numbers has 256 digits at most: 1E125 + 1E-130
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _IN = re.compile(r"\bIN\s*\(([^()]*)\)", re.IGNORECASE)
+_BEGINS_WITH = re.compile(r"\bbegins_with\s*\([^,()]+,\s*(:\w+)\s*\)")
+_BETWEEN = re.compile(r"\bBETWEEN\s+(:\w+)\s+AND\s+(:\w+)", re.IGNORECASE)
+_VALUE = re.compile(r":\w+")
+_PLACEHOLDER = re.compile(r"[#:]\w+")
+_TAKES: Mapping[str, tuple[str, ...]] = {"ADD": ("N", "NS", "SS", "BS"), "DELETE": ("NS", "SS", "BS")}
+_WORDS = {"S": "STRING", "N": "NUMBER", "B": "BINARY", "BOOL": "BOOLEAN", "L": "LIST", "M": "MAP"}
+_PART = re.compile(r"#?[\w-]+|\[\d+\]")  # of a document path
 _EXPRESSIONS = (
     "UpdateExpression",
     "ConditionExpression",
@@ -42,8 +54,14 @@ def check_request(body: Mapping[str, Any]) -> None:
         for name in _EXPRESSIONS:
             if isinstance(text := operation.get(name), str):
                 _check_expression(name, text)
+                _check_operands(name, text, _mapping(operation, "ExpressionAttributeValues"))
+                if name == "UpdateExpression":
+                    _check_changes(text, _mapping(operation, "ExpressionAttributeValues"))
+                if name == "ProjectionExpression":
+                    _check_projection(text, _mapping(operation, "ExpressionAttributeNames"))
         for argument in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
             _check_placeholders(argument, _mapping(operation, argument))
+            _check_used(argument, operation)
         for name, value in _mapping(operation, "Key").items():
             _check_key(name, value)
         for name, value in _mapping(operation, "ExpressionAttributeValues").items():
@@ -55,6 +73,43 @@ def check_request(body: Mapping[str, Any]) -> None:
                 raise InvalidRequest("Item size has exceeded the maximum allowed size")
 
 
+def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], schemas: Mapping[str, Schema]) -> None:
+    """Refuse a BatchWriteItem with too many writes, with none, or with two of one item."""
+    for table, writes in batches.items():
+        if not 1 <= len(writes) <= _MOST_WRITES:
+            raise InvalidRequest(
+                f"1 validation error detected: Value '{{{table}=[...]}}' at 'requestItems' failed to satisfy constraint: Map value must "
+                f"satisfy constraint: [Member must have length less than or equal to {_MOST_WRITES}, Member must have length greater "
+                "than or equal to 1]"
+            )
+    if sum(map(len, batches.values())) > _MOST_WRITES:
+        raise InvalidRequest("Too many items requested for the BatchWriteItem call")
+    for table, writes in batches.items():
+        written: list[Mapping[str, Any]] = [
+            one.get("Item") or one.get("Key") or {} for write in writes for one in write.values()
+        ]
+        keys = [tuple([repr(one.get(name)) for name in schemas.get(table, {})]) for one in written]
+        if table in schemas and len(set(keys)) < len(keys):
+            raise InvalidRequest("Provided list of item keys contains duplicates")
+
+
+def check_keys(operation: Mapping[str, Any], schema: Schema) -> None:
+    """Refuse a key that is not as the table has it, whether in a `Key` or in an `Item`."""
+    item = operation.get("Item")
+    if item is not None:
+        for name, kind in schema.items():
+            if name not in item:
+                raise InvalidRequest(f"{_INVALID}: Missing the key {name} in the item")
+            if kind not in item[name]:
+                raise InvalidRequest(
+                    f"{_INVALID}: Type mismatch for key {name} expected: {kind} actual: {next(iter(item[name]))}"
+                )
+    keys = [operation["Key"]] if "Key" in operation else operation.get("Keys") or []
+    for key in keys:
+        if key.keys() != schema.keys() or any(kind not in key[name] for name, kind in schema.items()):
+            raise InvalidRequest("The provided key element does not match the schema")
+
+
 def _operations(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The request itself, and each operation in a transaction or a batch."""
     yield body
@@ -64,6 +119,58 @@ def _operations(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if isinstance(batch, list):  # of a BatchWriteItem; a BatchGetItem has a mapping here
             for write in cast("list[Mapping[str, Any]]", batch):
                 yield from write.values()
+
+
+def _check_operands(name: str, text: str, values: Mapping[str, Any]) -> None:
+    """Refuse values of types that an operator never takes, which DynamoDB sees before it reads any item."""
+
+    def kind(placeholder: str) -> str | None:
+        return next(iter(values[placeholder]), None) if placeholder in values else None
+
+    for placeholder in _BEGINS_WITH.findall(text):
+        if kind(placeholder) not in (None, "S", "B"):
+            raise InvalidRequest(
+                f"Invalid {name}: Incorrect operand type for operator or function; operator or function: begins_with, operand type: "
+                f"{kind(placeholder)}"
+            )
+    for lower, upper in _BETWEEN.findall(text):
+        low, high = values.get(lower), values.get(upper)
+        if low is None or high is None:
+            continue
+        if kind(lower) != kind(upper):
+            raise InvalidRequest(
+                f"Invalid {name}: The BETWEEN operator requires same data type for lower and upper bounds; lower bound operand: "
+                f"AttributeValue: {low}, upper bound operand: AttributeValue: {high}"
+            )
+        one, other = (Decimal(end["N"]) if "N" in end else next(iter(end.values())) for end in (low, high))
+        if kind(lower) in ("S", "N", "B") and one > other:
+            raise InvalidRequest(
+                f"Invalid {name}: The BETWEEN operator requires upper bound to be greater than or equal to lower bound; lower bound "
+                f"operand: AttributeValue: {low}, upper bound operand: AttributeValue: {high}"
+            )
+
+
+def _check_changes(text: str, values: Mapping[str, Any]) -> None:
+    """Refuse what ADD and DELETE never take."""
+    with suppress(InvalidUpdate):  # an expression that cannot be read is moto's to refuse
+        for clause, changes in read_update(text).clauses:
+            for placeholder in _VALUE.findall(changes) if clause in _TAKES else ():
+                kind = next(iter(values.get(placeholder, {})), None)
+                if kind is not None and kind not in _TAKES[clause]:
+                    raise InvalidRequest(
+                        f"Invalid UpdateExpression: Incorrect operand type for operator or function; operator: {clause}, operand type: "
+                        f"{_WORDS.get(kind, kind)}"
+                    )
+
+
+def _check_projection(text: str, names: Mapping[str, str]) -> None:
+    paths = [[names.get(part, part) for part in _PART.findall(path)] for path in text.split(",")]
+    for one, other in combinations(paths, 2):
+        if one[: len(other)] == other[: len(one)]:
+            raise InvalidRequest(
+                "Invalid ProjectionExpression: Two document paths overlap with each other; must remove or rewrite one of these paths; "
+                f"path one: [{', '.join(one)}], path two: [{', '.join(other)}]"
+            )
 
 
 def _mapping(operation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -94,6 +201,14 @@ def _check_placeholders(argument: str, placeholders: Mapping[str, Any]) -> None:
                 f"{argument} contains invalid key: The placeholder has {len(name.encode())} bytes, and may have "
                 f"{_LONGEST_PLACEHOLDER}: {name}"
             )
+
+
+def _check_used(argument: str, operation: Mapping[str, Any]) -> None:
+    texts = [text for name in _EXPRESSIONS if isinstance(text := operation.get(name), str)]
+    used = set(_PLACEHOLDER.findall(" ".join(texts)))
+    unused = [name for name in _mapping(operation, argument) if name not in used]
+    if texts and unused:
+        raise InvalidRequest(f"Value provided in {argument} unused in expressions: keys: {{{', '.join(unused)}}}")
 
 
 def _check_key(name: str, value: Value) -> None:

@@ -1,19 +1,27 @@
 """MongoDB's rules for updates and upserts, which mongomock does not keep. Pure: each check raises what the server answers."""
 
+# A value may be anything that BSON holds.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import mongomock
 from pymongo.errors import DuplicateKeyError, WriteError
 
-Document: TypeAlias = Mapping[str, Any]
+from onewrite.testing.standins.mongodb_values import MISSING, Document, compare, is_number, value_at_path
 
-_ARITHMETIC = {"$inc": "Cannot increment with", "$mul": "Cannot multiply with"}
-_OF_ARRAYS = {"$push": 2, "$addToSet": 2, "$pull": 2, "$pullAll": 2, "$pop": 14}
-_CREATING = ("$set", "$inc", "$mul", "$min", "$max", "$push", "$addToSet", "$currentDate", "$setOnInsert")
-_MISSING = object()
+_COMPARISONS: Mapping[str, Callable[[int], bool]] = {
+    "$eq": lambda order: order == 0,
+    "$ne": lambda order: order != 0,
+    "$gt": lambda order: order > 0,
+    "$gte": lambda order: order >= 0,
+    "$lt": lambda order: order < 0,
+    "$lte": lambda order: order <= 0,
+    "$cmp": bool,
+}
 
 
 def write_error(code: int, text: str) -> WriteError:
@@ -29,8 +37,20 @@ def duplicate_key(collection: str, index: str, values: Document) -> DuplicateKey
     return DuplicateKeyError(text, 11000, details)
 
 
-def check_update(update: Document) -> None:
+def check_update(update: Document | Sequence[Document]) -> None:
     """Refuse paths that overlap, whether of one operator or of two, and paths with an empty part."""
+    if not isinstance(update, Mapping):
+        for stage in update:
+            _check_stage(stage)
+        return
+    for old, new in cast("Document", update.get("$rename") or {}).items():
+        if old == new:
+            raise write_error(2, f'The source and target field for $rename must differ: {old}: "{new}"')
+    for operator in ("$inc", "$mul"):
+        for path, argument in cast("Document", update.get(operator) or {}).items():
+            if not is_number(argument):
+                word = "increment" if operator == "$inc" else "multiply"
+                raise write_error(14, f"Cannot {word} with non-numeric argument: {{{path}: {argument!r}}}")
     seen: list[str] = []
     for path in _paths(update):
         if not all(path.split(".")):
@@ -39,6 +59,17 @@ def check_update(update: Document) -> None:
             if _overlap(path, other):
                 raise write_error(40, f"Updating the path '{path}' would create a conflict at '{min(path, other, key=len)}'")
         seen.append(path)
+
+
+def _check_stage(stage: Document) -> None:
+    """Refuse a stage of a pipeline that sets or removes a path and what is below it."""
+    unset, set_ = stage.get("$unset"), stage.get("$set") or stage.get("$addFields")
+    paths = list(cast("Sequence[str]", unset if isinstance(unset, list | tuple) else set_ or ()))
+    for place, path in enumerate(paths):
+        for other in paths[:place]:
+            if _overlap(path, other):
+                code = 40176 if unset is None else 31249 if len(path) > len(other) else 31250
+                raise write_error(code, f"Path collision at {path}: specification contains two conflicting paths")
 
 
 def _paths(update: Document) -> Iterator[str]:
@@ -52,55 +83,6 @@ def _paths(update: Document) -> Iterator[str]:
 
 def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")
-
-
-def check_types(document: Document, update: Document, *, inserts: bool) -> None:
-    """Refuse operators whose values have the wrong type, before any operator has changed anything."""
-    for operator, fields in update.items():
-        if operator == "$setOnInsert" and not inserts:
-            continue
-        for path, argument in cast("Document", fields).items() if operator.startswith("$") else ():
-            if not any(part.startswith("$") for part in path.split(".")):  # only mongomock knows which element this is
-                _check_type(document, operator, path, argument)
-
-
-def _check_type(document: Document, operator: str, path: str, argument: object) -> None:
-    value, blocked = _at(document, path)
-    if blocked is not None and operator in _CREATING:
-        raise write_error(28, f"Cannot create field '{path.rpartition('.')[2]}' in element {{{blocked}}}")
-    if operator in _ARITHMETIC:
-        if not _is_number(argument):
-            raise write_error(14, f"{_ARITHMETIC[operator]} non-numeric argument: {{{path}: {argument!r}}}")
-        if value is not _MISSING and not _is_number(value):
-            raise write_error(
-                14,
-                f"Cannot apply {operator} to a value of non-numeric type. {{_id: {document.get('_id')!r}}} has the field "
-                f"'{path.rpartition('.')[2]}' of non-numeric type {type(value).__name__}",
-            )
-    if operator in _OF_ARRAYS and value is not _MISSING and not isinstance(value, list):
-        raise write_error(
-            _OF_ARRAYS[operator], f"The field '{path}' must be an array but is of type {type(value).__name__}: {operator}"
-        )
-
-
-def _at(document: Document, path: str) -> tuple[object, str | None]:
-    """The value at a path or `_MISSING`, and the scalar on the path that stands in the way, if there is one."""
-    value: Any = document
-    for part in path.split("."):
-        if isinstance(value, list) and part.isdigit():
-            members = cast("list[object]", value)
-            value = members[int(part)] if int(part) < len(members) else _MISSING
-        elif isinstance(value, Mapping):
-            value = cast("Document", value).get(part, _MISSING)
-        else:
-            return _MISSING, repr(cast("object", value))
-        if value is _MISSING:
-            return _MISSING, None
-    return value, None
-
-
-def _is_number(value: object) -> bool:
-    return not isinstance(value, bool) and (isinstance(value, int | float) or hasattr(value, "to_decimal"))
 
 
 def equalities(query: Document) -> dict[str, Any]:
@@ -133,37 +115,74 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
                 yield name, condition
 
 
-def known_filter(query: Any) -> Any:
-    """The filter, with its `$expr` written in a way that mongomock knows."""
-    if not isinstance(query, Mapping):
-        return query
-    known: dict[str, Any] = {}
-    for name, condition in cast("Document", query).items():
-        if name == "$expr":
-            known[name] = known_expression(condition)
-        elif name in ("$and", "$or", "$nor") and isinstance(condition, list):
-            known[name] = [known_filter(part) for part in cast("list[object]", condition)]
-        else:
-            known[name] = condition
-    return known
+def known_expression(expression: Any, document: Document | None = None) -> Any:
+    """An aggregation expression or a pipeline, written in a way that mongomock knows.
 
-
-def known_expression(expression: Any) -> Any:
-    """An aggregation expression or a pipeline, written in a way that mongomock knows."""
+    If the document is known on which it is evaluated, fields are compared here, and paths
+    followed through arrays: mongomock fails at a missing field, and at a value in an array that is no document.
+    """
     match expression:
         case "$$NOW":
             return {"$literal": cast("Any", mongomock).utcnow()}
+        case str() if (
+            document is not None and expression.startswith("$") and "." in expression and not expression.startswith("$$")
+        ):
+            value = value_at_path(document, expression[1:].split("."))
+            return expression if value is MISSING else {"$literal": value}
         case list():
-            return [known_expression(part) for part in cast("list[object]", expression)]
+            return [known_expression(part, document) for part in cast("list[object]", expression)]
         case {"$not": [operand]}:
-            return {"$not": known_expression(operand)}
+            return {"$not": known_expression(operand, document)}
         case Mapping():
-            return {name: _operand(name, value) for name, value in cast("Document", expression).items()}
+            parts = cast("Document", expression)
+            if document is not None and (compared := _compared(parts, document)) is not None:
+                return {"$literal": compared}
+            return {
+                name: value if name == "$literal" else known_expression(value, document) for name, value in parts.items()
+            }
         case _:
             return expression
 
 
-def _operand(name: str, value: Any) -> Any:
-    if name == "$literal":
-        return value
-    return known_filter(value) if name == "$match" else known_expression(value)
+def _compared(expression: Document, document: Document) -> bool | int | None:
+    """What a comparison of fields and constants gives. None if it is something else."""
+    ((name, operands), *others) = expression.items() or [("", None)]
+    if others or name not in _COMPARISONS or not isinstance(operands, list):
+        return None
+    known = [_known(operand, document) for operand in cast("list[Any]", operands)]
+    if len(known) != 2 or known[0] is None or known[1] is None:  # noqa: PLR2004  # what a comparison takes
+        return None
+    (one,), (other,) = known[0], known[1]
+    # A field that is missing comes before null.
+    order = compare(one, other) or int(other is MISSING) - int(one is MISSING)
+    return order if name == "$cmp" else _COMPARISONS[name](order)
+
+
+def _known(operand: Any, document: Document) -> tuple[Any] | None:
+    """The value of an operand that is a field or a constant."""
+    match operand:
+        case str() if operand.startswith("$"):
+            return None if operand.startswith("$$") else (value_at_path(document, operand[1:].split(".")),)
+        case {"$literal": value}:
+            return (value,)
+        case Mapping() | list():
+            return None
+        case _:
+            return (operand,)
+
+
+def may_be_missing(expression: object) -> bool:
+    """Is this an expression that gives nothing where a field is missing? All others give null, or a value."""
+    match expression:
+        case str():
+            return expression.startswith("$")
+        case {"$cond": [_, *branches]}:
+            return any(map(may_be_missing, branches))
+        case {"$cond": {"then": one, "else": other}}:
+            return may_be_missing(one) or may_be_missing(other)
+        case {"$ifNull": [*operands]}:
+            return may_be_missing(operands[-1])
+        case {"$switch": _} | {"$getField": _} | {"$arrayElemAt": _} | {"$first": _} | {"$last": _} | {"$let": _}:
+            return True
+        case _:
+            return False

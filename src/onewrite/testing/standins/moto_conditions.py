@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, cast
 
 from moto.dynamodb.comparisons import (
     AttributeValue,
     FuncBetween,
+    FuncContains,
     FuncIn,
     FuncSize,
     OpEqual,
@@ -40,6 +42,7 @@ def comparisons() -> Iterator[tuple[Any, str, Callable[[Any, Item], Any]]]:
     yield OpNotEqual, "expr", lambda op, item: not _equal(op.lhs, op.rhs, item)
     yield FuncIn, "expr", lambda func, item: any(_equal(func.attr, value, item) for value in func.possible_values)
     yield FuncBetween, "expr", _between
+    yield FuncContains, "expr", _contains(FuncContains.expr)
     for kind, order in _ORDERS.items():
         yield kind, "expr", _ordered(order)
 
@@ -71,6 +74,23 @@ def _between(func: Any, item: Item) -> bool:
     if not _comparable(item, "BETWEEN", func.attr, func.start, func.end):
         return False
     return bool(func.start.expr(item) <= func.attr.expr(item) <= func.end.expr(item))
+
+
+def _contains(original: Callable[[Any, Item], bool]) -> Callable[[Any, Item], bool]:
+    """moto knows no binary value that contains another."""
+
+    def expr(func: Any, item: Item) -> bool:
+        kinds = _kind(func.attr, item), _kind(func.operand, item)
+        if kinds == ("B", "B"):
+            return bytes(_raw(func.operand.expr(item))) in bytes(_raw(func.attr.expr(item)))
+        return original(func, item)
+
+    return expr
+
+
+def _raw(value: Any) -> bytes:
+    """Of a binary value, which moto keeps in base64."""
+    return b64decode(value) if isinstance(value, str) else bytes(getattr(value, "value", value))
 
 
 def _comparable(item: Item, name: str, *operands: Operand) -> bool:

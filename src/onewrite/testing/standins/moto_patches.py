@@ -3,19 +3,21 @@
 Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
 checks a condition and then writes, and another thread could write in between.
 
-What is made right: the size limit of an item and the limits of expressions; numbers, in requests and in what is computed; sets with
+What is made right: keys of the wrong type; batches of too many writes, of writes to two tables, and of two writes of one item; projections
+in transactions and AttributesToGet; what begins_with and BETWEEN take; the size limit of an item and the limits of expressions; numbers, in requests and in what is computed; sets with
 duplicates; empty keys; comparisons of different types and of missing attributes; overlapping paths; paths below a scalar; an update
 without an expression; an update that only removes attributes from an item that is not there; a write that fails halfway; the token
 of a transaction. An answer has no date, since a test may give its stores another clock.
 
 What is refused with `StandInLies`: PartiQL, and every request at which moto itself fails.
 
-What stays wrong: the consumed capacity, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for another cause
+What stays wrong: the consumed capacity where it is asked for, which of two mistakes in one request is named, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for another cause
 than a condition, time to live, streams, throttling, and conflicts between transactions.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +25,7 @@ from copy import deepcopy
 from decimal import localcontext
 from functools import wraps
 from itertools import combinations
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 from unittest import mock
 
 from moto.core.responses import ActionResult
@@ -32,22 +34,34 @@ from moto.dynamodb.exceptions import (
     DynamodbException,
     InvalidUpdateExpressionInvalidDocumentPath,
     MockValidationException,
+    ResourceNotFoundException,
+    TransactionCanceledException,
 )
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType, LimitedSizeDict
 from moto.dynamodb.parsing import ast_nodes
 from moto.dynamodb.parsing.validators import OverlappingPathsValidator
-from moto.dynamodb.responses import DynamoHandler
+from moto.dynamodb.responses import DynamoHandler, DynamoResult, ProjectionExpressionParser
 
 from onewrite.dynamodb.writing.expression import read_update
 from onewrite.testing.errors import StandInLies
-from onewrite.testing.standins.dynamodb_rules import EXACT, InvalidRequest, check_request, is_too_large, number
+from onewrite.testing.standins.dynamodb_rules import (
+    EXACT,
+    InvalidRequest,
+    Schema,
+    check_batch_write,
+    check_keys,
+    check_request,
+    is_too_large,
+    number,
+)
 from onewrite.testing.standins.moto_conditions import comparisons
 
 Patch: TypeAlias = tuple[Any, str, Callable[..., Any]]
 
 _REMEDY = "Run this test on dynoxide() or dynamodb_local()"
-_CHECKED = ("put_item", "get_item", "delete_item", "query", "scan", "batch_write_item", "batch_get_item")
+_CHECKED = ("put_item", "get_item", "delete_item", "query", "scan", "batch_get_item")
+_SET_WHOLE = re.compile(r"(?:SET|,)\s*(#?\w+)\s*=", re.IGNORECASE)
 _PARTIQL = ("execute_statement", "execute_transaction", "batch_execute_statement")
 _ACTIONS = [getattr(ast_nodes, f"UpdateExpression{clause}Action") for clause in ("Set", "Remove", "Add", "Delete")]
 
@@ -68,6 +82,8 @@ def _requests() -> Iterator[Patch]:
     yield DynamoHandler, "call_action", _atomic(DynamoHandler.call_action)
     for name in _CHECKED:
         yield DynamoHandler, name, _checked(getattr(DynamoHandler, name))
+    yield DynamoHandler, "batch_write_item", _checked(_by_table(DynamoHandler.batch_write_item))
+    yield DynamoHandler, "transact_get_items", _checked(_projected(DynamoHandler.transact_get_items))
     yield DynamoHandler, "update_item", _checked(_update(DynamoHandler.update_item))
     yield DynamoHandler, "transact_write_items", _checked(_once_per_token(DynamoHandler.transact_write_items))
     for name in _PARTIQL:
@@ -96,13 +112,122 @@ def _atomic(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _checked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @wraps(original)
     def action(handler: Any) -> Any:
+        body = handler.body
         try:
-            check_request(handler.body)
+            check_request(body)
+            if "TransactItems" in body:
+                _check_transaction(handler)
+            else:
+                _check_keys(handler)
         except InvalidRequest as error:
             raise MockValidationException(str(error)) from error
-        return original(handler)
+        if "AttributesToGet" in body and "ProjectionExpression" not in body:
+            _project(body)
+        answer = original(handler)
+        for asked, name in (
+            ("ReturnConsumedCapacity", "ConsumedCapacity"),
+            ("ReturnItemCollectionMetrics", "ItemCollectionMetrics"),
+        ):
+            if body.get(asked, "NONE") == "NONE":
+                answer.result.pop(name, None)
+        return answer
 
     return action
+
+
+def _schema(handler: Any, table_name: str) -> Schema | None:
+    """The types of the key attributes of a table. None if there is no such table."""
+    table = handler.dynamodb_backend.tables.get(table_name.rpartition("/")[2])  # a table may be called by its ARN
+    if table is None:
+        return None
+    types = {one["AttributeName"]: one["AttributeType"] for one in table.attr}
+    return {name: types[name] for name in (table.hash_key_attr, table.range_key_attr) if name}
+
+
+def _check_keys(handler: Any) -> None:
+    body = handler.body
+    batches: dict[str, Any] = body.get("RequestItems") or {}
+    schemas = {name: schema for name in (body.get("TableName"), *batches) if name and (schema := _schema(handler, name))}
+    if any(isinstance(batch, list) for batch in batches.values()):
+        check_batch_write(batches, schemas)
+    for name, schema in schemas.items():
+        batch: Any = batches.get(name, body)
+        writes = cast("list[dict[str, Any]]", batch) if isinstance(batch, list) else []
+        operations: list[Any] = [one for write in writes for one in write.values()] if writes else [batch]
+        for operation in operations:
+            check_keys(operation, schema)
+
+
+def _check_transaction(handler: Any) -> None:
+    """DynamoDB names the operations that are wrong by the reasons for which it cancels the transaction."""
+    operations = [operation for action in handler.body["TransactItems"] for operation in action.values()]
+    reasons: list[tuple[str | None, str | None, None]] = []
+    for operation in operations:
+        schema = _schema(handler, operation["TableName"])
+        if schema is None:
+            raise ResourceNotFoundException
+        try:
+            check_keys(operation, schema)
+            reasons.append((None, None, None))
+        except InvalidRequest as error:
+            reasons.append(("ValidationError", str(error), None))
+    if any(code for code, _, _ in reasons):
+        raise TransactionCanceledException(reasons)
+    read = [
+        (action["Get"]["TableName"], repr(action["Get"]["Key"]))
+        for action in handler.body["TransactItems"]
+        if "Get" in action
+    ]
+    if len(set(read)) < len(read):
+        raise InvalidRequest("Transaction request cannot include multiple operations on one item")
+
+
+def _project(body: dict[str, Any]) -> None:
+    """Say with an expression what AttributesToGet says: moto ignores that in some requests."""
+    names = {f"#attribute{place}": name for place, name in enumerate(body.pop("AttributesToGet"))}
+    body["ProjectionExpression"] = ", ".join(names)
+    body["ExpressionAttributeNames"] = names
+
+
+def _by_table(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """moto takes writes to two tables for one write done twice, if their keys are equal."""
+
+    @wraps(original)
+    def batch_write_item(handler: Any) -> Any:
+        body, batches = handler.body, handler.body["RequestItems"]
+        for name in batches:
+            handler.dynamodb_backend.get_table(name)  # it raises if there is none, before anything is written
+        try:
+            answers: list[Any] = []
+            for name, batch in batches.items():
+                body["RequestItems"] = {name: batch}
+                answers.append(original(handler).result)
+        finally:
+            body["RequestItems"] = batches
+        capacity = [one for answer in answers for one in answer.get("ConsumedCapacity", [])]
+        return ActionResult({**answers[0], "ConsumedCapacity": capacity})
+
+    return batch_write_item
+
+
+def _projected(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """moto ignores the projections of a transaction."""
+
+    @wraps(original)
+    def transact_get_items(handler: Any) -> Any:
+        answer = original(handler)
+        for place, action in enumerate(handler.body["TransactItems"]):
+            get = action["Get"]
+            if "ProjectionExpression" in get and answer.result["Responses"][place]:
+                projection = ProjectionExpressionParser(
+                    get["ProjectionExpression"], get.get("ExpressionAttributeNames") or {}
+                )
+                item = handler.dynamodb_backend.get_item(get["TableName"], get["Key"], projection.parse())
+                shown = _shown(item)
+                answer.result["Responses"][place] = shown if shown.get("Item") else {}
+        return answer
+
+    return transact_get_items
 
 
 def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -117,13 +242,29 @@ def _update(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if body.get("ReturnValues") == "UPDATED_NEW":
             for name in body["Key"]:
                 attributes.pop(name, None)
+            _add_what_stayed_the_same(handler, attributes)
+            answer.result["Attributes"] = attributes
         if not attributes or handler.dynamodb_backend.get_item(body["TableName"], body["Key"]) is None:
             answer.result.pop("Attributes", None)
-        if body.get("ReturnConsumedCapacity", "NONE") == "NONE":
-            answer.result.pop("ConsumedCapacity", None)
         return answer
 
     return update_item
+
+
+def _shown(item: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", DynamoResult(item.describe_attrs(attributes=None)).result)
+
+
+def _add_what_stayed_the_same(handler: Any, attributes: dict[str, Any]) -> None:
+    """moto leaves out of UPDATED_NEW an attribute that was set to what it was."""
+    body = handler.body
+    item = handler.dynamodb_backend.get_item(body["TableName"], body["Key"])
+    held: dict[str, Any] = {} if item is None else _shown(item)["Item"]
+    names: dict[str, str] = body.get("ExpressionAttributeNames") or {}
+    for written in cast("list[str]", _SET_WHOLE.findall(body.get("UpdateExpression", ""))):
+        name = names.get(written, written)
+        if name in held:
+            attributes.setdefault(name, held[name])
 
 
 def _once_per_token(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -222,13 +363,13 @@ def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
 
 
 def _refusing_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
-    """moto ignores a write below a scalar and answers that it was done."""
+    """moto ignores a write below a scalar, or to a name in a list, and answers that it was done."""
 
     @wraps(original)
-    def changed(value: Any, *args: Any, **kwargs: Any) -> Any:
-        if value.type not in ("L", "M"):
+    def changed(value: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if value.type not in ("L", "M") or (value.type == "L" and not str(key).isdigit()):
             raise InvalidUpdateExpressionInvalidDocumentPath
-        return original(value, *args, **kwargs)
+        return original(value, key, *args, **kwargs)
 
     return changed
 

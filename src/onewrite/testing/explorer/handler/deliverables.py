@@ -7,8 +7,8 @@ named by their places, from 0. What was not settled is delivered again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, cast
 
 from onewrite.aws_lambda.sources import DYNAMODB, KAFKA, KINESIS, SQS
@@ -38,6 +38,10 @@ class OneMessage:
     message: Any
     name: str
     lanes: tuple[Hashable | None, ...] = (None,)
+
+    @property
+    def given(self) -> Any:
+        return self.message
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -71,6 +75,10 @@ class LambdaEvent:
     records: tuple[Record, ...]
     lanes: tuple[Hashable | None, ...]
     name: str
+
+    @property
+    def given(self) -> Any:
+        return self.event
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -139,6 +147,8 @@ def deliverables_of(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     if not messages:
         raise ConfigurationError("messages=[] leaves nothing to deliver: give one message at least.")
     found = tuple(_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1))
+    for place, message in enumerate(messages):
+        _check_copies(message, f"messages[{place}]")
     ids = [name for one in found for name in dict.fromkeys(one.ids)]
     for name in ids:
         if ids.count(name) > 1:
@@ -182,6 +192,40 @@ def leave_out_a_message(outcomes: Iterable[Sequence[object]]) -> bool:
             must_come = isinstance(answer, Deferred | Missing) and not answer.settled
             (waiting.add if must_come else waiting.discard)(whose)
     return bool(waiting)
+
+
+def _check_copies(message: Any, place: str) -> None:
+    """Each delivery is given a copy of its message, as a queue does, so that what a handler changes in it is gone by the next."""
+    try:
+        copy.deepcopy(message)
+    except Exception as error:
+        culprit, inner = _uncopyable(message, place)
+        raise ConfigurationError(
+            f"{culprit} is of type {type(inner).__qualname__} and cannot be copied ({type(error).__name__}: {error}), but each delivery "
+            "is given a copy of its message. Give messages that a queue could carry: let build(store) make what the handler needs "
+            "beside them."
+        ) from error
+
+
+def _uncopyable(value: Any, place: str) -> tuple[str, Any]:
+    """The innermost part of the value that cannot be copied, and where it is."""
+    for inner, part in _parts(value):
+        try:
+            copy.deepcopy(part)
+        except Exception:
+            return _uncopyable(part, f"{place}{inner}")
+    return place, value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f"[{name!r}]", part) for name, part in cast("Mapping[Any, Any]", value).items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{place}]", part) for place, part in enumerate(cast("Sequence[Any]", value)))
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
+    else:
+        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
 def _deliverable(message: Any, number: str) -> Deliverable:

@@ -90,7 +90,7 @@ class History:
         self.keys: tuple[Hashable, ...] = ()
         self.result = Answer()
         self.outcomes: list[object] = []
-        self.after: dict[Hashable, History] = {}
+        self.after: dict[tuple[int, Hashable], History] = {}
 
 
 class Recall:
@@ -112,7 +112,7 @@ class Recall:
         key = parts, delivery.number if self._by_delivery else 0
         found = self._roots.get(key)
         if found is None:
-            found = self._new(self._roots, key, None, 0, Answer())
+            found = self._roots[key] = self._new(None, 0, Answer())
             found.delivery, found.parts = delivery, parts
         return found
 
@@ -121,7 +121,8 @@ class Recall:
         key = which, comparable(answer) if answer.form is None else answer.form
         found = history.after.get(key)
         if found is None:
-            return self._new(history.after, key, history, which, _copied(answer))
+            found = history.after[key] = self._new(history, which, _copied(answer))
+            return found
         found.faulty = found.faulty and answer.faulty
         return found
 
@@ -158,12 +159,9 @@ class Recall:
         self.note(history, call)
         call.compared = len(earlier) + 1
 
-    def _new(
-        self, histories: dict[Hashable, History], key: Hashable, before: History | None, which: int, answer: Answer
-    ) -> History:
+    def _new(self, before: History | None, which: int, answer: Answer) -> History:
         self._count += 1
-        histories[key] = History(self._count, before, which, answer)
-        return histories[key]
+        return History(self._count, before, which, answer)
 
 
 class RecordedCall:

@@ -1,43 +1,186 @@
-"""Says how two requests differ that should be the same. Pure."""
+"""Says how two requests, or two states, differ that should be the same, and what is probably the cause. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import datetime as dt
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
+from onewrite.label import FORMAT
 from onewrite.testing.taps.traffic import Request
 
-_REMEDY = (
-    "Take ids from the message, as message.child(name) gives them, and take the time from an argument that the test sets: a "
-    "redelivery must send what the first delivery sent."
+_AGAIN = "a redelivery must send what the first delivery sent."
+_CLOCK = (
+    "That is the time, which the handler takes from the clock of the machine, as datetime.now() and time.time() do. Take it from the "
+    f"message, or from a clock that build(store) is given by the test and that stands still: {_AGAIN}"
 )
-_REMEDY_FOR_MEMORY = (
-    "A module keeps what is in its memory from one schedule to the next, so what a handler remembers must be made in build(store), "
-    "which is called before each schedule"
+_RANDOM = f"That looks random. Take ids from the message, as message.child(name) gives them: {_AGAIN}"
+_MEMORY = (
+    "From the second time on it does the same, so it goes by what a module keeps from one build(store) to the next: a global, a cache, "
+    "functools.cache, an attribute of a class. build(store) is called before each schedule, as a new process would begin: make there what "
+    "the handler remembers, or empty it there."
 )
+_UNKNOWN = (
+    "Either the handler makes that up: take ids from the message, as message.child(name) gives them, and take the time from an argument "
+    f"that the test sets, because {_AGAIN} Or it goes by what a module keeps from one build(store) to the next, such as a counter or a "
+    "cache: make that in build(store), which is called before each schedule."
+)
+_CLOCK_OF_STORE = "That is the time. The database has put it in, as $currentDate and $$NOW do, or observe() has asked for it: let observe() leave it out."
+_MADE_UP = (
+    "That looks random. The driver or observe() has made it up, as pymongo does with an _id: let observe() leave it out."
+)
+_BESIDE = "What observe() sees beside the store must be made anew in build() or world()."
+
+_LABEL = "_ledger"
+_OURS = ("ow_", ":ow_", "outbox_")  # how the names begin under which onewrite puts times
+_A_DAY = 86_400.0
+_NEAR = 1.1 * _A_DAY  # to the present time, whatever the time zone
+_FAR = 400 * _A_DAY  # for times that differ between two runs, such as those at which something expires
+_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)  # of an epoch: seconds to nanoseconds
+_TIME_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?|\d{10,19}(\.\d+)?")
+_RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16,}|[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def difference(delivery: str, before: Request | None, after: Request | None) -> str:
+def difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
     """How a delivery behaved differently when its schedule was run again, and what to do about it.
 
-    `delivery` is its name. `before` and `after` are what it sent in the two runs, or None where it sent nothing.
+    `delivery` is its name. `before` and `after` are what it sent in the two runs, or None where it sent nothing. `lasting`: a third
+    run was as the second.
     """
+    remedy = _MEMORY if lasting else _UNKNOWN
     if before is None or after is None:
         sending, silent = ("first", "second") if after is None else ("second", "first")
-        what = f"it sent {before or after} the {sending} time, and nothing the {silent}. {_REMEDY_FOR_MEMORY}"
-    elif str(before) != str(after):
-        what = f"it sent {before} the first time, and {after} the second"
+        what = f"it sent {before or after} the {sending} time, and nothing the {silent}"
     else:
-        path, one, other = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", "one thing", "another")
-        what = f"in {before} it gave {path} as {one}, and then as {other}"
-    return f"{delivery} is not the same each time that the same schedule is run: {what}. {_REMEDY}"
+        path, *values = _first(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
+        if all(is_time(value, _FAR) for value in values):
+            remedy = _CLOCK
+        elif all(map(_is_random, values)) and not lasting:
+            remedy = _RANDOM
+        if str(before) != str(after):
+            what = f"it sent {before} the first time, and {after} the second"
+        elif path == "its arguments":
+            what = f"in {before} its arguments were not the same"
+        else:
+            what = f"in {before} it gave {path} as {values[0]!r}, and then as {values[1]!r}"
+    return f"{delivery} is not the same each time that the same schedule is run: {what}. {remedy}"
 
 
-def _first(one: object, other: object, path: str = "") -> tuple[str, str, str] | None:
+def difference_of_states(one: object, other: object) -> str:
+    """How two states differ in which the same requests have ended, and what to do about it."""
+    path, *values = _first(one, other) or ("", one, other)
+    remedy = (
+        _CLOCK_OF_STORE
+        if all(is_time(value, _FAR) for value in values)
+        else _MADE_UP
+        if all(map(_is_random, values))
+        else _BESIDE
+    )
+    where = f" at {path}" if path else ""
+    return f"the same requests end in {values[0]!r}{where} one time and in {values[1]!r} another. {remedy}"
+
+
+def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
+    """What makes this state look wrong that is none of the handler's doing, or None if nothing does."""
+    kept = _without_ledgers(observed)
+    if any(kept == _without_ledgers(state) for state in expected):
+        return (
+            "They differ only in what onewrite keeps in the entity, which is not the same after each schedule: let observe() leave that "
+            "out, as get_item(...), find_one(...) and without_ledger(...) of a guarded store do"
+        )
+    if any(_sorted(observed) == _sorted(state) for state in expected):
+        return "They differ only in the order of a list. If the order does not matter, let observe() sort it"
+    for state in expected:
+        path, *values = _first(state, observed) or ("", None, None)
+        if all(is_time(value, _FAR) for value in values):
+            return f"They differ at {path or 'the value itself'}, which is the time: let observe() leave it out if it does not matter"
+    return None
+
+
+def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
+    """Does the handler give a time near the present, which is in none of its messages?
+
+    Two runs in the same second give the same one if the handler takes the time in whole seconds. Then a third run, in another
+    second, tells more.
+    """
+    known = {repr(leaf) for message in messages for leaf in _leaves(message)}
+    return any(is_time(leaf) and repr(leaf) not in known for leaf in _leaves(request.arguments))
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """The values in a value, except for those that onewrite has named."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Mapping[Any, object]", value).items():
+            if not str(name).startswith(_OURS):
+                yield from _leaves(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("Sequence[object]", value):
+            yield from _leaves(inner)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _leaves(getattr(value, field.name))
+    else:
+        yield value
+
+
+def is_time(value: object, near: float = _NEAR) -> bool:
+    """Is this the present time, in one of the forms in which programs write it?"""
+    now = time.time()
+    match value:
+        case bool():
+            return False
+        case dt.datetime():
+            return abs(value.replace(tzinfo=value.tzinfo or dt.UTC).timestamp() - now) < near
+        case int() | float() | Decimal():
+            return any(abs(float(value) / unit - now) < near for unit in _UNITS)
+        case str() if found := _TIME_IN_TEXT.search(value):
+            text = found[0]
+            return is_time(Decimal(text) if text.replace(".", "").isdigit() else dt.datetime.fromisoformat(text), near)
+        case _:
+            return False
+
+
+def _is_random(value: object) -> bool:
+    if isinstance(value, str):
+        return _RANDOM_IN_TEXT.search(value) is not None
+    return isinstance(value, UUID | bytes) or type(value).__name__ in ("ObjectId", "Binary")
+
+
+def _without_ledgers(value: object) -> object:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, object]", value).items()
+        labelled = [str(name).removesuffix(_LABEL) for name, inner in items if _is_label(str(name), inner)]
+        ours = ("ow_", *labelled)
+        return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
+    if isinstance(value, list | tuple):
+        return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
+    return value
+
+
+def _is_label(name: str, value: object) -> bool:
+    """Does this say how a ledger or an outbox is kept, under names that begin as this one does?"""
+    return name.endswith(_LABEL) and FORMAT in str(value)
+
+
+def _sorted(value: object) -> object:
+    """The value with its lists sorted, so that two that have the same members in another order are equal."""
+    if isinstance(value, Mapping):
+        return {name: _sorted(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return sorted(map(_sorted, cast("Sequence[object]", value)), key=repr)
+    return value
+
+
+def _first(one: object, other: object, path: str = "") -> tuple[str, object, object] | None:
     """The path to the first value that differs, and both values; None if no value differs."""
     ours, others = _parts(one), _parts(other)
     if ours is None or others is None:
-        return None if one == other else (path, repr(one), repr(other))
+        return None if one == other else (path, one, other)
     for name in dict.fromkeys([*ours, *others]):
         inner = f"{path}.{name}" if path else str(name)
         if name in ours and name in others:
@@ -45,7 +188,7 @@ def _first(one: object, other: object, path: str = "") -> tuple[str, str, str] |
             if found is not None:
                 return found
         elif name != "_id":  # pymongo puts an _id into the handler's own document when it sends the document
-            return inner, repr(ours.get(name, "nothing")), repr(others.get(name, "nothing"))
+            return inner, ours.get(name, "nothing"), others.get(name, "nothing")
     return None
 
 

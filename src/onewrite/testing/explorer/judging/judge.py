@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -12,10 +13,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.handler.deliverables import leave_out_a_message
 from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.judging.difference import difference
+from onewrite.testing.explorer.judging.difference import difference, difference_of_states, hint_on_states, may_read_the_clock
+from onewrite.testing.explorer.judging.incomparable import is_read_once, why_incomparable
 from onewrite.testing.explorer.judging.initialisation import initialisation
 from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
-from onewrite.testing.explorer.judging.remarks import in_words, remarks_on
+from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.searching.proof import prove
 from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
@@ -26,6 +28,9 @@ from onewrite.testing.model.transition import changes_structure
 
 T = TypeVar("T")
 
+_CLOCKS_APART = (
+    0.02  # seconds: gmtime() and datetime.now() may ask a clock that is some milliseconds behind that of time.time()
+)
 MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
 
 
@@ -99,34 +104,55 @@ class Judge:
         self._tried_by_tasks: list[Reference] = []  # the same, with the tasks of deliveries in another order than their own
         self._all_tried = False  # all orders, or the first MOST_ORDERS of them
         self._some_untried = False  # there are more orders than MOST_ORDERS
-        self._sees_nothing = False  # no message changes what `observe` returns
+        self._at_first: tuple[Any, ...] = ()  # what `observe` returned before any message
+        self._invariant_says = False  # it has returned something else than None, or raised
+        self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
         self._ends: dict[Hashable, End] = {}  # what was seen at states, while the handler is recalled
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
     @property
-    def remarks(self) -> Iterator[str]:
+    def remarks(self) -> Iterator[Remark]:
         """What the reader of the report should know."""
-        if self._sees_nothing:
-            yield "No message changes what observe() sees: does it look at the right entity?"
-        if self._looks_elsewhere:
-            yield "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it."
+        taken = [step.request for step in self._tried[self._given].taken if step.request is not None]
+        found = remarks_on(
+            self._subject,
+            orders_of(self._predecessors),
+            self._observed_or_words,
+            written=[request for request in taken if request.writes],
+            cancels_out=self.expected == self._at_first,
+        )
+        kinds: set[str] = set()
+        for remark in found:
+            kinds.add(remark.kind)
+            yield remark
+        if self._subject.wrote and not self._subject.looked and "unobserved" not in kinds:
+            yield Remark(
+                "beside",
+                "observe() asked none of the stores: what the handler wrote counts only if observe(store) reads it.",
+            )
+        if self._invariant is not None and not self._invariant_says:
+            yield from remark_on_invariant(self._invariant, asks=self._invariant_asks)
         if self._subject.bounds.faults and not self._subject.new_process:
-            yield (
+            yield Remark(
+                "memory",
                 "What the handler keeps in memory has survived its crashes, since build(store) makes anew what observe() looks at beside "
-                "the store. Make that outside of build, and let build empty it."
+                "the store. Make that outside of build, and let build empty it.",
+            )
+        if self._depends_on_tasks:
+            yield Remark(
+                "tasks",
+                "It makes a difference which task of a delivery comes first, also where they run one after the other. All of that counts as "
+                f"right: {' and '.join(map(repr, self._depends_on_tasks))}. If it is not, let one task wait for the other.",
             )
         if self._some_untried:
-            yield f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected."
-        if self._depends_on_tasks:
-            yield (
-                "It makes a difference which task of a delivery comes first, also where they run one after the other. All of that counts as "
-                f"right: {' and '.join(map(repr, self._depends_on_tasks))}. If it is not, let one task wait for the other."
+            yield Remark(
+                NOTE,
+                f"The messages and their tasks have more than {MOST_ORDERS} orders: not all were tried for what is expected.",
             )
-        yield from remarks_on(self._subject, orders_of(self._predecessors), self._observed_or_words)
         if self._subject.machine.why_slow is not None:
-            yield self._subject.machine.why_slow
+            yield Remark(NOTE, self._subject.machine.why_slow)
 
     @property
     def _depends_on_tasks(self) -> tuple[Any, ...]:
@@ -136,10 +162,6 @@ class Judge:
                 if other.order == order and other.failure is None and other.observed != reference.observed:
                     return reference.observed, other.observed
         return ()
-
-    @property
-    def _looks_elsewhere(self) -> bool:
-        return self._subject.wrote and not self._subject.looked
 
     @property
     def recalls(self) -> bool:
@@ -208,7 +230,9 @@ class Judge:
             order = trial.progress.settled
             if not self._all_tried or (order not in self._tried and self._is_possible(order)):
                 raise UndecidedError(order)
-            return self._finding("processing each message once, one at a time, never ends like this", end.observed)
+            hint = hint_on_states(end.observed, self.expected)
+            reason = "processing each message once, one at a time, never ends like this"
+            return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
         return None if end.broken is None else self._finding(end.broken, end.observed)
 
     def judged(self, trial: RecalledTrial, *, may_go_on: bool) -> JudgedSchedule | None:
@@ -245,12 +269,18 @@ class Judge:
         if not self.expected:
             failures = [reference.failure for reference in self._tried.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even undisturbed: {failures[0]}. Mend that first.")
-        self._sees_nothing = self.expected == self._observed_at_first()
+        self._at_first = self._observed_at_first()
 
-    def differs(self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None) -> None:
-        """Remember that this delivery sent something else when the same schedule was run again."""
+    def differs(
+        self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
+    ) -> None:
+        """Remember that this delivery sent something else when the same schedule was run again.
+
+        `lasting`: when it was run a third time, it sent what it had sent the second time.
+        """
         requests = (None if taken is None else taken.request for taken in (before, after))
-        self.nondeterministic = self.nondeterministic or difference(name_of(self.names, delivery), *requests)
+        words = difference(name_of(self.names, delivery), *requests, lasting=lasting)
+        self.nondeterministic = self.nondeterministic or words
 
     def _finding(self, reason: str, observed: Any) -> Finding:
         """A finding is shown with everything that is expected, so all orders are tried first."""
@@ -261,9 +291,15 @@ class Judge:
     def _run_twice(self, order: tuple[int, ...]) -> None:
         """Find out whether undisturbed processing is the same each time."""
         one, other = self._two_alike(order)
-        self._compare(one, other)
-        if self.nondeterministic is not None:
+        if not _are_alike(one, other):
+            self._compare(one, other, lasting=_are_alike(other, self._reference(order)))
             return
+        if self._may_read_the_clock(other):
+            time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
+            later = self._reference(order)
+            if not _are_alike(other, later):
+                self._compare(other, later)
+                return
         if one.observed == other.observed:
             self._check_new_world(order, other)
             return
@@ -273,12 +309,14 @@ class Judge:
             # What `observe` looks at may belong to one of the handlers that `build` has made.
             self._subject.new_process = self._subject.always_anew = False
         else:
-            self.nondeterministic = (
-                f"the same requests end in {one.observed!r} one time and in {other.observed!r} another. What observe() sees "
-                "beside the store must be made anew in build() or world()."
-            )
+            self.nondeterministic = difference_of_states(one.observed, other.observed)
             return
         self._run_twice(order)
+
+    def _may_read_the_clock(self, reference: Reference) -> bool:
+        requests = [taken.request for taken in reference.taken if taken.request is not None]
+        messages = [deliverable.given for deliverable in self._subject.deliverables]
+        return any(may_read_the_clock(request, messages) for request in requests)
 
     def _two_alike(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Two results of undisturbed processing, without a first one that has made what lasts as long as the process."""
@@ -306,12 +344,12 @@ class Judge:
                 f"same in a new world {again.observed!r}. Let world() make anew or empty what observe() looks at, such as a queue."
             )
 
-    def _compare(self, one: Reference, other: Reference) -> None:
+    def _compare(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
         """Remember where two runs of one order differ in what the handler sends."""
         pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken, other.taken)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
-                self.differs((before or cast("TakenStep", after)).step.delivery, before, after)
+                self.differs((before or cast("TakenStep", after)).step.delivery, before, after, lasting=lasting)
                 break
 
     def try_more(self, order: tuple[int, ...]) -> None:
@@ -368,6 +406,8 @@ class Judge:
     def _observed_undisturbed(self) -> Any:
         try:
             return self._observed()
+        except ConfigurationError:
+            raise
         except Exception as error:
             raise ConfigurationError(f"observe(store) fails after undisturbed processing: {in_words(error)}.") from error
 
@@ -407,7 +447,10 @@ class Judge:
             return End(in_words(error), failed=True, broken=broken)
 
     def _observed(self) -> Any:
-        return copy.deepcopy(self._subject.look(self._observe))
+        seen = self._subject.look(self._observe)
+        if (why := why_incomparable(seen)) is not None:
+            raise ConfigurationError(f"What observe(store) returns must be comparable, but {why}.")
+        return copy.deepcopy(seen)
 
     def _observed_or_words(self) -> Any:
         try:
@@ -422,7 +465,14 @@ class Judge:
         try:
             held = self._subject.look(self._invariant)
         except Exception as error:
+            self._invariant_says = True
             return f"the invariant is broken: {in_words(error)}"
+        if isinstance(held, tuple) or is_read_once(held):
+            raise ConfigurationError(
+                f"The invariant returned {held!r}, which counts as true whatever is in it: return True or False, or use assert."
+            )
+        self._invariant_says = self._invariant_says or held is not None
+        self._invariant_asks = self._invariant_asks or bool(self._subject.asked)
         return None if held is None or held else "the invariant is broken"
 
 
@@ -434,6 +484,11 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
         if last < widths[len(made)]:
             return (*made, last)
     return None
+
+
+def _are_alike(one: Reference, other: Reference) -> bool:
+    """Has the handler sent the same in these two runs?"""
+    return [taken.key for taken in one.taken] == [taken.key for taken in other.taken]
 
 
 def _distinct(states: Sequence[Any]) -> tuple[Any, ...]:

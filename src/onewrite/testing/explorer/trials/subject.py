@@ -52,7 +52,6 @@ class Subject:
     tapped_late = False  # the handler has imported a driver, so its first requests may have passed unseen
     recovers = False  # `build` asks the store for data, so a handler must be built when it takes over
     _looks = False  # `observe` or the invariant is being called
-    _asked = False  # has a request been sent that is no step?
 
     def __init__(
         self, build: Callable[[Stores], Handler], messages: Sequence[Any], world: World, bounds: Bounds, timeout: float
@@ -64,6 +63,7 @@ class Subject:
             bounds.faults > 0
         )  # what comes after a crash is delivered to another handler that `build` has made
         self.start = _start(self.deliverables, bounds)
+        self.asked: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
@@ -226,13 +226,13 @@ class Subject:
 
     def look(self, function: Callable[[Stores], Any]) -> Any:
         """What `observe` or the invariant returns. What it sends changes nothing for what follows."""
-        self._asked, self._looks = False, True
+        self.asked, self._looks = [], True
         try:
             with self.machine.unchanged(), heard_by(self._senders):
                 return self.complete(function(self.stores))
         finally:
             self._looks = False
-            self.looked = self.looked or self._asked
+            self.looked = self.looked or bool(self.asked)
 
     def complete(self, value: Any) -> Any:
         """The value, awaited if it must be."""
@@ -266,7 +266,7 @@ class Subject:
         """Every request passes here. Those of a delivery wait for its turn; those of `build` and `observe` are sent at once."""
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
-            self._asked = True
+            self.asked.append(request)
             self.recovers = self.recovers or (not self._looks and self._asks_for_data(request))
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:

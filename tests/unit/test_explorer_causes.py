@@ -1,0 +1,477 @@
+"""Where an exploration cannot judge a handler, a message or an `observe`, it says what the real cause is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import io
+import itertools
+import logging
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from onewrite import ConfigurationError, Message, SeenIds
+from onewrite.aws_lambda import sqs_handler
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore
+from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.judging.difference import difference_of_states, is_time
+from onewrite.testing.standins.stores import moto_tables, new_collection
+from tests.support.batches import by_name, sqs
+
+Handler = Callable[[Message], Any]
+C1 = {"_id": "c1"}
+ONE = (Message("m1", "s", 1, {"amount": 10}),)
+CLOCK, RANDOM, MEMORY = "That is the time, which the handler takes", "That looks random", "what a module keeps"
+
+
+def explored(build: Callable[[Any], Handler], messages: Any = ONE, **options: Any) -> Exploration:
+    given: dict[str, Any] = {
+        "world": lambda: new_collection("customers"),
+        "observe": lambda customers: (customers.find_one(C1) or {}).get("n"),
+        **options,
+    }
+    return explore(build, messages=messages, **given)
+
+
+def guarded(collection: Any) -> Handler:
+    customers = GuardedCollection(collection, SeenIds())
+    return lambda message: customers.update_one(message, C1, {"$inc": {"n": 1}}, upsert=True)
+
+
+# --- handlers that do something else each time ------------------------------------------------------------------------
+
+
+def setting(value: Callable[[], Any]) -> Callable[[Any], Handler]:
+    return lambda collection: lambda _: collection.update_one(C1, {"$set": {"n": 1, "deep": {"at": [value()]}}}, upsert=True)
+
+
+CLOCKS: dict[str, Callable[[], Any]] = {
+    "datetime.now()": dt.datetime.now,  # that is the mistake
+    "datetime.now(UTC)": lambda: dt.datetime.now(dt.UTC),
+    "time.time()": time.time,
+    "milliseconds": lambda: int(time.time() * 1000),
+    "nanoseconds": time.time_ns,
+    "whole seconds": lambda: int(time.time()),
+    "a time to live of an hour": lambda: int(time.time()) + 3600,
+    "ISO text": lambda: dt.datetime.now(dt.UTC).isoformat(),
+    "ISO text in whole seconds": lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    "a key with the time in it": lambda: f"receipt#{time.time_ns()}",
+    "a number in text": lambda: str(time.time()),
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
+def test_a_handler_that_reads_the_clock_is_told_so(clock: Callable[[], Any]) -> None:
+    report = explored(setting(clock))
+    assert not report.ok
+    assert CLOCK in str(report.nondeterministic)
+
+
+def test_a_clock_in_the_key_of_a_table_is_named_too() -> None:
+    def build(table: Any) -> Handler:
+        return lambda _: table.put_item(Item={"id": f"receipt#{time.time_ns()}", "total": Decimal(1)})
+
+    with moto_tables() as make:
+        report = explore(build, ONE, lambda: make("receipts", "id"), lambda table: table.scan()["Count"])
+    assert CLOCK in str(report.nondeterministic)
+
+
+@pytest.mark.parametrize("near", [int(time.time()), dt.datetime.now(dt.UTC).isoformat(timespec="seconds")], ids=repr)
+def test_a_time_that_stands_still_is_none_of_that(near: Any) -> None:
+    assert explored(setting(lambda: near)).nondeterministic is None
+
+
+def test_a_time_in_a_message_costs_nothing_to_look_at() -> None:
+    def build(collection: Any) -> Handler:
+        return lambda message: collection.update_one(C1, {"$set": {"n": 1, "at": message.body["at"]}}, upsert=True)
+
+    started = time.perf_counter()
+    explored(build, [Message("m1", body={"at": int(time.time())})], schedules=1)
+    assert time.perf_counter() - started < 1  # a handler that may read the clock is run again in the next second
+
+
+RANDOMS: dict[str, Callable[[], Any]] = {
+    "uuid4": uuid.uuid4,
+    "text of a uuid": lambda: f"charge-{uuid.uuid4()}",
+    "hex": lambda: uuid.uuid4().hex,
+    "an ObjectId": ObjectId,
+    "bytes": lambda: random.randbytes(12),
+}
+
+
+@pytest.mark.parametrize("value", RANDOMS.values(), ids=RANDOMS)
+def test_a_handler_that_makes_up_ids_is_told_so(value: Callable[[], Any]) -> None:
+    given: Callable[[], Any] = (lambda: str(value())) if value is uuid.uuid4 else value
+    assert RANDOM in str(explored(setting(given)).nondeterministic)
+
+
+class Rates:
+    """A module has such a thing, and it keeps what it has looked up."""
+
+    loaded: dict[str, Any] = {}  # noqa: RUF012  # that is the mistake
+
+    @classmethod
+    def of(cls, collection: Any) -> Any:
+        if "eur" not in cls.loaded:
+            cls.loaded["eur"] = collection.database.rates.find_one({"_id": "eur"}) or 1
+        return cls.loaded["eur"]
+
+
+@functools.cache
+def looked_up(name: str, read: Callable[[], Any]) -> Any:
+    return name, read()
+
+
+_connected: list[str] = []
+_seen: set[str] = set()
+
+
+def by_class_attribute(collection: Any) -> Handler:
+    inner = guarded(collection)
+
+    def handle(message: Message) -> Any:
+        Rates.of(collection)
+        return inner(message)
+
+    return handle
+
+
+def _the_same() -> None:
+    """One function for all builds, as that of a module."""
+    _collection[-1].database.rates.find_one({"_id": "usd"})
+
+
+_collection: list[Any] = []
+
+
+def by_functools_cache(collection: Any) -> Handler:
+    inner = guarded(collection)
+    _collection.append(collection)
+
+    def handle(message: Message) -> Any:
+        looked_up("usd", _the_same)
+        return inner(message)
+
+    return handle
+
+
+def by_a_global_list(collection: Any) -> Handler:
+    inner = guarded(collection)
+
+    def handle(message: Message) -> Any:
+        if not _connected:
+            _connected.append("yes")
+            collection.database.audit.insert_one({"_id": "started"})
+        return inner(message)
+
+    return handle
+
+
+def by_a_global_set_of_ids(collection: Any) -> Handler:
+    def handle(message: Message) -> None:
+        if message.id not in _seen:
+            _seen.add(message.id)
+            collection.update_one(C1, {"$inc": {"n": 1}}, upsert=True)
+
+    return handle
+
+
+@pytest.mark.parametrize("build", [by_class_attribute, by_functools_cache, by_a_global_list, by_a_global_set_of_ids])
+def test_a_handler_that_goes_by_what_a_module_keeps_is_told_so(build: Callable[[Any], Handler]) -> None:
+    report = explored(build)
+    assert not report.ok
+    assert "From the second time on it does the same" in str(report)
+    assert MEMORY in str(report.nondeterministic)
+
+
+def test_a_counter_of_a_module_is_no_clock_and_may_be_either_thing() -> None:
+    numbers = itertools.count()
+    text = str(explored(setting(lambda: next(numbers))).nondeterministic)
+    assert MEMORY in text
+    assert "message.child(name)" in text
+    assert CLOCK not in text
+
+
+def test_what_is_not_deterministic_comes_before_a_counterexample_that_follows_from_it() -> None:
+    numbers = itertools.count()
+    report = explored(setting(lambda: next(numbers)), observe=lambda customers: customers.find_one(C1))
+    assert report.counterexample is not None
+    assert str(report).startswith("Not deterministic: ")
+
+
+def test_a_time_that_the_database_puts_in_is_named() -> None:
+    def build(collection: Any) -> Handler:
+        customers = GuardedCollection(collection, SeenIds())
+        change = {"$inc": {"n": 1}, "$currentDate": {"at": True}}
+        return lambda message: customers.update_one(message, C1, change, upsert=True)
+
+    def later(collection: Any) -> Any:
+        time.sleep(0.002)  # a date of MongoDB has milliseconds
+        return collection.find_one(C1)
+
+    report = explored(build, observe=later)
+    if not report.ok:
+        assert "let observe() leave it out" in str(report)
+    at = dt.datetime.now(dt.UTC)
+    assert "The database has put it in" in difference_of_states({"at": at}, {"at": at + dt.timedelta(seconds=1)})
+
+
+def test_ids_that_the_driver_makes_up_are_named() -> None:
+    assert "as pymongo does with an _id" in difference_of_states([{"_id": ObjectId()}], [{"_id": ObjectId()}])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, 17, 1.5, True, "2001-01-01T00:00:00", "o-1", None, Decimal(10), dt.datetime(1999, 1, 1, tzinfo=dt.UTC), "9" * 15],
+)
+def test_not_every_number_is_a_time(value: object) -> None:
+    assert not is_time(value)
+
+
+# --- states that look wrong for another cause -------------------------------------------------------------------------
+
+
+def test_a_ledger_that_observe_returns_too_is_named() -> None:
+    from onewrite.dynamodb import GuardedTable  # noqa: PLC0415  # only this test needs it
+
+    def build(table: Any) -> Handler:
+        customers = GuardedTable(table, SeenIds())
+        add: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+        return lambda message: customers.update_item(message, Key={"id": "c1"}, **add)
+
+    with moto_tables() as make:
+        whole = explore(
+            build, ONE, lambda: make("customers", "id"), lambda table: table.get_item(Key={"id": "c1"}).get("Item")
+        )
+    assert "They differ only in what onewrite keeps in the entity" in str(whole)
+
+
+def test_a_list_in_another_order_is_named() -> None:
+    def build(collection: Any) -> Handler:
+        lines = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            for name in ("a", "b"):
+                lines.update_one(message, {"_id": name}, {"$push": {"of": message.id}}, upsert=True)
+
+        return handle
+
+    def names(collection: Any) -> Any:
+        return [owner + line["_id"] for line in collection.find().sort("_id") for owner in line["of"]]
+
+    report = explored(build, [Message("m1"), Message("m2")], observe=names)
+    assert "They differ only in the order of a list" in str(report)
+    assert explored(build, [Message("m1"), Message("m2")], observe=lambda lines: sorted(names(lines))).ok
+
+
+# --- an observe that returns what cannot be compared ------------------------------------------------------------------
+
+
+class Plain:
+    def __init__(self, n: Any) -> None:
+        self.n = n
+
+
+@dataclass
+class Reading:
+    value: float
+
+
+class Ambiguous:
+    """As an array of numpy: what == returns is neither true nor false."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+INCOMPARABLE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "NaN": (lambda _: float("nan"), r"observe\(\) is NaN"),
+    "NaN deep inside": (lambda _: {"rates": [1.0, float("nan")]}, r"observe\(\)\['rates'\]\[1\] is NaN"),
+    "NaN in a Decimal": (lambda _: (Decimal("NaN"),), r"observe\(\)\[0\] is NaN"),
+    "a NaN that signals": (lambda _: {"a": Decimal("sNaN")}, r"observe\(\)\['a'\] is NaN"),
+    "NaN in a set": (lambda _: {float("nan")}, "is NaN"),
+    "NaN in a dataclass": (lambda _: Reading(float("nan")), r"observe\(\).value is NaN"),
+    "an average of nothing": (lambda _: float("inf") * 0, "is NaN"),
+    "a generator": (lambda customers: (one for one in customers.find()), "generator, which can be read only once"),
+    "a cursor": (lambda customers: customers.find(), "Cursor, which can be read only once"),
+    "a cursor of an aggregation": (lambda customers: customers.aggregate([]), "which can be read only once"),
+    "a map": (lambda customers: map(str, customers.find()), "map, which can be read only once"),
+    "a generator in a dict": (lambda _: {"a": _numbers()}, r"observe\(\)\['a'\] is of type generator"),
+    "a file": (lambda _: io.StringIO("x"), "StringIO, which can be read only once"),
+    "values of a dict": (lambda customers: (customers.find_one(C1) or {}).values(), "view of a dict"),
+    "an object": (lambda _: Plain(1), "Plain, which does not equal a copy of itself"),
+    "objects in a list": (lambda _: [Plain(1)], r"observe\(\)\[0\] is of type Plain"),
+    "a lock": (lambda _: threading.Lock(), "lock, which cannot be copied"),
+    "an array": (lambda _: Ambiguous(), "Ambiguous, which cannot be copied and compared"),
+}
+
+
+@pytest.mark.parametrize(("observe", "text"), INCOMPARABLE.values(), ids=INCOMPARABLE)
+def test_an_observe_that_returns_what_equals_nothing_is_refused_with_the_place(
+    observe: Callable[[Any], Any], text: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        explored(guarded, observe=observe)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda n: n,
+        str,
+        lambda n: {n},
+        lambda n: [n, {"n": (n,)}],
+        lambda n: Reading(n or 0),
+        lambda n: Decimal(n or 0),
+        lambda n: {"n": ObjectId("0" * 24), "m": n},
+    ],
+    ids=["a number", "text", "a set", "nested", "a dataclass", "a Decimal", "an ObjectId"],
+)
+def test_an_observe_may_return_all_that_has_values(kind: Callable[[Any], Any]) -> None:
+    explored(guarded, observe=lambda customers: kind((customers.find_one(C1) or {}).get("n"))).assert_effectively_once()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    lines: list[Any] = field(default_factory=list[Any])
+
+
+class Custom:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+
+def _numbers() -> Iterator[int]:
+    yield 1
+
+
+UNCOPYABLE: dict[str, tuple[Any, str]] = {
+    "a lock": (Message("m1", body={"lock": threading.Lock()}), r"messages\[0\]\.body\['lock'\] is of type lock"),
+    "a generator": (Message("m1", body=[_numbers()]), r"messages\[0\]\.body\[0\] is of type generator"),
+    "an open file": (Message("m1", attributes={"file": io.TextIOWrapper(io.BytesIO())}), "attributes"),
+    "a socket": (Custom(socket.socket()), r"messages\[0\]\.connection is of type socket"),
+    "in a dataclass": (Order([1, {"l": threading.Lock()}]), r"messages\[0\]\.lines\[1\]\['l'\] is of type lock"),
+    "a dict": ({"id": "m1", "of": {"deep": threading.Event()}}, r"messages\[0\]\['of'\]\['deep'\]"),
+}
+
+
+@pytest.mark.parametrize(("message", "text"), UNCOPYABLE.values(), ids=UNCOPYABLE)
+def test_a_message_that_cannot_be_copied_is_refused_with_the_part_that_cannot(message: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text + r".* cannot be copied"):
+        explored(guarded, [message])
+
+
+def test_what_a_handler_changes_in_its_message_is_gone_by_the_next_delivery() -> None:
+    def build(collection: Any) -> Handler:
+        customers = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            message.body["amount"] += 1
+            return customers.update_one(message, C1, {"$inc": {"n": message.body["amount"]}}, upsert=True)
+
+        return handle
+
+    explored(build).assert_effectively_once()
+    assert ONE[0].body == {"amount": 10}
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("fault", "faults"),
+        ("delivery", "deliveries"),
+        ("concurency", "concurrency"),
+        ("schedule", "schedules"),
+        ("max_schedules", "schedules"),
+        ("reordering", "reorder"),
+        ("invariants", "invariant"),
+        ("timeouts", "timeout"),
+    ],
+)
+@pytest.mark.parametrize("function", [explore, explore.random], ids=["explore", "explore.random"])
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest(function: Any, name: str, guess: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"no option {name}=. Did you mean {guess}=\? Its options are .*concurrency"
+    ):
+        function(guarded, ONE, lambda: new_collection("c"), lambda c: c.find_one(), **{name: 3})
+
+
+@pytest.mark.parametrize("name", ["crashes", "processes", "at_random"])
+def test_an_option_that_is_like_no_other_is_refused_with_all_that_exist(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"explore has no option {name}=. Its options are invariant, deliveries, faults"
+    ):
+        explored(guarded, **{name: 3})
+
+
+def test_a_seed_is_an_option_of_random_schedules_only() -> None:
+    explored(guarded).assert_effectively_once()
+    with pytest.raises(ConfigurationError, match=r"no option seed=. It is one of explore.random\(\)"):
+        explored(guarded, seed=3)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def _batch(collection: Any) -> Any:
+    """Adds without a guard, says what it does, and fails with some records."""
+    logger = logging.getLogger("shop")
+
+    @sqs_handler(by_name)
+    def handler(message: Message) -> Any:
+        logger.warning("adds %s", message.id)
+        collection.update_one(C1, {"$inc": {"n": 1}}, upsert=True)
+
+    return handler
+
+
+def test_onewrite_logs_nothing_while_a_handler_is_explored_and_the_handlers_own_lines_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert not explored(_batch, [sqs(["a", "b"])]).ok
+    assert {record.name for record in caplog.records} == {"shop"}
+    for name in ("onewrite", "onewrite.sqs"):
+        logging.getLogger(name).warning("afterwards")
+    assert [record.name for record in caplog.records[-2:]] == ["onewrite", "onewrite.sqs"]
+
+
+def test_onewrite_logs_as_ever_in_another_thread_meanwhile_and_after_an_exploration_that_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def world() -> Any:
+        other = threading.Thread(target=lambda: logging.getLogger("onewrite").warning("from a worker"))
+        other.start()
+        other.join()
+        return new_collection("customers")
+
+    explored(_batch, [sqs(["a"])], world=world)
+    with pytest.raises(ZeroDivisionError):
+        explored(guarded, world=lambda: 1 // 0)
+    logging.getLogger("onewrite").warning("afterwards")
+    ours = [record.message for record in caplog.records if record.name == "onewrite"]
+    assert (ours[0], ours[-1]) == ("from a worker", "afterwards")
