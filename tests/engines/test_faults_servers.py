@@ -21,6 +21,8 @@ from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
 from tests.engines.stores import async_dynamo, create_table
 
+NOON = 1_790_000_000
+
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -215,7 +217,7 @@ def learn(machine: Machine, deliver: Callable[[Message], Any]) -> tuple[list[str
 def test_a_table_on_a_server_is_remembered(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
     machine = Machine(lambda: dynoxide.resource().Table(table))
     attempts = iter([f"a-{number}" for number in (1, 2, 3) * 2])
-    orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0, attempts=lambda: next(attempts))
+    orders = GuardedTable(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON, attempts=lambda: next(attempts))
     told, performed = learn(machine, lambda message: orders.update_item(message, Key={"id": "e"}, **BUMP))
     assert told == ["Applied", "Applied", "Duplicate"] * 2
     assert performed == 0
@@ -235,7 +237,7 @@ def test_a_statement_may_touch_any_table(dynoxide: Dynoxide, dynamo: DynamoDBCli
 
 def test_a_collection_on_a_server_is_remembered(collection: Collection[dict[str, Any]]) -> None:
     machine = Machine(lambda: collection)
-    stock = GuardedCollection(machine.stores(machine.perform), SeenIds(), clock=lambda: 0.0)
+    stock = GuardedCollection(machine.stores(machine.perform), SeenIds(), clock=lambda: NOON)
     told, performed = learn(
         machine, lambda message: stock.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
     )

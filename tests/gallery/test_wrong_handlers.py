@@ -130,7 +130,7 @@ BY_HAND = {
     "moved_in_two_steps": PENDING,
     "sum_of_a_read": Mistake({"c1": 100}, TWO),
     "processing_state_left_behind": Mistake({}, reason=NEVER_SETTLED),
-    "set_of_ids_in_memory": Mistake({}),
+    "set_of_ids_in_memory": Mistake({"c1": 20}),
     "upsert_without_the_id": Mistake([10, 10], observe=lambda customers: [*balances(customers).values()]),
     "mark_outside_of_the_transaction": Mistake({"c1": 0}, content=CUSTOMER),
     "conflict_swallowed": Mistake({"c1": 100}, TWO, content=CUSTOMER),

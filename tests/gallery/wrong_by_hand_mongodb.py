@@ -128,7 +128,7 @@ def conflict_swallowed(customers: Any) -> Handler:
 
 
 def set_of_ids_in_memory(customers: Any) -> Handler:
-    """It keeps the ids in a set of the process. Nothing is left of a message whose write was refused, except its id in the set."""
+    """It keeps the ids in a set of the process, and the next process begins with an empty one."""
     seen: set[str] = set()
 
     def handle(message: Message) -> None:

@@ -282,7 +282,9 @@ def test_a_list_that_build_empties_is_not_emptied_in_the_middle_of_a_schedule(fa
         return handle
 
     report = explored(build, observe=lambda _: bool(mails), faults=faults, concurrency=1)
-    report.assert_effectively_once(accept="beside")  # it would end without any mail where the process has died after the write
+    report.assert_effectively_once(
+        accept="beside"
+    )  # it would end without any mail where the process has died after the write
     report = explored(build, observe=lambda _: len(mails), faults=faults, concurrency=1)
     assert report.counterexample is not None
 
