@@ -143,7 +143,7 @@ def test_an_entity_named_by_a_field_a_fold_and_a_transaction_with_an_inbox_look_
     place = collection.database[f"{collection.name}_inbox"]
     place.insert_many([{"_id": f"old{n}"} for n in range(500)])
     inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), also=("bills",))
-    store = GuardedCollection(collection, SeenIds(), identity=("email",), outbox=OUTBOX, clock=lambda: NOW)
+    store = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX, clock=lambda: NOW)
     add, named = {"$inc": {"n": 1}}, {"email": "7@example.com"}
     commands.sent.clear()
     for _ in range(2):

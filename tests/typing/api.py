@@ -257,9 +257,9 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
     assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
-    GuardedCollection(collection, InSequence(), identity=("email",))
+    GuardedCollection(collection, InSequence(), key=("email",))
     GuardedCollection(collection, InSequence(), tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
-    GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    GuardedCollection(collection, InSequence(), key=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
 
@@ -276,7 +276,7 @@ def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message:
 
 
 async def an_async_guarded_collection(collection: Any, message: Message) -> None:
-    stock = AsyncGuardedCollection(collection, SeenIds(), identity=["tenant", "email"], durability="majority")
+    stock = AsyncGuardedCollection(collection, SeenIds(), key=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(await stock.delete_one(message, {"_id": 1}), Outcome)

@@ -643,7 +643,7 @@ def test_declared_fields_name_the_entity_of_every_request() -> None:
 
 @pytest.mark.parametrize("fields", ["email", 5, [1], [("email", 1)], {"email"}], ids=repr)
 def test_declared_fields_are_a_row_of_names(fields: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r'identity=.*as in \("email",\)'):
+    with pytest.raises(ConfigurationError, match=r'key=.*as in \("email",\)'):
         flows(SeenIds(), fields=fields)
 
 

@@ -125,7 +125,7 @@ def test_a_collection_writes_for_sure_and_has_a_ledger(guard: Any) -> None:
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
 def test_the_fields_that_name_an_entity_are_named_in_a_row(guard: Any, identity: Any) -> None:
     with pytest.raises(ConfigurationError, match=r'give the names of the fields.*\("email",\)'):
-        guard(_of(guard, Collection, AsyncCollection), SeenIds(), identity=identity)
+        guard(_of(guard, Collection, AsyncCollection), SeenIds(), key=identity)
 
 
 @pytest.mark.parametrize(("guard", "client"), [(GuardedTable, "AsyncTable"), (GuardedCollection, "AsyncCollection")])

@@ -399,7 +399,7 @@ def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prep
 @pytest.mark.parametrize("query", [{"email": "a"}, "a"])
 def test_each_write_names_its_document_by_id(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match="names its document by _id"):
-        guarded(Documents(), identity=("email",)).updating(query, {"$inc": {"n": 1}})
+        guarded(Documents(), key=("email",)).updating(query, {"$inc": {"n": 1}})
 
 
 def test_one_id_in_two_collections_is_two_documents() -> None:

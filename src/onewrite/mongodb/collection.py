@@ -87,8 +87,8 @@ class _NothingSent:
 class GuardedCollection(_NothingSent):
     """A MongoDB collection whose writes take effect once a message.
 
-    Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `identity`,
-    as in `identity=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.
+    Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `key`,
+    as in `key=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.
 
     Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
@@ -103,7 +103,7 @@ class GuardedCollection(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
-        identity: Sequence[str] = (),
+        key: Sequence[str] = (),
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
@@ -113,7 +113,7 @@ class GuardedCollection(_NothingSent):
             collection,
             ledger,
             clock,
-            identity,
+            key,
             durability,
             attempts=attempts,
             outbox=outbox,
@@ -121,7 +121,7 @@ class GuardedCollection(_NothingSent):
             awaited=False,
         )
         self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
+        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def update_one(
         self,
@@ -252,7 +252,7 @@ class AsyncGuardedCollection(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
-        identity: Sequence[str] = (),
+        key: Sequence[str] = (),
         durability: Durability = "majority",
         attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
@@ -262,7 +262,7 @@ class AsyncGuardedCollection(_NothingSent):
             collection,
             ledger,
             clock,
-            identity,
+            key,
             durability,
             attempts=attempts,
             outbox=outbox,
@@ -270,7 +270,7 @@ class AsyncGuardedCollection(_NothingSent):
             awaited=True,
         )
         self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
+        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     async def update_one(
         self,

@@ -433,9 +433,7 @@ def _checked(fields: object) -> tuple[str, ...]:
         or not isinstance(fields, Sequence)
         or not all(isinstance(field, str) for field in cast("Sequence[object]", fields))
     ):
-        raise ConfigurationError(
-            f'identity={fields!r}: give the names of the fields that name one entity, as in ("email",).'
-        )
+        raise ConfigurationError(f'key={fields!r}: give the names of the fields that name one entity, as in ("email",).')
     return tuple(cast("Sequence[str]", fields))
 
 
