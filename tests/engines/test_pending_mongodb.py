@@ -240,8 +240,8 @@ def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
         state = relay.look(each.event.source)
         assert state is not None
         assert state.source == each.event.source
-        assert relay.skip_oldest(each.event) is not None
-        assert relay.restart_source(each.event.source)
+        assert relay.skip(source=each.event.source, id=each.event.id) is not None
+        assert relay.restart(source=each.event.source)
     assert relay.sweep().published == len(IDS)
     assert {event.type for event in told} == {"onewrite.skipped"}
 

@@ -36,7 +36,7 @@ from onewrite import (
     mongodb,
     sortable,
 )
-from onewrite.aws_lambda import GroupHandler, Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
+from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.ledgers import Ledger
@@ -127,8 +127,8 @@ def a_class_is_no_ledger() -> None:
     SeenIds(also=SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[[], str], message: Message) -> None:
-    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock, attempts=attempts)
+def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -> None:
+    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock)
     assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
     assert_type(orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_OLD"), Outcome)
@@ -326,7 +326,6 @@ def handlers_of_groups() -> None:
 
     assert_type(settle.each([Message("m1")]), list[Outcome])
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
-    assert_type(settle.handler, GroupHandler[Any])
     Worker("https://queue", settle, gather=timedelta(seconds=1))
     Worker("https://queue", settle, lean=True)
 

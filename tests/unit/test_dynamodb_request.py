@@ -388,7 +388,8 @@ by_hand = SeenIds(None, readable=True)
 ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(attribute="ids", also=by_hand)]
 native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
 for ledger in ledgers:
-    table = GuardedTable(object(), ledger, table_name="orders", clock=lambda: 1.79e9, attempts=lambda: "try")
+    table = GuardedTable(object(), ledger, table_name="orders", clock=lambda: 1.79e9)
+    table._flows.attempts = lambda: "try"
     message = Message("m5", source="s", sequence=5)
     for call in [dict(Key={"k": "o"}, **native), dict(Item={"k": "o", "n": 1, "l": [1]})]:
         print(json.dumps(table.explain(message, **call), default=repr))

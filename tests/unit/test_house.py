@@ -184,12 +184,8 @@ def test_the_exported_names_are_these() -> None:
     assert onewrite.aws_lambda.__all__ == [
         "EveryRecordFailed",
         "Failure",
-        "GroupHandler",
-        "GroupHandlerFunction",
         "Handler",
-        "HandlerFunction",
         "NotSettled",
-        "Options",
         "Report",
         "Result",
         "documentdb_handler",
@@ -233,6 +229,7 @@ def test_the_exported_names_are_these() -> None:
         "mongod",
         "mongomock_collection",
         "moto_table",
+        "seeded",
         "sqs_event",
     ]
 

@@ -31,6 +31,7 @@ from onewrite import (
 )
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
 from onewrite.testing import mongomock_collection
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -121,7 +122,7 @@ class Documents:
 
 
 def guarded(documents: Any, ledger: Any = None, **options: Any) -> GuardedCollection:
-    return GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, attempts=lambda: "try", **options)
+    return named(GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, **options), lambda: "try")
 
 
 def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
@@ -131,7 +132,7 @@ def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
 
 
 def made(documents: Documents, participants: Any = None, **options: Any) -> Any:
-    return transact(M5, participants or writes(documents), **{"chance": lambda: 0.5, **options})
+    return transact(M5, participants or writes(documents), **options)
 
 
 def labelled(label: str, kind: type[Any] = OperationFailure, *args: Any) -> Any:
@@ -356,7 +357,7 @@ def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
 
 def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
-    plain = GuardedCollection(documents, None, attempts=lambda: "try")
+    plain = named(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
     mark = explain_transaction(M5, [write], inbox=inbox_of(documents))["operations"][0]["document"]
     documents.answers = [met(), mark]

@@ -84,7 +84,6 @@ class GuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -97,7 +96,6 @@ class GuardedTable(_NothingSent):
         table_name: str,
         lean: bool = ...,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -109,12 +107,11 @@ class GuardedTable(_NothingSent):
         table_name: str | None = None,
         lean: bool = False,
         clock: Callable[[], float] = wall_clock,
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
         self._flows = JointFlows(
-            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
         self._target = lean_target(table, table_name) if lean else table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
@@ -211,7 +208,6 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -223,7 +219,6 @@ class AsyncGuardedTable(_NothingSent):
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -234,12 +229,11 @@ class AsyncGuardedTable(_NothingSent):
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
         self._flows = JointFlows(
-            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)

@@ -105,7 +105,6 @@ class GuardedCollection(_NothingSent):
         clock: Callable[[], float] = wall_clock,
         key: Sequence[str] = (),
         durability: Durability = "majority",
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
@@ -115,7 +114,7 @@ class GuardedCollection(_NothingSent):
             clock,
             key,
             durability,
-            attempts=attempts,
+            attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
             awaited=False,
@@ -254,7 +253,6 @@ class AsyncGuardedCollection(_NothingSent):
         clock: Callable[[], float] = wall_clock,
         key: Sequence[str] = (),
         durability: Durability = "majority",
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
@@ -264,7 +262,7 @@ class AsyncGuardedCollection(_NothingSent):
             clock,
             key,
             durability,
-            attempts=attempts,
+            attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
             awaited=True,

@@ -63,7 +63,6 @@ def transact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
 
@@ -72,7 +71,7 @@ def transact(
     `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
     transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
-    return run(transaction.flow(deadline, chance), transaction.target)
+    return run(transaction.flow(deadline, random_share), transaction.target)
 
 
 async def atransact(
@@ -82,11 +81,10 @@ async def atransact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
     transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
-    return await arun(transaction.flow(deadline, chance), transaction.target)
+    return await arun(transaction.flow(deadline, random_share), transaction.target)
 
 
 def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
