@@ -352,6 +352,32 @@ def handlers_of_groups() -> None:
     sns_handler(json_body(id="id"), group_by=_key)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+def options_of_any_type_leave_a_handler_typed(options: dict[str, Any]) -> None:
+    # pyright chooses none of two overloads that differ in group_by, which may be among these.
+    @sqs_handler(json_body(id="id"), **options)  # pyright: ignore[reportUntypedFunctionDecorator]
+    def ship(message: Message) -> Outcome:
+        return Applied(message)
+
+    @kafka_handler(**options)  # pyright: ignore[reportUntypedFunctionDecorator]
+    def later(messages: list[Message]) -> list[Outcome]:
+        return [Applied(message) for message in messages]
+
+    @sns_handler(json_body(id="id"), **options)
+    def told(message: Message) -> None: ...
+
+    assert_type(ship.each(Message("m1")), Outcome)  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(later.each([Message("m1")]), list[Outcome])  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(told.run({}), Report)
+
+
+def a_decorator_without_an_identity_is_none() -> None:
+    @sqs_handler  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    def _ship(message: Message) -> Outcome:
+        return Applied(message)
+
+    sns_handler()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 def an_exploration(
     build: Callable[[Any], Callable[[Any], object]], world: Callable[[], Any], messages: list[Message]
 ) -> None:

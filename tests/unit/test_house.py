@@ -32,7 +32,7 @@ FLOORS = [
     {"outcome"},
     {"label"},
     {"event", "ledgers"},
-    {"step", "tombstone", "too_large"},
+    {"step", "targets", "tombstone", "too_large"},
     {"inbox"},
     {""},
     {"backoff", "extras", "flow", "pending", "sqs_message", "watch"},
@@ -113,6 +113,7 @@ print(*sorted(name for name in sys.modules if name.startswith("onewrite.")))
         "ledgers.seen_numbers",
         "message",
         "outcome",
+        "targets",
         "tombstone",
     )
     assert found[1].split() == [f"onewrite.{module}" for module in modules]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -99,7 +100,7 @@ def _client_error(code: str, text: str) -> ClientError:
 @pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
 def test_a_table_is_named_once_and_has_a_ledger(guard: Any) -> None:
     with pytest.raises(ConfigurationError, match="say which one with table_name"):
-        guard(object(), SeenIds())
+        guard(SimpleNamespace(update_item=print), SeenIds())
     with pytest.raises(ConfigurationError, match="A Table knows its own name"):
         guard(Table(), SeenIds(), table_name="orders")
     with pytest.raises(ConfigurationError, match="is no ledger"):
@@ -202,6 +203,6 @@ def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
         lambda: guarded.explain(message, {"_id": 1}, {"$set": {"a": 1}}),
     ]
     for call in calls:
-        with pytest.raises(InvalidMessage, match=f"takes a Message, and got a {type(message).__name__}"):
+        with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(message).__name__}"):
             call()
     assert collection.requests == []

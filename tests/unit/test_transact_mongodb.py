@@ -415,9 +415,6 @@ def test_all_writes_are_of_one_client() -> None:
         made(one, [*writes(one)[:1], *writes(other)[1:]])
     with pytest.raises(ConfigurationError, match="same MongoClient"):
         made(one, inbox=inbox_of(other))
-    wrong = Inbox(one, consumer="c", retention=DAYS, table_name="inbox")
-    with pytest.raises(ConfigurationError, match="without table_name"):
-        made(one, inbox=wrong)
 
 
 def test_two_clients_of_one_server_are_two() -> None:

@@ -33,6 +33,7 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.targets import check_table
 from onewrite.tombstone import Tombstones
 
 
@@ -110,6 +111,7 @@ class GuardedTable(_NothingSent):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_table(table, table_name)
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
@@ -232,6 +234,7 @@ class AsyncGuardedTable(_NothingSent):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_table(table, table_name)
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )

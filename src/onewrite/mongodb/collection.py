@@ -33,6 +33,7 @@ from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.targets import check_collection
 from onewrite.tombstone import Tombstones
 
 
@@ -108,6 +109,7 @@ class GuardedCollection(_NothingSent):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_collection(collection)
         self._flows = JointFlows(
             collection,
             ledger,
@@ -256,6 +258,7 @@ class AsyncGuardedCollection(_NothingSent):
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_collection(collection)
         self._flows = JointFlows(
             collection,
             ledger,

@@ -198,6 +198,8 @@ class Flows:
         return Applied(message, outcome.entity) if isinstance(outcome, Unmet) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
+        if isinstance(cast("object", query), Message):
+            raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
             check_projection(self._ledger.terms, native["projection"])
         alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}

@@ -12,7 +12,7 @@ from logging import ERROR, WARNING
 from math import inf
 from queue import Empty, SimpleQueue
 from types import CoroutineType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -64,7 +64,7 @@ class Relay:
     ) -> None:
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
         self._stopped = False
-        self._boxes, self._publish = store.outboxes, publish
+        self._boxes, self._publish = outboxes_of(store, publish), publish
         self._clock = checked_clock(clock)
         self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
@@ -78,11 +78,11 @@ class Relay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
+        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within)))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
+        return self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
 
     def skip(
         self,
@@ -118,7 +118,7 @@ class Relay:
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
+        return self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
@@ -189,7 +189,7 @@ class AsyncRelay:
     ) -> None:
         self._wake = asyncio.Event()
         self._stopped = False
-        self._boxes, self._publish = store.outboxes, publish
+        self._boxes, self._publish = outboxes_of(store, publish), publish
         self._clock = checked_clock(clock)
         self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
@@ -203,11 +203,13 @@ class AsyncRelay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
+        return await self._run(
+            self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within))
+        )
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return await self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
+        return await self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
 
     async def skip(
         self,
@@ -243,7 +245,7 @@ class AsyncRelay:
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return await self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
+        return await self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
@@ -304,6 +306,22 @@ class AsyncRelay:
         return await adrive(steps, do)
 
 
+def outboxes_of(store: object, publish: object) -> Outboxes:
+    """Those of the store that a relay is made of."""
+    if isinstance(store, type):
+        raise ConfigurationError(f"Relay({store.__name__}, ...): this is the class: give a store that was made of it.")
+    if not hasattr(type(store), "outboxes"):
+        raise ConfigurationError(
+            f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
+            "publish), and what publishes behind it."
+        )
+    if not callable(publish):
+        raise ConfigurationError(
+            f"Relay(store, {publish!r}): give a function of a list of events, such as to_sqs(client, queue_url)."
+        )
+    return cast("Store", store).outboxes
+
+
 def entity_named(boxes: Outboxes, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
     """The entity that an operator names, in one way."""
     if source is None:
@@ -343,6 +361,12 @@ def pause(failures: int, poll: float, chance: float) -> float:
     shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
     return longest * (0.5 + chance / 2)
+
+
+def _seconds(name: str, time: object) -> float:
+    if not isinstance(time, timedelta):
+        raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
+    return time.total_seconds()
 
 
 def _checked_poll(poll: float) -> float:
