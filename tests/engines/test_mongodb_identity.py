@@ -48,7 +48,7 @@ CALLS: dict[str, Call] = {
     "find_one_and_update": lambda c, query: c.find_one_and_update(M1, query, {"$inc": {"n": 1}}),
     "record": lambda c, query: c.record(M1, query),
     "seen": lambda c, query: c.seen(M1, query),
-    "explain": lambda c, query: c.explain(M1, query, {"$inc": {"n": 1}}),
+    "explain": lambda c, query: c.explain(lambda store: store.update_one(M1, query, {"$inc": {"n": 1}})),
 }
 calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 

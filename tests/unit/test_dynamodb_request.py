@@ -392,8 +392,9 @@ for ledger in ledgers:
     table = GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=lambda: 1.79e9)
     table._flows.attempts = lambda: "try"
     message = Message("m5", source="s", sequence=5)
-    for call in [dict(Key={"k": "o"}, **native), dict(Item={"k": "o", "n": 1, "l": [1]})]:
-        print(json.dumps(table.explain(message, **call), default=repr))
+    item = {"k": "o", "n": 1, "l": [1]}
+    for call in [lambda t: t.update_item(message, Key={"k": "o"}, **native), lambda t: t.put_item(message, Item=item)]:
+        print(json.dumps(table.explain(call), default=repr))
 """
     printed = {seed: _output(program, seed) for seed in ("1", "2")}
     assert printed["1"].count("\n") == 12

@@ -35,7 +35,7 @@ FLOORS = [
     {"step", "targets", "tombstone", "too_large"},
     {"inbox"},
     {""},
-    {"backoff", "extras", "flow", "pending", "sqs_message", "watch"},
+    {"backoff", "explaining", "extras", "flow", "pending", "sqs_message", "watch"},
     {"folding", "joint", "lean", "migration", "missing", "step_flows"},
     {"identity", "repair"},
     {"dynamodb", "mongodb"},

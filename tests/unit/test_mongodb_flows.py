@@ -545,12 +545,6 @@ def test_a_document_is_read_without_its_ledger() -> None:
     assert flows(SeenIds()).without_ledger(SEEN) == ENTITY
 
 
-def test_explain_is_what_update_one_would_send() -> None:
-    explained = flows(SeenIds()).explain(M5, QUERY, UPDATE, {"upsert": True, "hint": "_id_"})
-    (sent,) = play(write(SeenIds(), upsert=True, hint="_id_"), CREATED)[1]
-    assert explained == {"filter": sent.args[0], "update": sent.args[1], **sent.kwargs}
-
-
 # --- the collection ---------------------------------------------------------------------------------------------------
 
 ENGLISH: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}

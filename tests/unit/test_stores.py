@@ -194,13 +194,13 @@ def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
         lambda: table.put_item(message, Item={"orderId": "o-1"}),
         lambda: table.record(message, **KEY),
         lambda: table.seen(message, **KEY),
-        lambda: table.explain(message, **KEY),
+        lambda: table.explain(lambda store: store.update_item(message, **KEY)),
         lambda: guarded.update_one(message, {"_id": 1}, {"$set": {"a": 1}}),
         lambda: guarded.find_one_and_update(message, {"_id": 1}, {"$set": {"a": 1}}),
         lambda: guarded.insert_one(message, {"_id": 1}),
         lambda: guarded.record(message, {"_id": 1}),
         lambda: guarded.seen(message, {"_id": 1}),
-        lambda: guarded.explain(message, {"_id": 1}, {"$set": {"a": 1}}),
+        lambda: guarded.explain(lambda store: store.update_one(message, {"_id": 1}, {"$set": {"a": 1}})),
     ]
     for call in calls:
         with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(message).__name__}"):

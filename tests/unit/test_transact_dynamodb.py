@@ -145,10 +145,10 @@ def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
     ]
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
     request = explain_transaction(M5, prepared, inbox=inbox)
-    first = request["TransactItems"][0]["Update"]
+    first = request[0]["Update"]
     assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
     assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
-    assert request["TransactItems"][2]["Put"]["Item"]["id"] == {"S": "1:c1:s2:m5"}
+    assert request[2]["Put"]["Item"]["id"] == {"S": "1:c1:s2:m5"}
     assert client.sent == []
 
 
@@ -226,7 +226,7 @@ def test_the_inbox_shows_that_it_landed() -> None:
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
     plain = named(GuardedTable(client, None, table_name="plain"), lambda: "try")
     write = plain.putting(Item={"id": "a"})
-    mark = explain_transaction(M5, [write], inbox=inbox)["TransactItems"][1]["Put"]["Item"]
+    mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
     for item, expected in (
         (mark, Applied(M5, retried=True)),
         ({**mark, "attempt": {"B": b"another"}}, Duplicate(M5)),
@@ -428,7 +428,7 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     tables = [GuardedTable(resource.Table(name), SeenIds()) for name in ("orders", "stock")]
     inbox = Inbox(resource.Table("inbox"), consumer="c", retention=timedelta(days=1))
     request = explain_transaction(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
-    names = [next(iter(action.values()))["TableName"] for action in request["TransactItems"]]
+    names = [next(iter(action.values()))["TableName"] for action in request]
     assert names == ["orders", "stock", "inbox"]
     resource.meta.client.close()
 

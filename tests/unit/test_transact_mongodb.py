@@ -359,7 +359,7 @@ def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
     plain = named(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
-    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))["operations"][0]["document"]
+    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))[0]["insert_one"]["document"]
     documents.answers = [met(), mark]
     assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5, retried=True)
 

@@ -116,12 +116,3 @@ class GetItemArguments(SeenArguments, total=False):
 
     ProjectionExpression: str
     ExpressionAttributeNames: Mapping[str, str]
-
-
-class ExplainArguments(_EveryWrite, total=False):
-    """The arguments of `explain`: those of `update_item`, or with `Item` those of `put_item`."""
-
-    Key: Mapping[str, Any]
-    UpdateExpression: str
-    Item: Mapping[str, Any]
-    ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.lean import lean_target
@@ -12,7 +12,6 @@ from onewrite.dynamodb.native import (
     BeginArguments,
     Client,
     DeleteItemArguments,
-    ExplainArguments,
     GetItemArguments,
     PutItemArguments,
     PuttingArguments,
@@ -27,6 +26,7 @@ from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
+from onewrite.explaining import explained
 from onewrite.flow import arun, run
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
@@ -47,9 +47,12 @@ class _NothingSent:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
+        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+
+        `orders.explain(lambda orders: orders.update_item(message, Key=key, ...))`, and any other method.
+        """
+        return explained(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
+from onewrite.explaining import explained
 from onewrite.flow import arun, run
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
@@ -42,16 +43,18 @@ class _NothingSent:
 
     _flows: JointFlows
     _outboxes: Outboxes | None
+    _key: Sequence[str]
 
     def without_ledger(self, document: Document) -> Entity:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
+        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+
+        `stock.explain(lambda stock: stock.update_one(message, filter, update))`, and any other method.
+        """
+        return explained(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -121,7 +124,7 @@ class GuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=False,
         )
-        self._collection, self._target = collection, self._flows.target
+        self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def update_one(
@@ -270,7 +273,7 @@ class AsyncGuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=True,
         )
-        self._collection, self._target = collection, self._flows.target
+        self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     async def update_one(

@@ -206,15 +206,6 @@ class Flows:
         found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
 
-    def explain(
-        self, message: Message, query: Document, update: Update, native: Document, *, emit: object = None
-    ) -> dict[str, Any]:
-        native, _ = asked_of(native)
-        now = self.clock()
-        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
-        return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
-
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
         return canonical(entity, codec_of(self.target))

@@ -71,14 +71,13 @@ async def atransact(
         return await arun(transaction.flow(session, deadline, random_share), None)
 
 
-def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
-    """The operations that `transact` or `atransact` would send, one request each, and one more to commit. Nothing is sent.
-
-    One participant alone is a plain write, which is one request.
+def explain_transaction(
+    message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
+) -> list[dict[str, Any]]:
+    """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
+    last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
-    return {
-        "operations": [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
-    }
+    return [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
 
 
 class _Refusal(NamedTuple):
