@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
@@ -26,6 +27,32 @@ def check_table(table: object, table_name: object = None) -> None:
         )
     if table_name is not None and not isinstance(table_name, str):
         raise ConfigurationError(f"table_name={table_name!r}: give the name of the table, a text.")
+
+
+def check_deletes(ledger: object, tombstones: object) -> None:
+    """Raise if a store that guards nothing is to delete."""
+    if ledger is None and tombstones is not None:
+        raise ConfigurationError(
+            "A store without a ledger deletes nothing, because nothing would tell a redelivery from a fresh message: give it a ledger, or leave "
+            "out tombstones=."
+        )
+
+
+def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
+    """Raise unless these fields may name an entity. `is_taken`: does the store keep something of its own in this field?"""
+    for name in key:
+        if not name or name.startswith("$") or "\0" in name:
+            raise ConfigurationError(f"key={key!r}: {name!r} names no field.")
+        if name == "_id":
+            raise ConfigurationError(
+                f"key={key!r}: _id names an entity anyway: leave it out, and key= where nothing else is in it."
+            )
+        if is_taken(name.partition(".")[0]):
+            raise ConfigurationError(
+                f"key={key!r}: the store keeps something of its own in {name!r}: name an entity by a field of yours."
+            )
+    if len({*key}) < len(key):
+        raise ConfigurationError(f"key={key!r}: a field is named twice: give each once.")
 
 
 def check_collection(collection: object) -> None:

@@ -16,12 +16,14 @@ from onewrite import (
     Event,
     HighWaterMark,
     Inbox,
+    InSequence,
     InvalidMessage,
     InvalidUpdate,
     Message,
     Outbox,
     Outcome,
     SeenIds,
+    SeenNumbers,
     Tombstones,
 )
 from onewrite.aws_lambda import (
@@ -400,3 +402,57 @@ def test_a_relay_takes_times_as_timedeltas_and_names_an_entity_once(table: Any) 
 def test_a_publisher_takes_the_client_first(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         make()
+
+
+# --- options that go together only in failing -------------------------------------------------------------------------
+
+DELETES = Tombstones(timedelta(days=1))
+WIDE = SeenIds(also=tuple(HighWaterMark(f"marks-{n}") for n in range(40)))
+
+
+@pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
+@pytest.mark.parametrize(
+    "ledger", [SeenIds(attribute="x" * 600), HighWaterMark("x" * 2000), SeenNumbers(100, "x" * 1500), WIDE]
+)
+def test_a_ledger_that_leaves_no_room_in_an_expression_is_refused_when_the_table_is_made(guard: Any, ledger: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"no room for a call of your own in the 4096 bytes.*shorter names.*fewer"):
+        guard(SimpleNamespace(update_item=print), ledger, table_name="orders")
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(attribute="x" * 200), InSequence(first=7), SeenNumbers(100, also=SeenIds())])
+def test_a_ledger_that_leaves_room_makes_a_table_whatever_the_clock_shows(ledger: Any) -> None:
+    def stopped() -> float:
+        raise AssertionError("nobody asks for the time yet")
+
+    GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=stopped)
+
+
+def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: Any) -> None:
+    for make in (
+        lambda: GuardedTable(table, None, tombstones=DELETES),
+        lambda: GuardedCollection(collection, None, tombstones=DELETES),
+    ):
+        with pytest.raises(ConfigurationError, match=r"deletes nothing.*leave out tombstones="):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (("_id",), "_id names an entity anyway: leave it out"),
+        (("email", "email"), "a field is named twice"),
+        (("",), "'' names no field"),
+        (("$email",), "names no field"),
+        (("a\0b",), "names no field"),
+        (("ow_steps",), "the store keeps something of its own in 'ow_steps'"),
+        (("outbox_due",), "the store keeps something of its own in 'outbox_due'"),
+        (("ow_tombstone.at",), "the store keeps something of its own"),
+    ],
+)
+@pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
+def test_a_key_that_can_name_no_entity_is_refused_when_the_collection_is_made(guard: Any, key: Any, said: str) -> None:
+    with (
+        mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
+        pytest.raises(ConfigurationError, match=said),
+    ):
+        guard(made, SeenIds(), key=key, outbox=Outbox("shop"))

@@ -23,6 +23,7 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.room import check_room
 from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
@@ -33,7 +34,7 @@ from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
-from onewrite.targets import check_table
+from onewrite.targets import check_deletes, check_table
 from onewrite.tombstone import Tombstones
 
 
@@ -115,11 +116,14 @@ class GuardedTable(_NothingSent):
         tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
         self._target = lean_target(table, table_name) if lean else table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        if ledger is not None:
+            check_room(self, self._flows, ledger)
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
@@ -238,11 +242,14 @@ class AsyncGuardedTable(_NothingSent):
         tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        if ledger is not None:
+            check_room(self, self._flows, ledger)
 
     async def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]

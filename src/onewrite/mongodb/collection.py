@@ -11,6 +11,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.explaining import explained
 from onewrite.flow import arun, run
+from onewrite.label import is_shared
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.durability import Durability
@@ -34,7 +35,7 @@ from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
-from onewrite.targets import check_collection
+from onewrite.targets import check_collection, check_deletes, check_key
 from onewrite.tombstone import Tombstones
 
 
@@ -113,6 +114,7 @@ class GuardedCollection(_NothingSent):
         tombstones: Tombstones | None = None,
     ) -> None:
         check_collection(collection)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             collection,
             ledger,
@@ -124,6 +126,7 @@ class GuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=False,
         )
+        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
@@ -262,6 +265,7 @@ class AsyncGuardedCollection(_NothingSent):
         tombstones: Tombstones | None = None,
     ) -> None:
         check_collection(collection)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             collection,
             ledger,
@@ -273,6 +277,7 @@ class AsyncGuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=True,
         )
+        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
