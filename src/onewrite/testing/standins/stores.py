@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import cache, partial
 from json import dumps
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
@@ -139,7 +139,7 @@ class _Account:
             self._empty[definition] = self._tables[name]
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
-            kind: Any = type(self._resource.Table(name))  # boto3 builds a new class at each call
+            kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
             self._table_class = type(
                 kind.__name__, (kind,), {"__enter__": _entered, "__exit__": _exited, "__module__": kind.__module__}
             )
