@@ -270,12 +270,12 @@ def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_on
 ) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
     message, name, inbox_name = Message("m1"), next(_places), next(_places)
-    named: Any = {"consumer": "c", "retention": timedelta(days=14)}
+    kept: Any = {"consumer": "c", "retention": timedelta(days=14)}
     if engine == "dynoxide":
         for each in (name, inbox_name):
             create_table(client, each)
         store: Any = named(GuardedTable(client, SeenIds(), table_name=name, clock=lambda: NOW), lambda: "one name")
-        inbox = Inbox(client, table_name=inbox_name, **named)
+        inbox = Inbox(client, table_name=inbox_name, **kept)
         update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
         first, second = (transact(message, [store.updating(Key={"id": each}, **update)], inbox=inbox) for each in "ab")
         left = store.get_item(Key={"id": "b"})
@@ -283,7 +283,7 @@ def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_on
         client.test.create_collection(inbox_name)
         client.test[name].insert_many([{"_id": "a"}, {"_id": "b"}])
         store = named(GuardedCollection(client.test[name], SeenIds(), clock=lambda: NOW), lambda: "one name")
-        inbox = Inbox(client.test[inbox_name], **named)
+        inbox = Inbox(client.test[inbox_name], **kept)
         first, second = (
             transact_documents(message, [store.updating({"_id": each}, {"$set": {"n": 1}})], inbox=inbox) for each in "ab"
         )
