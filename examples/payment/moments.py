@@ -6,7 +6,6 @@ test may let it die, or let something else happen first. Nothing here knows in w
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,9 +95,7 @@ class World:
         self.now = MORNING
         self.moments = Moments()
         self.provider = Watched(self.moments, clock=self._clock, sleep=self.wait, troubles=troubles)
-        names = itertools.count()
-        self.names: Callable[[], str] = lambda: f"{key}-{next(names)}"
-        self.payments = Payments(table, self.provider, clock=self._clock, names=self.names)
+        self.payments = Payments(table, self.provider, clock=self._clock)
         self.payment = Payment("acme", key, 1250, card, digest_of({"cents": 1250, "card": card}))
         self._table, self._way = table, way
         self._told: set[str] = set()
@@ -131,7 +128,7 @@ class World:
             self._told.update(event.id for event in events if event.type == "PaymentTaken")
             return []
 
-        Relay(self.payments.guarded, publish, clock=self._clock, names=self.names).flush(Key=key)
+        Relay(self.payments.guarded, publish, clock=self._clock).flush(Key=key)
         steps = self.payments.guarded.open_steps(Key=key)
         return Count(len(self.provider.charges), int("answer" in item), len(self._told), len(steps))
 

@@ -17,7 +17,6 @@ from datetime import timedelta
 from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from onewrite import (
     Applied,
@@ -75,18 +74,15 @@ class Reply:
 
 
 class Payments:
-    """`names` gives a name that no other call of it gives, here or elsewhere."""
-
     def __init__(
         self,
         table: Table,
         provider: Provider,
         *,
         clock: Callable[[], float] = time.time,
-        names: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         outbox = Outbox("shop/payments", index=INDEX, shards=SHARDS)
-        self.guarded = GuardedTable(table, SeenIds(retention=None), outbox=outbox, clock=clock, attempts=names)
+        self.guarded = GuardedTable(table, SeenIds(retention=None), outbox=outbox, clock=clock)
         self._provider, self._clock = provider, clock
 
     def take(self, payment: Payment) -> Reply:

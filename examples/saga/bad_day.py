@@ -22,11 +22,10 @@ from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
 
 from onewrite import Deferred, Duplicate, Message, Stale
-from onewrite.aws_lambda import HandlerFunction
 from onewrite.identity import Record
 from onewrite.metrics import Reported
 from onewrite.outbox import Outgoing, Relay
-from onewrite.testing import Crash, Faults, mongomock_collection
+from onewrite.testing import Crash, Faults, mongomock_collection, seeded
 from saga.orders import PlaceOrder
 from saga.queues import Published, Queues
 from saga.table import create_table
@@ -90,22 +89,24 @@ class BadDay:
         self._most_rounds = 20 * (len(wanted) + 2)  # some six for each order are usual
         self._fault_waits = False  # for a write to meet it
         self._faults = Faults({"orders": stores.orders, "accounts": stores.accounts, "parcels": stores.parcels})
-        self.shop = shop_on(**self._faults.store, clock=self._clock, names=self._name)
+        self.shop = shop_on(**self._faults.store, clock=self._clock)
         self._queues = Queues(self._random)
         self._relays = {service: (self._made_relay(service, 0), self._made_relay(service, 1)) for service in SERVICES}
         self._acts = self._made_acts()
 
     def play(self) -> None:
         """From the first order until nothing moves any more."""
-        for customer in CUSTOMERS:
-            self.shop.credit.open_account(Message(f"open {customer}"), customer, LIMIT)
-        self._until_quiet()
+        with seeded(self._random.getrandbits(64)):
+            for customer in CUSTOMERS:
+                self.shop.credit.open_account(Message(f"open {customer}"), customer, LIMIT)
+            self._until_quiet()
 
     def redeliver(self) -> None:
         """Every event that was ever published comes once more, as from a queue that was redriven."""
         for service, published in self.published.items():
             self.shop.publisher(service, self._queues, QUEUE_URLS)(published.events)
-        self._until_quiet()
+        with seeded(self._random.getrandbits(64)):
+            self._until_quiet()
 
     def _until_quiet(self) -> None:
         """Some act, in any order, while the others are slow. It ends when nobody has anything to do, and no event waits for a relay.
@@ -147,7 +148,7 @@ class BadDay:
             self._wanted.remove(command)
         return True
 
-    def _deliver(self, service: Service, handler: HandlerFunction[Any]) -> bool:
+    def _deliver(self, service: Service, handler: Callable[[Any, Any], dict[str, Any]]) -> bool:
         """A worker takes messages. Where it dies on the way, or after the last one, it acknowledges nothing."""
         before = self.counts["crashes"]
         dies = self._happens(self._trouble.acknowledgement)
@@ -221,10 +222,7 @@ class BadDay:
     def _made_relay(self, service: Service, relay: int) -> Relay:
         send = self.shop.publisher(service, self._queues, QUEUE_URLS)
         publish = partial(self._publish, service, relay, send)
-        return self.shop.relay(service, publish, clock=self._clock, names=self._name, chance=self._random.random)
+        return self.shop.relay(service, publish, clock=self._clock)
 
     def _clock(self) -> float:
         return self._now
-
-    def _name(self) -> str:
-        return f"{self._random.getrandbits(128):032x}"

@@ -19,12 +19,10 @@ from saga.events import CreditRefused, CreditReleased, CreditReserved, Order, Or
 
 
 class Credit:
-    def __init__(
-        self, accounts: Collection[dict[str, Any]], *, clock: Callable[[], float], names: Callable[[], str]
-    ) -> None:
+    def __init__(self, accounts: Collection[dict[str, Any]], *, clock: Callable[[], float]) -> None:
         accounts.create_index("outbox_due", sparse=True)  # by which a relay finds what is pending
         outbox = Outbox("shop/credit")
-        self.guarded = GuardedCollection(accounts, SeenIds(), outbox=outbox, clock=clock, attempts=names)
+        self.guarded = GuardedCollection(accounts, SeenIds(), outbox=outbox, clock=clock)
 
     def open_account(self, message: Message, customer_id: str, cents: int) -> Outcome:
         return self.guarded.insert_one(message, {"_id": customer_id, "available": cents})

@@ -72,9 +72,9 @@ MOVES: Mapping[type[ShopEvent], Move] = {
 
 
 class Orders:
-    def __init__(self, table: Table, *, clock: Callable[[], float], names: Callable[[], str]) -> None:
+    def __init__(self, table: Table, *, clock: Callable[[], float]) -> None:
         outbox = Outbox("shop/orders", index=INDEX, shards=SHARDS)
-        self.guarded = GuardedTable(table, SeenIds(), outbox=outbox, clock=clock, attempts=names)
+        self.guarded = GuardedTable(table, SeenIds(), outbox=outbox, clock=clock)
 
     def place(self, command: PlaceOrder) -> tuple[Reply, str]:
         """The reply, and the order's id. A command is a message too: it is delivered again when its answer was lost."""

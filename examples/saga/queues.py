@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from onewrite.aws_lambda import HandlerFunction
 from onewrite.outbox import Outgoing
 from onewrite.testing import sqs_event
 
@@ -28,7 +27,9 @@ class Queues:
             self._messages[QueueUrl][f"message-{next(self._ids)}"] = entry["MessageBody"]
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
-    def deliver(self, queue_url: str, handler: HandlerFunction[Any], acknowledges: Callable[[], bool]) -> bool:
+    def deliver(
+        self, queue_url: str, handler: Callable[[Any, Any], dict[str, Any]], acknowledges: Callable[[], bool]
+    ) -> bool:
         """What Lambda does: some messages go to the handler, and those that it has settled are deleted. Were there any?
 
         A message that is not acknowledged stays, as one does whose worker has died.

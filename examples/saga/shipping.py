@@ -25,9 +25,9 @@ HEAVIEST = 30_000  # grams, the most that the carrier takes
 
 
 class Shipping:
-    def __init__(self, table: Table, *, clock: Callable[[], float], names: Callable[[], str]) -> None:
+    def __init__(self, table: Table, *, clock: Callable[[], float]) -> None:
         outbox = Outbox("shop/shipping", index=INDEX, shards=SHARDS)
-        self.guarded = GuardedTable(table, InSequence(), outbox=outbox, clock=clock, attempts=names)
+        self.guarded = GuardedTable(table, InSequence(), outbox=outbox, clock=clock)
 
     def handle(self, message: Message) -> Outcome:
         """What orders say."""

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from uuid import uuid4
 
 from pymongo.collection import Collection
 
-from onewrite import Outcome
-from onewrite.aws_lambda import HandlerFunction, sqs_handler
+from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import Identity, cloudevent
 from onewrite.metrics import Hook
 from onewrite.outbox import Outgoing, Relay, to_sqs
@@ -46,7 +44,7 @@ class Shop:
 
     def handler(
         self, service: Service, *, identity: Identity = BY_CLOUDEVENT, on_outcome: Hook | None = None
-    ) -> HandlerFunction[Outcome | None]:
+    ) -> Callable[[Any, Any], dict[str, list[dict[str, Any]]]]:
         """What Lambda, or a worker, calls with the messages of the service's queue."""
         return sqs_handler(identity, on_outcome=on_outcome)(self._of(service).handle)
 
@@ -68,23 +66,18 @@ class Shop:
                 return self.shipping
 
 
-def new_name() -> str:
-    return uuid4().hex
-
-
 def shop_on(
     orders: Table,
     accounts: Collection[dict[str, Any]],
     parcels: Table,
     *,
     clock: Callable[[], float] = time.time,
-    names: Callable[[], str] = new_name,
 ) -> Shop:
-    """The three services in one process, each on a store of its own. `names` gives one that nobody else has."""
+    """The three services in one process, each on a store of its own."""
     return Shop(
-        Orders(orders, clock=clock, names=names),
-        Credit(accounts, clock=clock, names=names),
-        Shipping(parcels, clock=clock, names=names),
+        Orders(orders, clock=clock),
+        Credit(accounts, clock=clock),
+        Shipping(parcels, clock=clock),
     )
 
 

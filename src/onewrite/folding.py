@@ -206,6 +206,15 @@ def assumed(each: Sequence[Each]) -> Refused:
 
 def fold(store: Store, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
     """Write the messages in as few writes as there can be. The outcomes are in the order of the messages."""
+    if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
+        raise InvalidMessage(
+            f"fold takes the messages first, as a list, and got a {type(messages).__name__}: write fold([message, ...], function)."
+        )
+    if not callable(function):
+        raise InvalidUpdate(
+            f"fold takes a function behind the messages, and got a {type(cast('object', function)).__name__}: write lambda fresh: {{...}}, "
+            "which returns the arguments of one write."
+        )
     given = [*messages]
     turns = in_turn(given)
     first = _first_copies(store, given)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, together
+from onewrite.targets import check_inbox_store
 from onewrite.tombstone import check_retention
 
 _LONGEST_KEY = 1024  # bytes: half of what the partition key of a DynamoDB item may have
@@ -48,6 +49,7 @@ class Inbox:
                 f"Inbox(consumer={self.consumer!r}): give a name that no other consumer of the table has."
             )
         check_retention("Inbox", self.retention)
+        check_inbox_store(self.store, self.table_name)
         also = cast("object", self.also)
         if not isinstance(also, tuple) or not all(
             isinstance(name, str) and name for name in cast("tuple[object, ...]", also)

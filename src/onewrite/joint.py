@@ -49,7 +49,12 @@ P = TypeVar("P", bound=Participant)
 
 def checked(participants: object, kind: type[P], *, stores: str, instead: str) -> tuple[P, ...]:
     """The participants. `stores` are what makes them, and `instead` shows how, for whoever gives something else."""
-    given = tuple(cast("Sequence[object]", participants)) if isinstance(participants, Sequence) else (participants,)
+    if not isinstance(participants, Sequence) or isinstance(participants, str):
+        raise InvalidUpdate(
+            f"transact takes the message first and a list of writes behind it, and got a {type(participants).__name__} for the list: write "
+            f"{instead}."
+        )
+    given = tuple(cast("Sequence[object]", participants))
     if not given:
         raise InvalidUpdate("A transaction of no writes would say nothing of the message: give it one participant at least.")
     for each in given:
@@ -62,6 +67,10 @@ def checked(participants: object, kind: type[P], *, stores: str, instead: str) -
 
 
 def check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, awaited: bool | None) -> None:
+    if inbox is not None and not isinstance(cast("object", inbox), Inbox):
+        raise ConfigurationError(
+            f"inbox={inbox!r}: give an Inbox, as in inbox=Inbox(table, consumer='billing', retention=...)."
+        )
     for each in participants:
         if awaited is not None and each.store.awaited is not awaited:
             right = "transact" if awaited else "atransact"

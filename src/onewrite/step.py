@@ -178,6 +178,12 @@ def check_begin(asked: Asked) -> None:
         )
 
 
+def check_release(step: object) -> None:
+    """Raise unless this is a step that can be let go."""
+    if not isinstance(step, Begun):
+        raise InvalidUpdate(f"release takes what begin has answered, Begun, and not a {type(step).__name__}.")
+
+
 def check_claim(claim: object, message: Message, entity_key: object, canonical: Callable[[Any], object]) -> None:
     """Raise unless a write of the message to that entity may finish what is claimed. `canonical`: equal for two names of one entity."""
     if not isinstance(claim, Begun | Uncertain):

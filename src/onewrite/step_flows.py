@@ -70,6 +70,9 @@ def performed(
     then: Then,
 ) -> Flow[Outcome]:
     """`finish` and `release` make flows of a step. `then` makes the arguments of the write of what the effect has returned."""
+    for name, function in (("the effect", effect), ("then=", then)):
+        if not callable(function):
+            raise InvalidUpdate(f"perform: {name} is a {type(cast('object', function)).__name__}: give a function.")
     step = yield from begin
     if not isinstance(step, Begun):
         return step

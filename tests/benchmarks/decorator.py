@@ -13,7 +13,8 @@ from time import process_time
 from typing import Any
 
 from onewrite import Applied, Message, Outcome
-from onewrite.aws_lambda import HandlerFunction, sqs_handler
+from onewrite.aws_lambda import sqs_handler
+from onewrite.batch.decorated import HandlerFunction
 from onewrite.identity import json_body
 from tests.benchmarks.measure import Plan, Row
 from tests.support.batches import sqs_record

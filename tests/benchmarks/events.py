@@ -110,7 +110,7 @@ def _transactions(plan: Plan, store: GuardedTable, name: str) -> list[list[Any]]
     """The same guarded write, by hand, with an item in an outbox table. It is composed before the clock runs."""
     found: list[list[Any]] = []
     for turn, message in enumerate(_messages(plan)):
-        update = store.explain(message, Key=_item(name, turn), **DYNAMODB_UPDATE)
+        update = _explained(store, message, _item(name, turn))
         event = {
             "id": {"S": message.child("event")},
             "type": {"S": PAID.type},
@@ -139,10 +139,13 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
     def updated(name: str, **emit: Any) -> Contender:
         return lambda turn: store.update_one(messages[turn], {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit)
 
+    def explained(message: Message, query: Any, emit: Any) -> Any:
+        return store.explain(lambda each: each.update_one(message, query, MONGODB_UPDATE, **emit))["update_one"]
+
     def by_hand(name: str, **emit: Any) -> Contender:
         """The same request, composed before the clock runs."""
         numbered = enumerate(messages)
-        requests = [store.explain(each, {"_id": f"{name} {turn:06d}"}, MONGODB_UPDATE, **emit) for turn, each in numbered]
+        requests = [explained(each, {"_id": f"{name} {turn:06d}"}, emit) for turn, each in numbered]
         return lambda turn: ready.update_one(requests[turn]["filter"], requests[turn]["update"])
 
     def inserted(turn: int) -> object:
@@ -242,3 +245,7 @@ class _Counting:
             return found
 
         self.outboxes.clear = counted
+
+
+def _explained(store: GuardedTable, message: Message, key: Any) -> Any:
+    return store.explain(lambda each: each.update_item(message, Key=key, **DYNAMODB_UPDATE))["update_item"]

@@ -121,7 +121,10 @@ def same_by_hand(
     ledger: Ledger, client: Any, table: Any, values: Callable[[int], dict[str, Any]]
 ) -> tuple[Entrant, Entrant]:
     """What a guarded write sends, written out: on a client with typed values, on a Table with plain ones."""
-    request = GuardedTable(table, ledger).explain(Message("any", sequence=1), Key={"id": "any"}, **BUSINESS)
+    told = GuardedTable(table, ledger).explain(
+        lambda store: store.update_item(Message("any", sequence=1), Key={"id": "any"}, **BUSINESS)
+    )
+    request: dict[str, Any] = told["update_item"]
     fixed: dict[str, Any] = request.pop("ExpressionAttributeValues")
     typed = {name: _typed(value) for name, value in fixed.items()}
 

@@ -57,7 +57,7 @@ def _on_dynamodb(plan: Plan, client: Any) -> Iterator[Row]:
         return lambda turn: transact_items(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        actions = [each["Update"] for each in explain_items(messages[0], pair(name, 0))["TransactItems"]]
+        actions = [each["Update"] for each in explain_items(messages[0], pair(name, 0))]
 
         def write(turn: int) -> object:
             token, request = secrets.token_hex(16), []
@@ -108,7 +108,7 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
         return lambda turn: transact_documents(messages[turn], pair(name, turn))
 
     def by_hand(name: str) -> Contender:
-        operations = explain_documents(messages[0], pair(name, 0))["operations"]
+        operations = [each["update_one"] for each in explain_documents(messages[0], pair(name, 0))]
         concerns: Any = {
             "read_concern": ReadConcern("snapshot"),
             "write_concern": DURABLE,
@@ -178,11 +178,11 @@ def _units(client: Any) -> Iterator[Row]:
     found = {"one guarded write": single.response["ConsumedCapacity"]["CapacityUnits"]}
     pair = [store.updating(Key={"id": name}, **ADD) for name in ("u1", "u2")]
     one = [plain.updating(Key={"id": "u3"}, **ADD)]
-    for what, request in (
+    for what, items in (
         ("transact of two", explain_items(Message("u1"), pair)),
         ("one and an inbox", explain_items(Message("u2"), one, inbox=inbox)),
     ):
-        answer = client.transact_write_items(**request, ReturnConsumedCapacity="TOTAL")
+        answer = client.transact_write_items(TransactItems=items, ReturnConsumedCapacity="TOTAL")
         found[what] = sum(each["CapacityUnits"] for each in answer["ConsumedCapacity"])
     for what, units in found.items():
         yield Row(f"{what}, dynoxide", "write units", units, units, units, "units")

@@ -103,7 +103,7 @@ class Shop(Protocol):
     def creating(self, order: str, n: int = 0) -> Any: ...
     def recording(self, order: str) -> Any: ...
     def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]: ...
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]: ...
     def inbox(self, consumer: str) -> Inbox: ...
 
 
@@ -250,7 +250,9 @@ class DynamoShop:
         return self._done(self._guarded.seen(message, Key=self.key(order), ProjectionExpression="n"))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, Key=self.key(order), UpdateExpression="REMOVE n")
+        return self._guarded.explain(
+            lambda store: store.update_item(message, Key=self.key(order), UpdateExpression="REMOVE n")
+        )
 
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.get_item(Key=self.key(order), ConsistentRead=True))
@@ -297,7 +299,7 @@ class DynamoShop:
         call: Any = onewrite.dynamodb.atransact if is_async else onewrite.dynamodb.transact
         return self._done(call(message, participants, **options))
 
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]:
         return onewrite.dynamodb.explain_transaction(message, participants, **options)
 
     def inbox(self, consumer: str) -> Inbox:
@@ -417,7 +419,7 @@ class MongoShop:
         return self._done(self._guarded.seen(message, self.key(order), projection={"n": 1}))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
-        return self._guarded.explain(message, self.key(order), {"$unset": {"n": ""}})
+        return self._guarded.explain(lambda store: store.update_one(message, self.key(order), {"$unset": {"n": ""}}))
 
     def get(self, order: str) -> dict[str, Any] | None:
         return self._done(self._guarded.find_one(self.key(order)))
@@ -464,7 +466,7 @@ class MongoShop:
         call: Any = onewrite.mongodb.atransact if is_async else onewrite.mongodb.transact
         return self._done(call(message, participants, **options))
 
-    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> dict[str, Any]:
+    def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]:
         return onewrite.mongodb.explain_transaction(message, participants, **options)
 
     def inbox(self, consumer: str) -> Inbox:

@@ -358,7 +358,7 @@ def test_seen_refuses_to_read_a_part_of_the_entity(shop: Shop) -> None:
 def test_what_is_no_message_is_refused_by_name(shop: Shop, wrong: Any) -> None:
     writes = (shop.add, shop.create, shop.record, shop.seen, shop.explain)
     for write in writes:
-        with pytest.raises(InvalidMessage, match=f"takes a Message, and got a {type(wrong).__name__}"):
+        with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(wrong).__name__}"):
             cast("Any", write)(wrong, "o-1")
     assert shop.raw("o-1") is None
 

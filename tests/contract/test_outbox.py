@@ -27,6 +27,7 @@ from onewrite import (
 )
 from onewrite.outbox import Outgoing
 from tests.contract.stores import Adding, MakeShop, Shop
+from tests.support.seams import drawing
 
 OUTBOX = Outbox("shop/orders")
 TOMBSTONES = Tombstones(timedelta(days=14))
@@ -168,7 +169,8 @@ def test_a_postponed_entity_waits_and_is_tried_again_when_it_is_due(swept_shop: 
     broker = Broker()
     broker.refuses = lambda _: True
     swept_shop.add(M1, "o", emit=[PAID])
-    relay = swept_shop.relay(broker, clock=swept_shop.clock, chance=lambda: 1.0)
+    relay: Any = swept_shop.relay(broker, clock=swept_shop.clock)
+    drawing(relay._relay, 1.0)
     assert len(relay.sweep().refused) == 1
     broker.refuses = lambda _: False
     assert relay.ring("o").entities == 0

@@ -23,6 +23,7 @@ from onewrite.clock import random_name
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
+from tests.support.seams import named
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -146,7 +147,7 @@ class Store:
         else:
             retries = {"total_max_attempts": 3 if self.driver_retries else 1, "mode": "standard"}
             client = dynamo_client(self.address, max_pool_connections=8, retries=retries)
-            table = GuardedTable(client, self.ledger, table_name=self.place, attempts=attempts)
+            table = named(GuardedTable(client, self.ledger, table_name=self.place), attempts)
             yield lambda message, entity: table.update_item(message, **addition(message, entity))
             client.close()
 
@@ -161,7 +162,7 @@ class Store:
                 )
         else:
             async with async_dynamo(self.address, max_pool_connections=64) as client:
-                table = AsyncGuardedTable(client, self.ledger, table_name=self.place, attempts=attempts)
+                table = named(AsyncGuardedTable(client, self.ledger, table_name=self.place), attempts)
                 yield lambda message, entity: table.update_item(message, **addition(message, entity))
 
     def state(self, entity: str = "e") -> State:

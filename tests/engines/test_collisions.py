@@ -39,6 +39,7 @@ from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import create_table
 from tests.support.examples import examples
+from tests.support.seams import named
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -85,8 +86,8 @@ class DynamoPlace:
     def __init__(self, client: DynamoDBClient, ledger: Ledger, attempts: Callable[[], str]) -> None:
         self.clock, self.table, self.folds = Counter(), next(_places), not isinstance(ledger, SeenNumbers)
         create_table(client, self.table)
-        seams: Any = {"clock": self.clock, "attempts": attempts}
-        self.store = GuardedTable(client, ledger, table_name=self.table, tombstones=TOMBSTONES, **seams)
+        store = GuardedTable(client, ledger, table_name=self.table, tombstones=TOMBSTONES, clock=self.clock)
+        self.store = named(store, attempts)
 
     def _adding(self, entity: str, most: int | None) -> dict[str, Any]:
         limit = {} if most is None else {"ConditionExpression": "n < :most"}
@@ -130,8 +131,7 @@ class MongoPlace:
 
     def __init__(self, collection: Any, ledger: Ledger, attempts: Callable[[], str]) -> None:
         self.clock, self.folds = Counter(), not isinstance(ledger, SeenNumbers)
-        seams: Any = {"clock": self.clock, "attempts": attempts}
-        self.store = GuardedCollection(collection, ledger, tombstones=TOMBSTONES, **seams)
+        self.store = named(GuardedCollection(collection, ledger, tombstones=TOMBSTONES, clock=self.clock), attempts)
 
     def _filter(self, entity: str, most: int | None) -> dict[str, Any]:
         return {"_id": entity} | ({} if most is None else {"n": {"$lt": most}})
@@ -248,13 +248,13 @@ def test_calls_with_one_name_for_all_have_the_answers_of_calls_with_a_name_each(
 def test_two_entities_share_no_event_although_their_calls_have_one_name(
     mongo: Any, dynamo: DynamoDBClient, client_of_its_own: DynamoDBClient
 ) -> None:
-    seams: Any = {"outbox": Outbox("shop"), "attempts": lambda: "one name", "clock": lambda: NOW}
+    seams: Any = {"outbox": Outbox("shop"), "clock": lambda: NOW}
     told: list[Outgoing] = []
     for _ in range(2):
         name = next(_places)
         create_table(dynamo, name)
-        items = GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams)
-        documents = GuardedCollection(mongo.test[name], SeenIds(), **seams)
+        items = named(GuardedTable(client_of_its_own, SeenIds(), table_name=name, **seams), lambda: "one name")
+        documents = named(GuardedCollection(mongo.test[name], SeenIds(), **seams), lambda: "one name")
         items.put_item(Message("m1"), Item={"id": "o"}, emit=[Event("A", 1)])
         documents.insert_one(Message("m1"), {"_id": "o"}, emit=[Event("A", 1)])
         writes = [items.updating(Key={"id": each}, UpdateExpression="SET n = id", emit=[Event("A", 1)]) for each in "pq"]
@@ -270,21 +270,20 @@ def test_an_inbox_that_holds_the_token_of_another_call_does_not_say_that_this_on
 ) -> None:
     client: Any = request.getfixturevalue("client_of_its_own" if engine == "dynoxide" else "mongo")
     message, name, inbox_name = Message("m1"), next(_places), next(_places)
-    seams: Any = {"attempts": lambda: "one name", "clock": lambda: NOW}
-    named: Any = {"consumer": "c", "retention": timedelta(days=14)}
+    kept: Any = {"consumer": "c", "retention": timedelta(days=14)}
     if engine == "dynoxide":
         for each in (name, inbox_name):
             create_table(client, each)
-        store: Any = GuardedTable(client, SeenIds(), table_name=name, **seams)
-        inbox = Inbox(client, table_name=inbox_name, **named)
+        store: Any = named(GuardedTable(client, SeenIds(), table_name=name, clock=lambda: NOW), lambda: "one name")
+        inbox = Inbox(client, table_name=inbox_name, **kept)
         update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": 1}}
         first, second = (transact(message, [store.updating(Key={"id": each}, **update)], inbox=inbox) for each in "ab")
         left = store.get_item(Key={"id": "b"})
     else:
         client.test.create_collection(inbox_name)
         client.test[name].insert_many([{"_id": "a"}, {"_id": "b"}])
-        store = GuardedCollection(client.test[name], SeenIds(), **seams)
-        inbox = Inbox(client.test[inbox_name], **named)
+        store = named(GuardedCollection(client.test[name], SeenIds(), clock=lambda: NOW), lambda: "one name")
+        inbox = Inbox(client.test[inbox_name], **kept)
         first, second = (
             transact_documents(message, [store.updating({"_id": each}, {"$set": {"n": 1}})], inbox=inbox) for each in "ab"
         )

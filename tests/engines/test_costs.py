@@ -35,6 +35,7 @@ from onewrite.flow import run
 from onewrite.inbox import TOKEN
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection, transact
+from tests.support.seams import named
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -140,7 +141,7 @@ def one_write(table: Table, ledger: Ledger, key: str, before: dict[str, Any], di
 
 
 def guarded(table: Table, ledger: Ledger) -> GuardedTable:
-    return GuardedTable(table.client, ledger, table_name=table.name, clock=lambda: NOW + 1, attempts=lambda: "the call")
+    return named(GuardedTable(table.client, ledger, table_name=table.name, clock=lambda: NOW + 1), lambda: "the call")
 
 
 def native(key: str, changed: Mapping[str, str], removed: list[str]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def test_the_predicted_bytes_of_a_ledger_are_those_that_stand_in_the_item(
     ledger: Ledger, texts: Texts, gap: int, dynamo: DynamoDBClient, table: str
 ) -> None:
     stream, now, predicted = Stream(gap * SECOND), [0.0], ItemLedger(ledger, texts)
-    store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now[0], attempts=numbered())
+    store = named(GuardedTable(dynamo, ledger, table_name=table, clock=lambda: now[0]), numbered())
     add: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": "ALL_NEW"}
     for n in range(MESSAGES):
         now[0] = stream.moment(n) / SECOND

@@ -175,7 +175,7 @@ def test_a_store_asks_for_the_indexes_of_its_collection_once(watched: Documents,
     watched.create_index("email", unique=True, sparse=True)
     hashed = GuardedCollection(watched, SeenIds())
     readable = GuardedCollection(watched, SeenIds(readable=True))
-    named = GuardedCollection(watched, SeenIds(), identity=("email",))
+    named = GuardedCollection(watched, SeenIds(), key=("email",))
     commands.sent.clear()
     for message in (M1, M1, M2):
         inc(hashed, message, upsert=True)

@@ -145,7 +145,7 @@ def test_a_unique_index_of_the_business_hides_no_redelivery(collection: Document
     """The server names the index that it met first, which need not be the one that names the entity."""
     collection.create_index("number", unique=True)
     collection.create_index("email", unique=True)
-    guarded = GuardedCollection(collection, ledger, identity=("email",))
+    guarded = GuardedCollection(collection, ledger, key=("email",))
     change = {"$set": {"number": 7}}
     assert isinstance(guarded.update_one(M1, {"email": "a@b"}, change, upsert=True), Applied)
     before = list(collection.find())

@@ -26,6 +26,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table_with_outbox, streams_client
+from tests.support.seams import drawing
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -99,7 +100,7 @@ def test_a_refusal_moves_the_entity_back_in_the_index_and_a_skip_brings_it_forwa
         told.extend(event.type for event in events if event not in refused)
         return refused
 
-    relay = Relay(orders, publish, clock=lambda: now + 10, chance=lambda: 1.0)
+    relay = drawing(Relay(orders, publish, clock=lambda: now + 10), 1.0)
     swept = relay.sweep()
     assert ([event.type for event in swept.refused], swept.oldest, told) == (["Poison"], 10.0, ["Paid"])
     assert relay.sweep().entities == 0
@@ -387,7 +388,7 @@ def test_what_a_relay_leaves_that_knows_of_no_index_is_found_by_the_index(dynamo
         _emit(orders, n, entity, *[Event(each, n) for each in ("Poison", "Paid", "Paid")])
     refuses = Relay(plain, lambda events: [event for event in events if event.type == "Poison"])
     for each in refuses.waiting():
-        refuses.skip_oldest(each.event)
+        refuses.skip(source=each.event.source, id=each.event.id)
     once = iter(["a"])
 
     def publish(events: list[Outgoing]) -> list[Outgoing]:

@@ -143,7 +143,7 @@ def test_an_entity_named_by_a_field_a_fold_and_a_transaction_with_an_inbox_look_
     place = collection.database[f"{collection.name}_inbox"]
     place.insert_many([{"_id": f"old{n}"} for n in range(500)])
     inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), also=("bills",))
-    store = GuardedCollection(collection, SeenIds(), identity=("email",), outbox=OUTBOX, clock=lambda: NOW)
+    store = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX, clock=lambda: NOW)
     add, named = {"$inc": {"n": 1}}, {"email": "7@example.com"}
     commands.sent.clear()
     for _ in range(2):
@@ -240,8 +240,8 @@ def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
         state = relay.look(each.event.source)
         assert state is not None
         assert state.source == each.event.source
-        assert relay.skip_oldest(each.event) is not None
-        assert relay.restart_source(each.event.source)
+        assert relay.skip(source=each.event.source, id=each.event.id) is not None
+        assert relay.restart(source=each.event.source)
     assert relay.sweep().published == len(IDS)
     assert {event.type for event in told} == {"onewrite.skipped"}
 

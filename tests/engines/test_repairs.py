@@ -28,6 +28,7 @@ from onewrite.event import moment
 from onewrite.ledgers import Ledger
 from onewrite.ledgers.ring import ring_at, span_at, window
 from tests.support.repairs import NOW, Place, log_as_it_was, place_of, printed
+from tests.support.seams import named
 
 pytestmark = pytest.mark.measured
 
@@ -656,7 +657,7 @@ def test_a_write_whose_answer_was_lost_is_not_called_applied_once_it_is_forgotte
 ) -> None:
     if not place.names_tokens:
         pytest.skip("MongoDB recognises its own retries")
-    store = place.store(SeenIds(), clock=lambda: NOW, attempts=lambda: "the same call")
+    store = named(place.store(SeenIds(), clock=lambda: NOW), lambda: "the same call")
     first = {"ConditionExpression": "attribute_not_exists(n)"}
     assert isinstance(place.write(store, M1, **first), Applied)
     assert place.write(store, M1, **first) == Applied(M1, retried=True)

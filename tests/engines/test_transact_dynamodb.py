@@ -137,8 +137,8 @@ def test_two_items_cost_four_units_and_a_single_write_two(dynamo: DynamoDBClient
     plain = GuardedTable(dynamo, None, table_name=table)
 
     def units(*participants: Any, **options: Any) -> float:
-        request: dict[str, Any] = _explained(participants, options)
-        answer = dynamo.transact_write_items(**request, ReturnConsumedCapacity="TOTAL")
+        request: Any = _explained(participants, options)
+        answer = dynamo.transact_write_items(TransactItems=request, ReturnConsumedCapacity="TOTAL")
         return sum(each.get("CapacityUnits", 0.0) for each in answer["ConsumedCapacity"])
 
     single: Any = accounts.update_item(

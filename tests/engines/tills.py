@@ -21,6 +21,7 @@ from onewrite.dynamodb.writing.values import plain
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.engines.stores import Apply, Store, addition, create_table, increment, store_on
+from tests.support.seams import named
 
 SPEED = 200.0  # seconds of the simulated time in one of the wall's
 LEASE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -63,11 +64,11 @@ class Till(Store):
         if self.engine == "mongod":
             with MongoClient[dict[str, Any]](self.address) as mongo:
                 provider = mongo.test[f"{self.place}-provider"]
-                payments = GuardedCollection(mongo.test[self.place], self.ledger, clock=self.clock, attempts=attempts)
+                payments = named(GuardedCollection(mongo.test[self.place], self.ledger, clock=self.clock), attempts)
                 yield _on_mongodb(payments), lambda step: _ask_collection(provider, step)
         else:
             client = dynamo_client(self.address, max_pool_connections=8)
-            table = GuardedTable(client, self.ledger, table_name=self.place, clock=self.clock, attempts=attempts)
+            table = named(GuardedTable(client, self.ledger, table_name=self.place, clock=self.clock), attempts)
             yield _on_dynamodb(table), lambda step: _ask_table(client, f"{self.place}-provider", step)
             client.close()
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite import Answer, Applied, Deferred, Message
-from onewrite.aws_lambda import GroupHandler, Report, sqs_handler
+from onewrite.aws_lambda import Report, sqs_handler
 from onewrite.identity import Skip
 from tests.support.batches import FIFO, Clock, identifiers, sqs_record
+from tests.support.seams import measured
 
 KEYS = "xyz"
 FATES = ["fine", "fine", "fine", "fine", "raises", "defers", "once"]
@@ -105,13 +106,13 @@ class Course:
         self.told.append((None if message is None else message.id, outcome))
 
     def run(self) -> Report:
-        handler: GroupHandler[Any] = sqs_handler(
+        decorate = sqs_handler(
             self.identity,
             group_by=lambda message: message.body.key,
             max_workers=self.workers,
-            monotonic=self.clock,
             on_outcome=self.tell,
-        )(self.each).handler
+        )
+        handler = measured(decorate(self.each), self.clock).handler
         arn = {"arn": FIFO} if self.fifo else {}
         event = {"Records": [sqs_record(each.name, group=each.lane, **arn) for each in self.records]}
         return handler.run(event, self.clock.until(self.deadline))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import count
 from typing import Any, Literal, get_args
 
 from hypothesis import given
@@ -16,8 +15,9 @@ from hypothesis import strategies as st
 
 from onewrite import Applied, Busy, ConfigurationError, Deferred, Duplicate, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import Worker, backoff
+from onewrite.sqs import backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
+from tests.support.seams import worker_in
 
 Fault = Literal["none", "dies before", "dies after", "throttled", "answer lost", "comes again", "not taken", "never taken"]
 Trouble = Literal[
@@ -118,16 +118,14 @@ class World:
         one: Any = sqs_handler(lambda record: Message(record["body"]), clock=self.sqs.time)
         several: Any = sqs_handler(lambda record: Message(record["body"]), group_by=group_of, clock=self.sqs.time)
         handler = one(self.handle) if gather is None else several(self.handle_group)
-        times: dict[str, Any] = {"clock": self.sqs.time, "sleep": self.sqs.time.sleep, "conditions": self.sqs.time.condition}
-        attempts = map(str, count())
         for _ in range(_ROUNDS):
             if not self.sqs.messages:
                 return
             self.dead = False
-            options = {"wait": 20, "stop_when_empty": True, "attempts": lambda: next(attempts), "backoff": steady, **times}
+            options: dict[str, Any] = {"wait": 20, "stop_when_empty": True, "backoff": steady}
             options |= {"gather": timedelta(seconds=gather or 0)}
             with suppress(Died, ConfigurationError):  # SQS may not be there at the start, for too long
-                Worker(URL, handler, client=self.sqs, **options).run()
+                worker_in(self.sqs.time, URL, handler, client=self.sqs, **options).run()
         raise AssertionError("the queue is never empty")
 
 

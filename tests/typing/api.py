@@ -36,7 +36,7 @@ from onewrite import (
     mongodb,
     sortable,
 )
-from onewrite.aws_lambda import GroupHandler, Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
+from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.identity import json_body
 from onewrite.ledgers import Ledger
@@ -127,8 +127,8 @@ def a_class_is_no_ledger() -> None:
     SeenIds(also=SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[[], str], message: Message) -> None:
-    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock, attempts=attempts)
+def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -> None:
+    orders = GuardedTable(client, SeenIds(), table_name="orders", clock=clock)
     assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
     assert_type(orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_OLD"), Outcome)
@@ -136,7 +136,9 @@ def a_guarded_table(client: Any, clock: Callable[[], float], attempts: Callable[
     assert_type(orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
-    assert_type(orders.explain(message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
+    assert_type(
+        orders.explain(lambda store: store.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a")), dict[str, Any]
+    )
     GuardedTable(client, SeenIds(), "orders")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     GuardedTable(client, "SeenIds")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     GuardedTable(client, SeenIds)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
@@ -152,7 +154,7 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     assert_type(await orders.seen(message, Key={"id": 1}), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
-    assert_type(orders.explain(message, Key={"id": 1}), dict[str, Any])
+    assert_type(orders.explain(lambda store: store.record(message, Key={"id": 1})), dict[str, Any])
 
 
 def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message: Message) -> None:
@@ -181,7 +183,7 @@ def several_items_are_one_write(orders: GuardedTable, message: Message, table: A
         GuardedTable(table, None).putting(Item={}),
     ]
     assert_type(dynamodb.transact(message, writes, completes=True, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
-    assert_type(dynamodb.explain_transaction(message, writes), dict[str, Any])
+    assert_type(dynamodb.explain_transaction(message, writes), list[dict[str, Any]])
     orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
@@ -256,10 +258,10 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.seen(message, {"_id": 1}), Outcome)
     assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
-    assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
-    GuardedCollection(collection, InSequence(), identity=("email",))
+    assert_type(stock.explain(lambda store: store.update_one(message, {"_id": 1}, {"$inc": {"n": 1}})), dict[str, Any])
+    GuardedCollection(collection, InSequence(), key=("email",))
     GuardedCollection(collection, InSequence(), tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
-    GuardedCollection(collection, InSequence(), identity=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    GuardedCollection(collection, InSequence(), key=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     GuardedCollection(collection, InSequence(), durability="w1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     stock.update_one({"_id": 1}, {"$inc": {"n": 1}})  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
 
@@ -276,7 +278,7 @@ def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message:
 
 
 async def an_async_guarded_collection(collection: Any, message: Message) -> None:
-    stock = AsyncGuardedCollection(collection, SeenIds(), identity=["tenant", "email"], durability="majority")
+    stock = AsyncGuardedCollection(collection, SeenIds(), key=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one_and_update(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(await stock.delete_one(message, {"_id": 1}), Outcome)
@@ -286,7 +288,7 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
     assert_type(await stock.seen(message, {"_id": 1}), Outcome)
     assert_type(await stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
-    assert_type(stock.explain(message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
+    assert_type(stock.explain(lambda store: store.update_one(message, {"_id": 1}, {"$inc": {"n": 1}})), dict[str, Any])
 
 
 def replacing_never_returns(collection: Any) -> NoReturn:
@@ -326,7 +328,6 @@ def handlers_of_groups() -> None:
 
     assert_type(settle.each([Message("m1")]), list[Outcome])
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
-    assert_type(settle.handler, GroupHandler[Any])
     Worker("https://queue", settle, gather=timedelta(seconds=1))
     Worker("https://queue", settle, lean=True)
 
@@ -351,6 +352,32 @@ def handlers_of_groups() -> None:
     kafka_handler(json_body(id="id"), provisioned_mode="yes")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
     sns_handler(json_body(id="id"), group_by=_key)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def options_of_any_type_leave_a_handler_typed(options: dict[str, Any]) -> None:
+    # pyright chooses none of two overloads that differ in group_by, which may be among these.
+    @sqs_handler(json_body(id="id"), **options)  # pyright: ignore[reportUntypedFunctionDecorator]
+    def ship(message: Message) -> Outcome:
+        return Applied(message)
+
+    @kafka_handler(**options)  # pyright: ignore[reportUntypedFunctionDecorator]
+    def later(messages: list[Message]) -> list[Outcome]:
+        return [Applied(message) for message in messages]
+
+    @sns_handler(json_body(id="id"), **options)
+    def told(message: Message) -> None: ...
+
+    assert_type(ship.each(Message("m1")), Outcome)  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(later.each([Message("m1")]), list[Outcome])  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(told.run({}), Report)
+
+
+def a_decorator_without_an_identity_is_none() -> None:
+    @sqs_handler  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    def _ship(message: Message) -> Outcome:
+        return Applied(message)
+
+    sns_handler()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def an_exploration(

@@ -46,6 +46,7 @@ from tests.support.batches import (
     sqs,
     sqs_record,
 )
+from tests.support.seams import measured
 
 SECRET = "4111-1111-1111-1111"
 
@@ -103,7 +104,7 @@ NO_STEPS = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
 
 def test_a_batch_makes_one_line_that_counts_it(lines: list[logging.LogRecord]) -> None:
     clock = Clock(10.0)
-    handler = sqs_handler(by_name, clock=lambda: SENT + 90.5, monotonic=clock)(outcomes)
+    handler = measured(sqs_handler(by_name, clock=lambda: SENT + 90.5)(outcomes), clock)
     handler(sqs(["a1", "a2", "d1", "s1", "n1"]))
     (line,) = lines
     assert (line.name, line.levelname) == ("onewrite", "INFO")
@@ -536,7 +537,7 @@ def test_the_hook_is_told_of_each_record_that_was_processed() -> None:
         clock.now += 0.25
         return outcomes(message)
 
-    sqs_handler(by_name, on_outcome=hook, monotonic=clock)(each)(fifo("a1", "s1", "n1", "x1", "x2"))
+    measured(sqs_handler(by_name, on_outcome=hook)(each), clock)(fifo("a1", "s1", "n1", "x1", "x2"))
     message = {name: Message(name, body=name) for name in ("a1", "s1", "n1", "x1")}
     assert hook.calls[:3] == [
         (message["a1"], Applied(message["a1"]), 0.25),

@@ -375,7 +375,7 @@ def test_without_plotly_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert main(["plan", *GIVEN, "--html", str(tmp_path / "plan.html")]) == 2
-    assert capsys.readouterr().err == ('onewrite: plotly is not installed. Run: pip install "onewrite[cli,aws,mongodb]"\n')
+    assert capsys.readouterr().err == ('onewrite: plotly is not installed. Run: pip install "onewrite[plan,aws,mongodb]"\n')
     assert main(["plan", *GIVEN]) == 0  # nothing else needs it
 
 

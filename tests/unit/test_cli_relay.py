@@ -143,7 +143,7 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
     assert f'{record}\nIts body was: {{"n":1}}' in out
     assert f'{record} Its body was: {{"n":1}} It was asked for by ann.' in err
     assert main(["relay", NAME, "--skip", "no such id", "--yes"]) == 1
-    monkeypatch.setattr(module.relay, "skip_oldest", lambda _: None)
+    monkeypatch.setattr(module.relay, "skip", lambda **_: None)
     assert main(["relay", NAME, "--skip", event_id, "--yes"]) == 1
     assert main(["relay", NAME]) == 0  # it runs until its publisher stops it
     assert module.told == ["A", "B", "onewrite.skipped"]
@@ -204,7 +204,7 @@ def test_a_restart_of_what_is_not_there_does_nothing(
 ) -> None:
     assert main(["relay", NAME, "--restart", "shop/orders/_id=N:7", "--yes"]) == 1
     assert "nothing was ever emitted there" in capsys.readouterr().err
-    monkeypatch.setattr(module.relay, "restart_source", lambda _: None)
+    monkeypatch.setattr(module.relay, "restart", lambda **_: None)
     assert main(["relay", NAME, "--restart", "shop/orders/_id=N:1", "--yes"]) == 1
     assert "deleted meanwhile" in capsys.readouterr().err
 

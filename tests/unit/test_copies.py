@@ -36,10 +36,11 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb import explain_transaction as explain_on_mongodb
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 M, M1 = Message("m1"), Message("charged")
-SEAMS: Any = {"clock": lambda: NOW, "attempts": lambda: "a call", "outbox": Outbox("shop")}
+SEAMS: Any = {"clock": lambda: NOW, "outbox": Outbox("shop")}
 STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
 
 
@@ -143,7 +144,7 @@ def test_every_public_method_is_known_to_keep_copies_or_nothing(engine: str, sto
 def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
     given = {**deepcopy(PREPARED["dynamodb"][method]), "emit": events()}
     with moto_table("orders") as table:
-        store = GuardedTable(table, SeenIds(), **SEAMS)
+        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
         _holds(
             given, getattr(store, method), lambda each: explain_on_dynamodb(M, [each, store.recording(Key={"orderId": "x"})])
         )
@@ -153,7 +154,7 @@ def test_a_prepared_write_of_a_table_keeps_copies(method: str) -> None:
 def test_a_prepared_write_of_a_collection_keeps_copies(method: str) -> None:
     given = {**deepcopy(PREPARED["mongodb"][method]), "emit": events()}
     with mongomock_collection("orders") as collection:
-        store = GuardedCollection(collection, SeenIds(), **SEAMS)
+        store = named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call")
         _holds(given, getattr(store, method), lambda each: explain_on_mongodb(M, [each, store.recording({"_id": "x"})]))
 
 
@@ -167,14 +168,14 @@ def _holds(given: dict[str, Any], method: Callable[..., Any], explained: Callabl
 
 def test_one_dict_serves_for_two_prepared_writes() -> None:
     with moto_table("orders") as table:
-        store = GuardedTable(table, SeenIds(), **SEAMS)
+        store = named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call")
         native: Any = {"Key": {}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 0}}
         writes: list[Any] = []
         for name, amount in (("a", 500), ("b", 100)):
             native["Key"]["orderId"] = name
             native["ExpressionAttributeValues"][":n"] = amount
             writes.append(store.updating(**native))
-        sent = [each["Update"] for each in explain_on_dynamodb(M, writes)["TransactItems"]]
+        sent = [each["Update"] for each in explain_on_dynamodb(M, writes)]
     assert [each["Key"]["orderId"] for each in sent] == ["a", "b"]
     assert [each["ExpressionAttributeValues"][":n"] for each in sent] == [500, 100]
 
@@ -292,7 +293,7 @@ def test_a_prepared_write_takes_what_the_same_write_takes_when_it_is_made_at_onc
             writes: Any = [items.updating(Key=key, emit=emit, **item), items.recording(Key={"orderId": message.id})]
             assert isinstance(transact(message, writes), Applied)
             prepared: Any = [documents.updating(query, document, emit=emit), documents.recording({"_id": "x"})]
-            assert len(explain_on_mongodb(message, prepared)["operations"]) == 2
+            assert len(explain_on_mongodb(message, prepared)) == 2
         for answer in (items.begin(M1, "charge", Key=key, **STEP), documents.begin(M1, "charge", query, **STEP)):
             assert isinstance(answer, Begun)
         assert len(Relay(items, lambda _: None).flush(Key=key).published) == 3
@@ -400,7 +401,10 @@ def test_a_fold_notices_another_entity_in_the_dict_of_the_first() -> None:
 def test_an_event_names_its_entity_after_the_key_was_used_again() -> None:
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
         told: list[Outgoing] = []
-        orders, documents = GuardedTable(table, SeenIds(), **SEAMS), GuardedCollection(collection, SeenIds(), **SEAMS)
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
         key, query = {"orderId": "o"}, {"_id": {"order": "o"}}
         orders.update_item(M, Key=key, UpdateExpression="REMOVE x", emit=events())
         documents.update_one(M, query, {"$set": {"n": 1}}, upsert=True, emit=events())
@@ -424,7 +428,10 @@ def test_a_publisher_may_change_the_entity_of_an_event(change: dict[str, Any]) -
             entity.update(change)
 
     with mongomock_collection("orders") as collection, moto_table("orders") as table:
-        orders, documents = GuardedTable(table, SeenIds(), **SEAMS), GuardedCollection(collection, SeenIds(), **SEAMS)
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **SEAMS), lambda: "a call"),
+            named(GuardedCollection(collection, SeenIds(), **SEAMS), lambda: "a call"),
+        )
         orders.update_item(M, Key={"orderId": "o"}, UpdateExpression="REMOVE x", emit=events() * 3)
         documents.update_one(M, {"_id": {"order": "o"}}, {"$set": {"n": 1}}, upsert=True, emit=events() * 3)
         for store in (orders, documents):

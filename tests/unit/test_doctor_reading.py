@@ -32,6 +32,7 @@ from onewrite.ledgers.kept import Kept
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 ACCOUNT = "123456789012"
@@ -316,7 +317,7 @@ def test_the_clock_of_the_table_is_compared_with_the_middle_of_the_request() -> 
 
 def test_an_item_is_read_with_its_ledger() -> None:
     client = make_table()
-    store = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, attempts=lambda: "a", outbox=Outbox("o"))
+    store = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW, outbox=Outbox("o")), lambda: "a")
     write = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
     assert isinstance(store.update_item(Message("m"), Key=key(1), emit=[Event("E", {})], **write), Applied)  # type: ignore[arg-type]
     client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "part": {"S": "head"}, "expiresAt": {"S": "never"}})

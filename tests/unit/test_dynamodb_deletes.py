@@ -29,6 +29,7 @@ from onewrite.dynamodb.deletes import DeleteFlows
 from onewrite.flow import Call, drive, performer
 from onewrite.testing import Crash, Faults, moto_table
 from tests.support.driven import Table
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))
@@ -98,7 +99,7 @@ def test_a_lost_answer_of_either_request_is_recognised(table: Any, request_lost:
 
 
 def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> None:
-    orders = guarded(table, attempts=lambda: "same")
+    orders = named(guarded(table), lambda: "same")
     orders.delete_item(M1, Key=KEY)
     outcome = orders.delete_item(M1, Key=KEY, ReturnValues="ALL_OLD")  # with the token of the call before
     assert outcome == Applied(M1, retried=True)

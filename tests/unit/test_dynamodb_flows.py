@@ -379,13 +379,6 @@ def test_a_record_changes_nothing_but_the_ledger(native: dict[str, Any]) -> None
         flows(SeenIds()).record(M5, {**KEY, **native})
 
 
-def test_explain_is_the_request_of_an_update_or_with_an_item_of_a_put() -> None:
-    explained = flows(SeenIds()).explain(M5, CLOSE)
-    assert Call("update_item", (), explained) == next(flows(SeenIds()).write(M5, CLOSE))
-    item = {"Item": {"orderId": "o-1"}}
-    assert Call("put_item", (), flows(SeenIds()).explain(M5, item)) == next(flows(SeenIds()).write(M5, item, guard_put))
-
-
 @pytest.mark.parametrize("spelt", [dict, typed], ids=["plain", "typed"])
 def test_an_item_that_was_read_another_way_is_shown_without_its_ledger(spelt: Any) -> None:
     assert flows(SeenIds()).without_ledger(spelt(SEEN)) == spelt(ENTITY)

@@ -382,16 +382,19 @@ def test_the_callers_own_call_is_left_as_it_was() -> None:
 def test_the_same_call_makes_the_same_bytes_whatever_the_hash_seed() -> None:
     program = """
 import json
+from types import SimpleNamespace
 from onewrite import *
 from onewrite.dynamodb import GuardedTable
 by_hand = SeenIds(None, readable=True)
 ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(attribute="ids", also=by_hand)]
 native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
 for ledger in ledgers:
-    table = GuardedTable(object(), ledger, table_name="orders", clock=lambda: 1.79e9, attempts=lambda: "try")
+    table = GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=lambda: 1.79e9)
+    table._flows.attempts = lambda: "try"
     message = Message("m5", source="s", sequence=5)
-    for call in [dict(Key={"k": "o"}, **native), dict(Item={"k": "o", "n": 1, "l": [1]})]:
-        print(json.dumps(table.explain(message, **call), default=repr))
+    item = {"k": "o", "n": 1, "l": [1]}
+    for call in [lambda t: t.update_item(message, Key={"k": "o"}, **native), lambda t: t.put_item(message, Item=item)]:
+        print(json.dumps(table.explain(call), default=repr))
 """
     printed = {seed: _output(program, seed) for seed in ("1", "2")}
     assert printed["1"].count("\n") == 12

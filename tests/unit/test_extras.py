@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,12 @@ def test_an_import_of_somebody_else_that_fails_is_left_as_it_is() -> None:
     with pytest.raises(ModuleNotFoundError) as caught, installed_by("mongodb", "onewrite.mongodb"):
         raise theirs
     assert caught.value is theirs
+
+
+def test_a_workers_image_has_no_plotting_in_it() -> None:
+    """Plotly takes 70 MB, and one option of one verb imports it."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    with_plotly = [extra for extra, wanted in extras.items() if any(each.startswith("plotly") for each in wanted)]
+    assert with_plotly == ["plan"]
+    assert not [each for each in extras["cli"] if "plan" in each]

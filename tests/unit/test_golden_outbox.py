@@ -16,6 +16,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
 from onewrite.pending import Box
 from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import drawing, named
 
 FILE = Path(__file__).parents[1] / "golden" / "outbox.json"
 START = 1_790_000_000.0
@@ -36,16 +37,16 @@ def _told(store: Any) -> list[dict[str, Any]]:
 
 def _entities() -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        orders = GuardedTable(table, SeenIds(), outbox=Outbox("shop/orders"), clock=lambda: START, attempts=lambda: "a")
-        documents = GuardedCollection(collection, SeenIds(), outbox=OUTBOX, clock=lambda: START, attempts=lambda: "a")
-        indexed = GuardedTable(table, SeenIds(), outbox=OUTBOX, clock=lambda: START, attempts=lambda: "a")
+        orders = named(GuardedTable(table, SeenIds(), outbox=Outbox("shop/orders"), clock=lambda: START), lambda: "a")
+        documents = named(GuardedCollection(collection, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
+        indexed = named(GuardedTable(table, SeenIds(), outbox=OUTBOX, clock=lambda: START), lambda: "a")
         for name in ("o-1", "o-2"):
             key, query = {"orderId": name}, {"_id": name}
             store = indexed if name == "o-2" else orders
             store.update_item(Message("m1"), Key=key, UpdateExpression="REMOVE x", emit=FIRST)
             documents.update_one(Message("m1"), query, {"$set": {"n": 1}}, upsert=True, emit=FIRST)
-        Relay(orders, _one(), clock=lambda: START, chance=lambda: 1.0).flush(Key={"orderId": "o-1"})
-        Relay(documents, _one(), clock=lambda: START, chance=lambda: 1.0).flush({"_id": "o-1"})
+        drawing(Relay(orders, _one(), clock=lambda: START), 1.0).flush(Key={"orderId": "o-1"})
+        drawing(Relay(documents, _one(), clock=lambda: START), 1.0).flush({"_id": "o-1"})
         orders.update_item(Message("m2"), Key={"orderId": "o-1"}, UpdateExpression="REMOVE x", emit=SECOND)
         documents.update_one(Message("m2"), {"_id": "o-1"}, {"$set": {"n": 2}}, emit=SECOND)
         stored = {

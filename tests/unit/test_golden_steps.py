@@ -20,6 +20,7 @@ from onewrite import Applied, Begun, HighWaterMark, Message, SeenIds, Uncertain
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
 
 FILE = Path(__file__).parents[1] / "golden" / "steps.json"
 NOW = 1_790_000_000.0
@@ -29,8 +30,11 @@ MESSAGES = [Message("evt-1"), Message("evt-2", source="order-7é", sequence=7).p
 
 def _stores(table: Any, collection: Any, ledger: Any, now: float, names: str) -> tuple[GuardedTable, GuardedCollection]:
     numbers = count()
-    options: Any = {"clock": lambda: now, "attempts": lambda: f"{names} {next(numbers)}"}
-    return GuardedTable(table, ledger, **options), GuardedCollection(collection, ledger, **options)
+    items, documents = (
+        GuardedTable(table, ledger, clock=lambda: now),
+        GuardedCollection(collection, ledger, clock=lambda: now),
+    )
+    return named(items, lambda: f"{names} {next(numbers)}"), named(documents, lambda: f"{names} {next(numbers)}")
 
 
 def _entities() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from onewrite import Event, Gone, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
 
 FILE = Path(__file__).parents[1] / "golden" / "tombstone.json"
 NOW = 1_790_000_000.0
@@ -18,7 +19,6 @@ NAMES = ("orderId", "_id", "messageIDs_ledger", "outbox_ledger", "ow_tombstone",
 MADE, DELETED, LATE = Message("made"), Message("deleted"), Message("late")
 MORE: Any = {
     "clock": lambda: NOW,
-    "attempts": lambda: "a",
     "outbox": Outbox("shop"),
     "tombstones": Tombstones(timedelta(days=30)),
 }
@@ -26,7 +26,10 @@ MORE: Any = {
 
 def _entities() -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
-        orders, documents = GuardedTable(table, SeenIds(), **MORE), GuardedCollection(collection, SeenIds(), **MORE)
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
+            named(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
+        )
         for name, emit in (("empty", None), ("pending", [Event("Deleted", 1)])):
             orders.put_item(MADE, Item={"orderId": name, "n": 1})
             orders.delete_item(DELETED, Key={"orderId": name}, emit=emit)
@@ -55,7 +58,10 @@ def test_a_tombstone_that_was_stored_refuses_what_comes_late() -> None:
         for item in stored["dynamodb"].values():
             table.put_item(Item=item)
         collection.insert_many(list(stored["mongodb"].values()))
-        orders, documents = GuardedTable(table, SeenIds(), **MORE), GuardedCollection(collection, SeenIds(), **MORE)
+        orders, documents = (
+            named(GuardedTable(table, SeenIds(), **MORE), lambda: "a"),
+            named(GuardedCollection(collection, SeenIds(), **MORE), lambda: "a"),
+        )
         for name in ("empty", "pending"):
             assert orders.record(LATE, Key={"orderId": name}) == Gone(LATE)
             assert documents.record(LATE, {"_id": name}) == Gone(LATE)

@@ -329,7 +329,7 @@ def uses_of_the_library(table: Any) -> dict[str, Callable[[], object]]:
         "seen": lambda: orders.seen(message, Key=key),
         "get_item": lambda: orders.get_item(Key=key),
         "without_ledger": lambda: orders.without_ledger(key),
-        "explain": lambda: orders.explain(message, Key=key, **change),
+        "explain": lambda: orders.explain(lambda store: store.update_item(message, Key=key, **change)),
         "begin": lambda: orders.begin(Message("m-4"), "charge", **asked),
         "perform": lambda: orders.perform(Message("m-5"), "charge", lambda _: None, then=lambda _: change, **asked),
         "release": lambda: orders.release(started(orders, asked), sent=False),

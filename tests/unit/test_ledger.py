@@ -776,7 +776,7 @@ def test_what_is_no_label_names_no_ledger() -> None:
 @pytest.mark.parametrize("message", ["m1", None, 7, b"m1", {"id": "m1"}, Message])
 @pytest.mark.parametrize("ledger", LEDGERS)
 def test_a_write_takes_a_message_and_nothing_else(ledger: AnyLedger, message: Any) -> None:
-    with pytest.raises(InvalidMessage, match=rf"takes a Message, and got a {type(message).__name__}.*part\(name\)"):
+    with pytest.raises(InvalidMessage, match=rf"takes the Message first, and got a {type(message).__name__}.*part\(name\)"):
         ledger.entry(message, NOW)
 
 

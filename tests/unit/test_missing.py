@@ -12,11 +12,11 @@ from onewrite import Applied, InvalidUpdate, Message, Missing, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.sqs import Worker
 from onewrite.testing import explore, moto_table
 from onewrite.testing.standins.stores import new_collection
 from tests.support.batches import by_name, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
 
 PLACE, PAY = Message("place", "s"), Message("pay", "s")
 Handler = Callable[[Message], Any]
@@ -187,8 +187,8 @@ def test_a_worker_keeps_the_message_and_logs_each_try(caplog: pytest.LogCaptureF
             orders.place(PLACE)
         return orders.pay(message)
 
-    options: Any = {"clock": time, "sleep": time.sleep, "conditions": time.condition, "backoff": lambda _: 1.0}
-    Worker(URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
+    options: Any = {"backoff": lambda _: 1.0}
+    worker_in(time, URL, handle, client=queue, in_flight=1, stop_when_empty=True, **options).run()
     assert len(tries) == 3
     assert queue.messages == []
     assert [

@@ -75,7 +75,7 @@ def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
 def test_a_collection_whose_documents_other_fields_name_keeps_these() -> None:
     collection = new_collection()
     collection.create_index([("email", 1)], unique=True)
-    users = guarded(collection, identity=("email",))
+    users = guarded(collection, key=("email",))
     users.update_one(M1, {"email": "a@b"}, {"$set": {"n": 1}}, upsert=True)
     for email in ("a@b", "c@d"):
         assert isinstance(users.delete_one(M2, {"email": email}), Applied)

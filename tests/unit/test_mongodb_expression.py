@@ -148,7 +148,7 @@ def test_a_filter_that_names_no_one_entity_is_refused(fields: Any, query: dict[s
 
 
 def test_the_refusal_says_by_which_fields_an_entity_may_be_named() -> None:
-    with pytest.raises(InvalidUpdate, match="Give _id a value; or name the fields in identity="):
+    with pytest.raises(InvalidUpdate, match="Give _id a value; or name the fields in key="):
         identity({"left": 1})
     with pytest.raises(InvalidUpdate, match="Give _id, or shop, sku, a value"):
         identity({"left": 1}, ("shop", "sku"))
@@ -210,7 +210,7 @@ def test_a_list_names_no_entity_for_it_may_be_in_several(value: Any) -> None:
 )
 def test_an_update_that_changes_what_names_the_entity_is_refused(update: Any) -> None:
     fields = ("shop", "email", "address.zip")
-    with pytest.raises(InvalidUpdate, match="by which identity= names the entity: a redelivery would not find it any more"):
+    with pytest.raises(InvalidUpdate, match="by which key= names the entity: a redelivery would not find it any more"):
         check_update(TERMS, fields, update)
     check_update(TERMS, (), update)
 

@@ -545,12 +545,6 @@ def test_a_document_is_read_without_its_ledger() -> None:
     assert flows(SeenIds()).without_ledger(SEEN) == ENTITY
 
 
-def test_explain_is_what_update_one_would_send() -> None:
-    explained = flows(SeenIds()).explain(M5, QUERY, UPDATE, {"upsert": True, "hint": "_id_"})
-    (sent,) = play(write(SeenIds(), upsert=True, hint="_id_"), CREATED)[1]
-    assert explained == {"filter": sent.args[0], "update": sent.args[1], **sent.kwargs}
-
-
 # --- the collection ---------------------------------------------------------------------------------------------------
 
 ENGLISH: dict[str, Any] = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
@@ -643,7 +637,7 @@ def test_declared_fields_name_the_entity_of_every_request() -> None:
 
 @pytest.mark.parametrize("fields", ["email", 5, [1], [("email", 1)], {"email"}], ids=repr)
 def test_declared_fields_are_a_row_of_names(fields: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r'identity=.*as in \("email",\)'):
+    with pytest.raises(ConfigurationError, match=r'key=.*as in \("email",\)'):
         flows(SeenIds(), fields=fields)
 
 

@@ -373,7 +373,7 @@ def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
 
 
 def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
-    with pytest.raises(InvalidUpdate, match="by which identity= names the entity"):
+    with pytest.raises(InvalidUpdate, match="by which key= names the entity"):
         guard(SeenIds(), {"email": "a@b"}, {"$set": {"email": "c@d"}}, fields=("email",))
 
 
@@ -507,5 +507,5 @@ def test_fields_name_one_entity_under_a_unique_index_only(indexes: Any, fields: 
     if unique:
         check_indexes({**BY_ID, **indexes}, fields, text=False)
         return
-    with pytest.raises(ConfigurationError, match=r"identity=\(.*only under a unique index on these fields"):
+    with pytest.raises(ConfigurationError, match=r"key=\(.*only under a unique index on these fields"):
         check_indexes({**BY_ID, **indexes}, fields, text=False)

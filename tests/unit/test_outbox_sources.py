@@ -97,13 +97,13 @@ def test_an_entity_is_restarted_once_however_often_its_old_source_is_named(colle
 
     looked = relay.look(source)
     assert looked == OutboxState(source, 1, (waiting.event,))
-    restarted = relay.restart_source(source)
+    restarted = relay.restart(source=source)
     assert restarted is not None
     assert relay.look(source) == relay.look(restarted)
     assert [(event.source, event.sequence) for event in relay.flush({"_id": "a/b=c"}).published] == [(restarted, 1)]
     with pytest.raises(ConfigurationError, match=f"source is now {restarted}"):
-        relay.restart_source(source)
-    assert relay.restart_source("shop/orders/_id=S:nowhere") is None
+        relay.restart(source=source)
+    assert relay.restart(source="shop/orders/_id=S:nowhere") is None
     assert relay.look("shop/orders/_id=S:nowhere") is None
 
 
@@ -114,7 +114,7 @@ def test_an_asynchronous_relay_does_so_too(collection: Any) -> None:
     async def restart() -> tuple[str | None, OutboxState | None]:
         relay = AsyncRelay(guarded, lambda _: None)
         source = "shop/orders/_id=S:a%2Fb%3Dc"
-        return await relay.restart_source(source), await relay.look(source)
+        return await relay.restart(source=source), await relay.look(source)
 
     restarted, looked = asyncio.run(restart())
     assert looked is not None

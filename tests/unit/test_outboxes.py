@@ -225,7 +225,9 @@ def test_events_are_emitted_by_every_method_of_a_collection() -> None:
         assert [each["cause"] for each in found["outbox_events"]] == ["m1", "m2", "m3", "m4"]
         assert {each["body"] for each in found["outbox_events"]} == {'"$n"'}
         assert found["outbox_due"] == "2026-09-21T14:13:20.000Z"
-        explained = orders.explain(Message("m5"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
+        explained = orders.explain(
+            lambda store: store.update_one(Message("m5"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
+        )["update_one"]
         assert [each["cause"] for each in explained["update"]["$push"]["outbox_events"]["$each"]] == ["m5"]
         assert orders.find_one({"_id": 1}) == {"_id": 1, "n": 2}
 

@@ -44,7 +44,7 @@ def test_an_insert_of_what_another_message_has_created_is_refused(orders: Any, l
 
 
 def test_fields_under_a_unique_index_name_an_entity(orders: Any) -> None:
-    guarded = GuardedCollection(orders, SeenIds(), identity=("email",))
+    guarded = GuardedCollection(orders, SeenIds(), key=("email",))
     with pytest.raises(ConfigurationError, match="unique index"):
         guarded.update_one(M1, {"email": "a@b"}, {"$inc": {"n": 1}}, upsert=True)
     orders.create_index("email", unique=True)

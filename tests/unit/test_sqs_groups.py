@@ -21,6 +21,7 @@ from onewrite.sqs.deciding.intake import Span
 from onewrite.sqs.deciding.lines import Load
 from onewrite.sqs.deciding.terms import Ending, Limits, QueueTerms
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import measured, worker_in
 
 EPOCH = 1_790_000_000.0  # of the handler's clock
 
@@ -67,9 +68,8 @@ class Shop:
 
 def worker(sqs: FakeSqs, each: Any, **options: Any) -> Worker:
     """With one slot, until the queue is empty."""
-    handler = sqs_handler(by_place, group_by=letter, clock=lambda: EPOCH + sqs.time.now, monotonic=sqs.time)(each)
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
-    return Worker(URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": True, **times, **options})
+    handler = measured(sqs_handler(by_place, group_by=letter, clock=lambda: EPOCH + sqs.time.now)(each), sqs.time)
+    return worker_in(sqs.time, URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": True, **options})
 
 
 def send(sqs: FakeSqs, *bodies: str) -> None:

@@ -26,6 +26,7 @@ from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
 from tests.support.in_sequence import InOrder, identity, shuffled
+from tests.support.seams import worker_in
 
 HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
 PATIENCE = 30.0  # real seconds, on a busy machine
@@ -161,9 +162,8 @@ def test_a_page_is_answered_while_the_workers_lock_is_held(sqs: FakeSqs, time: V
         return 1.0
 
     handler = sqs_handler(lambda record: Message(record["messageId"]))(lambda message: Deferred(message, 1))
-    times: dict[str, Any] = {"clock": time, "sleep": time.sleep, "conditions": time.condition}
     sqs.send("m")
-    stopping = Worker(URL, handler, client=sqs, health_port=port, backoff=ask_both, **times)
+    stopping = worker_in(time, URL, handler, client=sqs, health_port=port, backoff=ask_both)
     stopping.run()
     assert seen[0] == (200, json.dumps({"alive": True}))
     assert "onewrite_received_total 1" in seen[1][1]
@@ -209,9 +209,8 @@ def test_a_worker_serves_its_pages_and_touches_its_file(tmp_path: Path, caplog: 
     caplog.set_level("INFO")
     sqs = FakeSqs(VirtualTime())
     sqs.send("m")
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
     file = tmp_path / "alive"
-    Worker(URL, HANDLER, client=sqs, stop_when_empty=True, liveness_file=str(file), health_port=0, **times).run()
+    worker_in(sqs.time, URL, HANDLER, client=sqs, stop_when_empty=True, liveness_file=str(file), health_port=0).run()
     assert file.exists()
     assert "health and metrics at 127.0.0.1:" in caplog.text
     assert "1 NoOutcome" in caplog.text
@@ -220,13 +219,12 @@ def test_a_worker_serves_its_pages_and_touches_its_file(tmp_path: Path, caplog: 
 def test_the_page_of_a_worker_says_what_it_has_at_hand() -> None:
     sqs, port, seen = FakeSqs(VirtualTime()), free_port(), list[str]()
     sqs.send("m")
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
 
     @sqs_handler(lambda record: Message(record["messageId"]))
     def look(_: Message) -> None:
         seen.append(ask(port, "/health")[1])
 
-    Worker(URL, look, client=sqs, stop_when_empty=True, health_port=port, **times).run()
+    worker_in(sqs.time, URL, look, client=sqs, stop_when_empty=True, health_port=port).run()
     assert json.loads(seen[0])["under_way"] == 1
 
 

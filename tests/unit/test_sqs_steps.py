@@ -14,10 +14,10 @@ from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, 
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.report import Result
 from onewrite.mongodb import GuardedCollection
-from onewrite.sqs import Worker
 from onewrite.sqs.deciding.terms import ending_of
 from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
 
 EPOCH = 1_790_000_000.0  # what the clock on the wall shows when the worker's own shows 0
 MESSAGE = Message("m")
@@ -53,8 +53,7 @@ def busy_for(time: VirtualTime, seconds: float) -> Callable[[Message], Answer]:
 def work(sqs: FakeSqs, script: Callable[[Message], Any], *, done: bool = True, **options: Any) -> None:
     """Until the queue is empty, or else until it stops by itself because there is nothing to receive."""
     handler: Any = sqs_handler(lambda record: Message(record["body"]), clock=lambda: EPOCH + sqs.time.now)(script)
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
-    patient = Worker(URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": not done, **times, **options})
+    patient = worker_in(sqs.time, URL, handler, client=sqs, **{"in_flight": 1, "stop_when_empty": not done, **options})
     if done:
         sqs.after = lambda method: patient.stop() if method == "delete_message_batch" and not sqs.messages else None
     patient.run()

@@ -23,6 +23,7 @@ from onewrite.sqs import Worker, WorkerStuck
 from onewrite.sqs.deciding.at_hand import AtHand
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
 SILENCE = 30.0  # virtual seconds after which a worker that does not stir says so
@@ -64,8 +65,9 @@ def identity(record: Any) -> Message:
 
 
 def worker(sqs: FakeSqs, handler: Any, **options: Any) -> Worker:
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
-    return Worker(URL, handler, client=sqs, **{"timeout": TIMEOUT, "drain_seconds": 1, "in_flight": 4, **times, **options})
+    return worker_in(
+        sqs.time, URL, handler, client=sqs, **{"timeout": TIMEOUT, "drain_seconds": 1, "in_flight": 4, **options}
+    )
 
 
 def run(stuck: Worker) -> bool:

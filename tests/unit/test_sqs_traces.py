@@ -14,6 +14,7 @@ from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Missing, R
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
+from tests.support.seams import worker_in
 
 EPOCH = 1_790_000_000.0
 MOST = 3
@@ -26,8 +27,7 @@ def identity(record: Any) -> Message:
 
 
 def worker(sqs: FakeSqs, handler: Any, **options: Any) -> Worker:
-    times: dict[str, Any] = {"clock": sqs.time, "sleep": sqs.time.sleep, "conditions": sqs.time.condition}
-    return Worker(URL, handler, client=sqs, **{"timeout": 100, "in_flight": 4, "drain_seconds": 1, **times, **options})
+    return worker_in(sqs.time, URL, handler, client=sqs, **{"timeout": 100, "in_flight": 4, "drain_seconds": 1, **options})
 
 
 def until_it_is_dead(sqs: FakeSqs, handler: Any, **options: Any) -> None:

@@ -17,11 +17,12 @@ import pytest
 from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
-from onewrite.aws_lambda import HandlerFunction, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch.decorated import handler_of
+from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
+from onewrite.batch.decorated import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffled
+from tests.support.seams import worker_in
 
 PATIENCE = 30.0  # real seconds, for threads on a busy machine
 
@@ -55,12 +56,9 @@ def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any]
     arguments = {
         "stop_when_empty": True,
         "in_flight": 1,
-        "clock": sqs.time,
-        "sleep": sqs.time.sleep,
-        "conditions": sqs.time.condition,
         **options,
     }
-    return Worker(URL, handler, client=sqs, **arguments)
+    return worker_in(sqs.time, URL, handler, client=sqs, **arguments)
 
 
 class Held:
@@ -832,8 +830,7 @@ def test_several_queues_take_turns() -> None:
         for number in range(40 if url == URL else 5):
             sqs.send(f"{url}-{number}")
     ledger = Ledger()
-    options: dict[str, Any] = {"clock": time, "sleep": time.sleep, "conditions": time.condition, "stop_when_empty": True}
-    Worker([*queues], sqs_handler(by_body)(ledger), client=Both(), **options).run()
+    worker_in(time, [*queues], sqs_handler(by_body)(ledger), client=Both(), stop_when_empty=True).run()
     assert len(ledger.effects) == 45
     assert all(sqs.messages == [] for sqs in queues.values())
     assert max(at for at, body in enumerate(ledger.seen) if body.startswith(f"{URL}-2-")) < 40
@@ -922,7 +919,7 @@ def test_without_a_client_it_takes_boto3s_own_when_it_runs(sqs: FakeSqs, monkeyp
 
     monkeypatch.setattr(boto3, "client", client)
     handler = sqs_handler(by_body)(plain_function)
-    lazy = Worker(URL, handler, stop_when_empty=True, clock=sqs.time, sleep=sqs.time.sleep, conditions=sqs.time.condition)
+    lazy = worker_in(sqs.time, URL, handler, stop_when_empty=True)
     assert made == []
     lazy.run()
     assert made == ["sqs"]

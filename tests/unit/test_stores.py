@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -99,7 +100,7 @@ def _client_error(code: str, text: str) -> ClientError:
 @pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
 def test_a_table_is_named_once_and_has_a_ledger(guard: Any) -> None:
     with pytest.raises(ConfigurationError, match="say which one with table_name"):
-        guard(object(), SeenIds())
+        guard(SimpleNamespace(update_item=print), SeenIds())
     with pytest.raises(ConfigurationError, match="A Table knows its own name"):
         guard(Table(), SeenIds(), table_name="orders")
     with pytest.raises(ConfigurationError, match="is no ledger"):
@@ -125,7 +126,7 @@ def test_a_collection_writes_for_sure_and_has_a_ledger(guard: Any) -> None:
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
 def test_the_fields_that_name_an_entity_are_named_in_a_row(guard: Any, identity: Any) -> None:
     with pytest.raises(ConfigurationError, match=r'give the names of the fields.*\("email",\)'):
-        guard(_of(guard, Collection, AsyncCollection), SeenIds(), identity=identity)
+        guard(_of(guard, Collection, AsyncCollection), SeenIds(), key=identity)
 
 
 @pytest.mark.parametrize(("guard", "client"), [(GuardedTable, "AsyncTable"), (GuardedCollection, "AsyncCollection")])
@@ -193,15 +194,15 @@ def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
         lambda: table.put_item(message, Item={"orderId": "o-1"}),
         lambda: table.record(message, **KEY),
         lambda: table.seen(message, **KEY),
-        lambda: table.explain(message, **KEY),
+        lambda: table.explain(lambda store: store.update_item(message, **KEY)),
         lambda: guarded.update_one(message, {"_id": 1}, {"$set": {"a": 1}}),
         lambda: guarded.find_one_and_update(message, {"_id": 1}, {"$set": {"a": 1}}),
         lambda: guarded.insert_one(message, {"_id": 1}),
         lambda: guarded.record(message, {"_id": 1}),
         lambda: guarded.seen(message, {"_id": 1}),
-        lambda: guarded.explain(message, {"_id": 1}, {"$set": {"a": 1}}),
+        lambda: guarded.explain(lambda store: store.update_one(message, {"_id": 1}, {"$set": {"a": 1}})),
     ]
     for call in calls:
-        with pytest.raises(InvalidMessage, match=f"takes a Message, and got a {type(message).__name__}"):
+        with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(message).__name__}"):
             call()
     assert collection.requests == []

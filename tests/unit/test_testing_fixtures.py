@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
@@ -12,6 +13,7 @@ import pytest
 
 import onewrite.testing.servers.engines
 import onewrite.testing.standins.stores
+from onewrite import ConfigurationError
 from onewrite.testing.standins.stores import MakeCollection, MakeTable
 
 # A pytest inside this process forgets what it was the first to import: drivers with types of their own would be there twice.
@@ -56,6 +58,36 @@ def test_tables_can_be_made_and_made_anew(moto_table: MakeTable) -> None:
     moto_table("lines", "id")
     assert tables() == ["lines", "orders"]
     assert moto_table("orders").scan()["Count"] == table.scan()["Count"] == 0
+
+
+@pytest.mark.parametrize("by", ["fixture", "function"])
+def test_a_table_and_a_collection_are_used_alike_with_a_block_and_without(
+    by: str, moto_table: MakeTable, mongomock_collection: MakeCollection
+) -> None:
+    make_table = moto_table if by == "fixture" else onewrite.testing.moto_table
+    make_collection = mongomock_collection if by == "fixture" else onewrite.testing.mongomock_collection
+    table = make_table("by-hand", "id", sort_key="line", types={"line": "N"})
+    table.put_item(Item={"id": "a", "line": 1})
+    assert table.scan()["Count"] == 1
+    with make_table("in-a-block", "id") as other:
+        assert other.name == "in-a-block"
+        assert tables() == ["by-hand", "in-a-block"]
+    assert tables() == ["by-hand"]
+    with table:
+        assert table.scan()["Count"] == 1
+    assert tables() == []
+    for asynchronous in (False, True):
+        collection = make_collection("orders", asynchronous=asynchronous)
+        with collection as same, make_collection("orders") as another:
+            assert same is collection
+            assert collection.name == another.name == "orders"
+
+
+def test_a_table_that_cannot_be_made_leaves_no_account_behind() -> None:
+    before = dict(os.environ)
+    with pytest.raises(ConfigurationError):
+        onewrite.testing.moto_table(types={"no such key": "N"})
+    assert dict(os.environ) == before
 
 
 def test_a_table_by_hand_is_another_one(moto_table: MakeTable) -> None:

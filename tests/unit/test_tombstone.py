@@ -44,9 +44,7 @@ def test_the_ttl_attribute_is_none_of_the_stores_own(attribute: str) -> None:
 
 def test_the_ttl_field_does_not_name_a_document() -> None:
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedCollection(
-            new_collection(), SeenIds(), identity=("email",), tombstones=Tombstones(timedelta(days=1), "email")
-        )
+        GuardedCollection(new_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email"))
 
 
 def test_what_is_no_tombstones_is_refused() -> None:

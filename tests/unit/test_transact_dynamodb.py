@@ -33,6 +33,7 @@ from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explai
 from onewrite.dynamodb.writing.values import typed
 from onewrite.step import Step, step_mark
 from tests.support import driven
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -44,7 +45,6 @@ LANDED: dict[str, Any] = {**SEEN, "messageIDs_try_r4": {TOKEN}}
 PASSED: dict[str, Any] = {"id": "b", "events_ledger": "ow1 marks", "events@s": 7}
 FREE: dict[str, Any] = {"id": "a", "n": 1}
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
-HALF = lambda: 0.5  # noqa: E731  # a chance that is none
 
 
 class Client:
@@ -84,8 +84,8 @@ class Clock:
 
 
 def guarded(client: Any, ledger: Any = None, **options: Any) -> GuardedTable:
-    options = {"table_name": "orders", "clock": Clock(), "attempts": lambda: "try", **options}
-    return GuardedTable(client, ledger or SeenIds(), **options)
+    options = {"table_name": "orders", "clock": Clock(), **options}
+    return named(GuardedTable(client, ledger or SeenIds(), **options), lambda: "try")
 
 
 def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
@@ -96,7 +96,7 @@ def writes(client: Any, ledger: Any = None, **native: Any) -> list[Any]:
 
 
 def sent(client: Client, participants: Any = None, **options: Any) -> Any:
-    return transact(M5, participants or writes(client), **{"chance": HALF, **options})
+    return transact(M5, participants or writes(client), **options)
 
 
 failure = partial(driven.failure, operation="TransactWriteItems")
@@ -145,10 +145,10 @@ def test_a_condition_may_be_made_by_attr_with_a_ledger_and_without() -> None:
     ]
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
     request = explain_transaction(M5, prepared, inbox=inbox)
-    first = request["TransactItems"][0]["Update"]
+    first = request[0]["Update"]
     assert first["ConditionExpression"] == "attribute_not_exists(ow_tombstone) AND (#n0 = :v0)"
     assert first["ExpressionAttributeValues"] == {":n": {"N": "1"}, ":v0": {"BOOL": True}}
-    assert request["TransactItems"][2]["Put"]["Item"]["id"] == {"S": "1:c1:s2:m5"}
+    assert request[2]["Put"]["Item"]["id"] == {"S": "1:c1:s2:m5"}
     assert client.sent == []
 
 
@@ -224,9 +224,9 @@ def test_the_token_of_the_call_stays_the_same_for_all_its_tries() -> None:
 def test_the_inbox_shows_that_it_landed() -> None:
     client = Client()
     inbox = Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=Clock())
-    plain = GuardedTable(client, None, table_name="plain", attempts=lambda: "try")
+    plain = named(GuardedTable(client, None, table_name="plain"), lambda: "try")
     write = plain.putting(Item={"id": "a"})
-    mark = explain_transaction(M5, [write], inbox=inbox)["TransactItems"][1]["Put"]["Item"]
+    mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
     for item, expected in (
         (mark, Applied(M5, retried=True)),
         ({**mark, "attempt": {"B": b"another"}}, Duplicate(M5)),
@@ -428,11 +428,8 @@ def test_two_tables_of_one_resource_have_one_client() -> None:
     tables = [GuardedTable(resource.Table(name), SeenIds()) for name in ("orders", "stock")]
     inbox = Inbox(resource.Table("inbox"), consumer="c", retention=timedelta(days=1))
     request = explain_transaction(M5, [table.recording(Key={"id": "a"}) for table in tables], inbox=inbox)
-    names = [next(iter(action.values()))["TableName"] for action in request["TransactItems"]]
+    names = [next(iter(action.values()))["TableName"] for action in request]
     assert names == ["orders", "stock", "inbox"]
-    named = Inbox(resource.Table("inbox"), consumer="c", retention=timedelta(days=1), table_name="inbox")
-    with pytest.raises(ConfigurationError, match="knows its name"):
-        explain_transaction(M5, [tables[0].recording(Key={"id": "a"})], inbox=named)
     resource.meta.client.close()
 
 

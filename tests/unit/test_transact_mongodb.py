@@ -31,6 +31,7 @@ from onewrite import (
 )
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
 from onewrite.testing import mongomock_collection
+from tests.support.seams import named
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -121,7 +122,7 @@ class Documents:
 
 
 def guarded(documents: Any, ledger: Any = None, **options: Any) -> GuardedCollection:
-    return GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, attempts=lambda: "try", **options)
+    return named(GuardedCollection(documents, ledger or SeenIds(), clock=lambda: NOW, **options), lambda: "try")
 
 
 def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
@@ -131,7 +132,7 @@ def writes(documents: Any, ledger: Any = None, **native: Any) -> list[Any]:
 
 
 def made(documents: Documents, participants: Any = None, **options: Any) -> Any:
-    return transact(M5, participants or writes(documents), **{"chance": lambda: 0.5, **options})
+    return transact(M5, participants or writes(documents), **options)
 
 
 def labelled(label: str, kind: type[Any] = OperationFailure, *args: Any) -> Any:
@@ -356,9 +357,9 @@ def test_the_mark_goes_first_and_is_looked_up_as_every_refusal_is() -> None:
 
 def test_the_inbox_shows_that_an_earlier_try_had_landed() -> None:
     documents = Documents()
-    plain = GuardedCollection(documents, None, attempts=lambda: "try")
+    plain = named(GuardedCollection(documents, None), lambda: "try")
     write = plain.updating({"_id": "a"}, {"$inc": {"n": 1}})
-    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))["operations"][0]["document"]
+    mark = explain_transaction(M5, [write], inbox=inbox_of(documents))[0]["insert_one"]["document"]
     documents.answers = [met(), mark]
     assert made(documents, [write], inbox=inbox_of(documents)) == Applied(M5, retried=True)
 
@@ -399,7 +400,7 @@ def test_what_a_write_in_a_transaction_does_not_take_is_refused_where_it_is_prep
 @pytest.mark.parametrize("query", [{"email": "a"}, "a"])
 def test_each_write_names_its_document_by_id(query: Any) -> None:
     with pytest.raises(InvalidUpdate, match="names its document by _id"):
-        guarded(Documents(), identity=("email",)).updating(query, {"$inc": {"n": 1}})
+        guarded(Documents(), key=("email",)).updating(query, {"$inc": {"n": 1}})
 
 
 def test_one_id_in_two_collections_is_two_documents() -> None:
@@ -414,9 +415,6 @@ def test_all_writes_are_of_one_client() -> None:
         made(one, [*writes(one)[:1], *writes(other)[1:]])
     with pytest.raises(ConfigurationError, match="same MongoClient"):
         made(one, inbox=inbox_of(other))
-    wrong = Inbox(one, consumer="c", retention=DAYS, table_name="inbox")
-    with pytest.raises(ConfigurationError, match="without table_name"):
-        made(one, inbox=wrong)
 
 
 def test_two_clients_of_one_server_are_two() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +16,4 @@ def stores() -> Iterator[Stores]:
 
 @pytest.fixture
 def shop(stores: Stores) -> Shop:
-    numbers = itertools.count()
-    return shop_on(
-        stores.orders, stores.accounts, stores.parcels, clock=lambda: 1_772_438_400.0, names=lambda: f"name-{next(numbers)}"
-    )
+    return shop_on(stores.orders, stores.accounts, stores.parcels, clock=lambda: 1_772_438_400.0)

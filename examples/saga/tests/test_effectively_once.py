@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +27,7 @@ def heard(kind: str, number: int) -> Message:
 
 def handler_of(service: type[Orders | Credit | Shipping]) -> Callable[[Any], Callable[[Message], Outcome | None]]:
     def build(store: Any) -> Callable[[Message], Outcome | None]:
-        numbers = itertools.count()  # made for each schedule, so that the same schedule has the same names
-        return service(store, clock=lambda: NOW, names=lambda: f"name-{next(numbers)}").handle
+        return service(store, clock=lambda: NOW).handle
 
     return build
 

@@ -15,21 +15,15 @@ from onewrite.aws_lambda.decorators import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
 from onewrite.batch.failures import Failure
-from onewrite.batch.grouping.handler import GroupHandler
-from onewrite.batch.handler import Handler, Options
+from onewrite.batch.handler import Handler
 from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result
 
 __all__ = [
     "EveryRecordFailed",
     "Failure",
-    "GroupHandler",
-    "GroupHandlerFunction",
     "Handler",
-    "HandlerFunction",
     "NotSettled",
-    "Options",
     "Report",
     "Result",
     "documentdb_handler",

@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from onewrite.aws_lambda import sources
 from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction, as_function, handler_of
-from onewrite.batch.function import G, R
+from onewrite.batch.function import G, R, takes_messages
 from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.grouping.records import GroupBy
 from onewrite.batch.handler import Handler, Options
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity
+from onewrite.identity.record import check_identity
 from onewrite.message import Message
 
-E = TypeVar("E", bound=Callable[..., object])
+M = TypeVar("M", Message, list[Message])  # what the function takes
 
 
-class Decorator(Protocol):
-    """What each of these gives: it makes a handler of a function of one message."""
+class Decorator(Generic[M]):
+    """What each of these gives: it makes a handler of a function of one message, or with `group_by` of a list of them."""
 
-    def __call__(self, each: Callable[[Message], R], /) -> HandlerFunction[R]: ...
+    def __init__(self, name: str, make: Callable[[Callable[..., Any]], Handler[Any]]) -> None:
+        self._name, self._make = name, make
 
-
-class GroupDecorator(Protocol):
-    """What those give that were told `group_by`: it makes a handler of a function of several messages."""
-
-    def __call__(self, each: Callable[[list[Message]], G], /) -> GroupHandlerFunction[G]: ...
+    @overload
+    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[R]: ...
+    @overload
+    def __call__(self: Decorator[list[Message]], each: Callable[[list[Message]], G], /) -> GroupHandlerFunction[G]: ...
+    def __call__(self, each: Any, /, *context: Any) -> Any:
+        if context or isinstance(each, Mapping):
+            raise ConfigurationError(
+                f"This was called with an event, and is no handler yet: write @{self._name}(identity) above the function of messages, "
+                f"as in @{self._name}(json_body(id='id'))."
+            )
+        if handler_of(each) is not None:
+            raise ConfigurationError("This is a handler already: decorate the function of messages, which is its `each`.")
+        return as_function(self._make(each))
 
 
 @overload
-def sqs_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator: ...
+def sqs_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
 @overload
-def sqs_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> GroupDecorator: ...
-def sqs_handler(
-    identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
-) -> Decorator | GroupDecorator:
+def sqs_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of SQS batches, of a standard or a FIFO queue.
 
     On a standard queue the messages of a source are taken by their sequence, one at a time. A deferred one is tried again as
-    soon as the one before it is in. With `group_by` the function takes a list of messages: see `GroupHandler`.
+    soon as the one before it is in. With `group_by`, a function that tells the group of a message, the
+    handler's function takes a list of messages of one group, and returns a sequence of one Outcome for each, in their order, or
+    None. If it raises an error, it is given each of them alone. `max_workers` counts groups then.
 
     >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
     ... def ship(message: Message) -> None:
@@ -50,42 +60,44 @@ def sqs_handler(
     >>> ship({"Records": [{"messageId": "m1", "body": "fine"}, {"messageId": "m2", "body": "poison"}]})
     {'batchItemFailures': [{'itemIdentifier': 'm2'}]}
     """
-    return _of_any(sources.SQS, identity, group_by, options)
+    return _decorator("sqs_handler", sources.SQS, identity, group_by, options)
 
 
 @overload
-def kinesis_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator: ...
+def kinesis_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
 @overload
-def kinesis_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> GroupDecorator: ...
-def kinesis_handler(
-    identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
-) -> Decorator | GroupDecorator:
+def kinesis_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+def kinesis_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of batches of a Kinesis stream, with `group_by` of several messages a call. It stops at the first failure, and Lambda restarts from there."""
-    return _of_any(sources.KINESIS, identity, group_by, options)
+    return _decorator("kinesis_handler", sources.KINESIS, identity, group_by, options)
 
 
 @overload
-def dynamodb_stream_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator: ...
+def dynamodb_stream_handler(
+    identity: Identity, *, group_by: None = None, **options: Unpack[Options]
+) -> Decorator[Message]: ...
 @overload
-def dynamodb_stream_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> GroupDecorator: ...
+def dynamodb_stream_handler(
+    identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]
+) -> Decorator[list[Message]]: ...
 def dynamodb_stream_handler(
     identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
-) -> Decorator | GroupDecorator:
+) -> Decorator[Any]:
     """Makes a handler of batches of a DynamoDB stream, with `group_by` of several messages a call. It stops at the first failure, and Lambda restarts from there."""
-    return _of_any(sources.DYNAMODB, identity, group_by, options)
+    return _decorator("dynamodb_stream_handler", sources.DYNAMODB, identity, group_by, options)
 
 
 @overload
 def kafka_handler(
     identity: Identity, *, group_by: None = None, provisioned_mode: bool = False, **options: Unpack[Options]
-) -> Decorator: ...
+) -> Decorator[Message]: ...
 @overload
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy, provisioned_mode: bool = False, **options: Unpack[Options]
-) -> GroupDecorator: ...
+) -> Decorator[list[Message]]: ...
 def kafka_handler(
     identity: Identity, *, group_by: GroupBy | None = None, provisioned_mode: bool = False, **options: Unpack[Options]
-) -> Decorator | GroupDecorator:
+) -> Decorator[Any]:
     """Makes a handler of batches of Kafka topics, of Amazon MSK or another cluster, with `group_by` of several messages a call.
 
     A failure stops its own partition only. Then it raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no
@@ -95,74 +107,72 @@ def kafka_handler(
     if type(provisioned_mode) is not bool:
         raise ConfigurationError(f"provisioned_mode={provisioned_mode!r}: give True or False.")
     source = sources.KAFKA_IN_PROVISIONED_MODE if provisioned_mode else sources.KAFKA
-    return _of_any(source, identity, group_by, options)
+    return _decorator("kafka_handler", source, identity, group_by, options)
 
 
 @overload
-def documentdb_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator: ...
+def documentdb_handler(identity: Identity, *, group_by: None = None, **options: Unpack[Options]) -> Decorator[Message]: ...
 @overload
-def documentdb_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> GroupDecorator: ...
-def documentdb_handler(
-    identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]
-) -> Decorator | GroupDecorator:
+def documentdb_handler(identity: Identity, *, group_by: GroupBy, **options: Unpack[Options]) -> Decorator[list[Message]]: ...
+def documentdb_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Makes a handler of batches of a change stream of DocumentDB, with `group_by` of several messages a call.
 
     It stops at the first failure and raises `NotSettled`, upon which Lambda delivers the whole batch again: it reads no answer.
     """
-    return _of_any(sources.DOCUMENTDB, identity, group_by, options)
+    return _decorator("documentdb_handler", sources.DOCUMENTDB, identity, group_by, options)
 
 
-def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
+def sns_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what SNS sends straight to Lambda. The record is as it is through SQS: take its envelope off with `sns(...)`.
 
     A message that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
     """
-    return _decorator(sources.SNS, identity, options)
+    return _decorator("sns_handler", sources.SNS, identity, None, options)
 
 
-def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
+def eventbridge_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what EventBridge sends straight to Lambda. The record is as it is through SQS: take its envelope off
     with `eventbridge(...)`.
 
     An event that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
     """
-    return _decorator(sources.EVENTBRIDGE, identity, options)
+    return _decorator("eventbridge_handler", sources.EVENTBRIDGE, identity, None, options)
 
 
-def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator:
+def s3_handler(identity: Identity, **options: Unpack[Options]) -> Decorator[Message]:
     """Makes a handler of what S3 sends straight to Lambda, for `s3_object()`.
 
     A notification that is not settled raises `NotSettled`, upon which Lambda invokes the function again.
     """
-    return _decorator(sources.S3, identity, options)
+    return _decorator("s3_handler", sources.S3, identity, None, options)
 
 
-def _of_any(source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator | GroupDecorator:
-    return (
-        _decorator(source, identity, options) if group_by is None else _group_decorator(source, identity, group_by, options)
-    )
-
-
-def _decorator(source: Source, identity: Identity, options: Options) -> Decorator:
+def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> Decorator[Any]:
     if "group_by" in options:
         raise ConfigurationError(
             f"{source.name} gives one record at a time, so that group_by has nothing to group: leave it out."
         )
+    _check_identity(name, identity)
 
-    def decorate(each: Callable[[Message], R], /) -> HandlerFunction[R]:
-        return as_function(Handler(_undecorated(each), source, identity, **options))  # type: ignore[no-any-return]  # made at run time
+    def make(each: Callable[..., Any]) -> Handler[Any]:
+        if isinstance(each, type):
+            raise ConfigurationError(
+                f"{each.__name__} is a class, and a handler is made of a function of messages: decorate a function, or an object that can "
+                "be called."
+            )
+        if group_by is None:
+            return Handler(each, source, identity, **options)
+        return GroupHandler(each, source, identity, group_by=group_by, **options)
 
-    return decorate
+    return Decorator(name, make)
 
 
-def _group_decorator(source: Source, identity: Identity, group_by: GroupBy, options: Options) -> GroupDecorator:
-    def decorate(each: Callable[[list[Message]], G], /) -> GroupHandlerFunction[G]:
-        return as_function(GroupHandler(_undecorated(each), source, identity, group_by=group_by, **options))  # type: ignore[no-any-return]  # as above
-
-    return decorate
-
-
-def _undecorated(each: E) -> E:
-    if handler_of(each) is not None:
-        raise ConfigurationError("This is a handler already: decorate the function of messages, which is its `each`.")
-    return each
+def _check_identity(name: str, identity: object) -> None:
+    """Raise unless this can be an identity. Above all it may be the function that was to be decorated."""
+    check_identity(identity, f"{name}({{}})")
+    if takes_messages(identity):
+        shown = getattr(identity, "__name__", repr(identity))
+        raise ConfigurationError(
+            f"@{name} needs an identity, which says of each record what message it is, and got {shown}, which takes messages: write "
+            f"@{name}(json_body(id='id')) above the function. If {shown} is an identity, call its argument record."
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Awaitable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias, TypeVar, cast, get_args
@@ -31,6 +32,23 @@ def is_async(each: Any) -> bool:
             return True
         each = _inside(each)
     return False
+
+
+def takes_messages(each: object) -> bool:
+    """Is this certainly no function of a record, but one of a message or of several?
+
+    A function that says no types is judged by the name of its parameter. A lambda is not, because it cannot have been decorated.
+    """
+    if is_async(each):
+        return True
+    try:
+        first = next(iter(inspect.signature(cast("Any", each)).parameters.values()))
+    except (TypeError, ValueError, StopIteration):
+        return False
+    if first.annotation is inspect.Parameter.empty:
+        return first.name in ("message", "messages") and getattr(each, "__name__", "<lambda>") != "<lambda>"
+    said = first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
+    return re.search(r"\bMessage\b", said) is not None
 
 
 def home_of(each: Any) -> tuple[str, str | None]:

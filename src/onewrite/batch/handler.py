@@ -54,7 +54,6 @@ class Options(TypedDict, total=False):
     on_outcome: Hook | None
     log_exceptions: bool
     clock: Callable[[], float]
-    monotonic: Callable[[], float]
 
 
 class Handler(Generic[R]):
@@ -70,8 +69,7 @@ class Handler(Generic[R]):
       message is None if the identity failed or skipped the record. The outcome is what the function returned, or a `Skip`, or
       the exception that was raised.
     - `log_exceptions`: log the traceback of each failure too. It may quote a body.
-    - `clock`, `monotonic`: give epoch seconds, for the age of messages and for the time until a step's lease is over; and seconds
-      for durations.
+    - `clock`: gives epoch seconds, for the age of messages and for the time until a step's lease is over.
     """
 
     _checked: Callable[[object, Any], object] = staticmethod(checked)  # what a call has returned, and what it was given
@@ -88,7 +86,6 @@ class Handler(Generic[R]):
         on_outcome: Hook | None = None,
         log_exceptions: bool = False,
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(each, identity, max_workers, margin, on_outcome)
         self.each, self.source, self._called = each, source, each
@@ -98,7 +95,7 @@ class Handler(Generic[R]):
         self._raise_when_all_fail = raise_when_all_fail
         self._on_outcome = on_outcome
         self._log_exceptions = log_exceptions
-        self.clock, self._monotonic = checked_clock(clock), monotonic
+        self.clock, self._monotonic = checked_clock(clock), time.monotonic
         self.is_async = is_async(each)
         self.name = getattr(each, "__qualname__", type(each).__name__)
 

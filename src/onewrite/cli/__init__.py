@@ -14,6 +14,7 @@ _VERBS_OF_STORES = (
     *("worker", "relay", "steps", "migrate", "doctor", "plan"),
     *("inspect", "forget", "set-mark", "clear", "strip"),
 )
+_OF_THE_PAGE = 'pip install "onewrite[plan,aws,mongodb]"'
 _REMEDIES: dict[str, str] = dict.fromkeys(_VERBS_OF_STORES, _OF_STORES)
 # The top-level modules that the extras install. If another module is missing, our remedy would not help, so the error is raised.
 _EXTRAS = frozenset(
@@ -52,6 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
-        remedy = _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
+        remedy = _OF_THE_PAGE if missing == "plotly" else _REMEDIES.get(arguments[0], _REMEDY) if arguments else _REMEDY
         sys.stderr.write(f"onewrite: {package_of(error)} is not installed. Run: {remedy}\n")
         return 2

@@ -52,7 +52,7 @@ def skip(relay: Relay, event_id: str, *, operator: str, yes: bool) -> int:
     typer.echo(_line(stopped))
     if not _may("Consumers will be shown an event of type onewrite.skipped instead. Skip it?", yes=yes):
         return 1
-    skipped = relay.skip_oldest(stopped.event)
+    skipped = relay.skip(source=stopped.event.source, id=event_id)
     if skipped is None:
         return _refused("It was published meanwhile.")
     text = f"Skipped {stopped.event.type} {event_id}, number {skipped.sequence} of {skipped.source}."
@@ -77,7 +77,7 @@ def restart(relay: Relay, source: str, *, operator: str, yes: bool) -> int:
     typer.echo(_warning(found))
     if not _may("Are the entity's writers and relays stopped, and shall it be restarted?", yes=yes):
         return 1
-    restarted = relay.restart_source(source)
+    restarted = relay.restart(source=source)
     if restarted is None:
         return _refused("The entity was deleted meanwhile.")
     text = f"Restarted {found.source}, of which {found.sent} were sent. Its source is now {restarted}."

@@ -128,11 +128,6 @@ class Flows:
         item = yield from self._read(self._named({**native, **_showing_tombstone(native)}))
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
-    def explain(self, message: Message, native: Mapping[str, Any], emit: object = None) -> dict[str, Any]:
-        native, _ = asked_of(native)
-        guard = guard_put if "Item" in native else guard_update
-        return self._call(self._attempt(message, native, emit, self.attempts(), guard), native, guard).kwargs
-
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self._ledger.terms, item, self._outbox_names)
 

@@ -39,11 +39,10 @@ class MigrationStore:
         *,
         clock: Callable[[], float],
         position: object = None,
-        attempts: Callable[[], str] = random_name,
     ) -> None:
         self.target = client
         self._table, self._name, self._attribute = {"TableName": table_name}, table_name, attribute
-        self._clock, self._attempts = clock, attempts
+        self._clock = clock
         # What a write has put there a moment ago must not be missed: a later run would be needed to find it.
         request: dict[str, Any] = {"ConsistentRead": True}
         if attribute is not None:
@@ -92,7 +91,7 @@ class MigrationStore:
 
     def _record(self, found: Found, step: CarryMark) -> Flow[bool]:
         ledger = HighWaterMark(step.entry.terms.attribute)
-        flows = Flows(self.target, ledger, self._name, self._clock, self._attempts, awaited=False)
+        flows = Flows(self.target, ledger, self._name, self._clock, random_name, awaited=False)
         outcome = yield from flows.record(step.message, {"Key": found.key, **_unchanged(step)})
         return not isinstance(outcome, Unmet | Gone)
 

@@ -35,17 +35,17 @@ class _EveryRequest(TypedDict, total=False):
 
 
 class _EveryCondition(TypedDict, total=False):
-    """What every write may say, also in a transaction. `missing_ok` is ours: a missing entity settles the message."""
+    """What every write may say, also in a transaction."""
 
-    missing_ok: bool
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]
     ExpressionAttributeValues: Mapping[str, Any]
 
 
 class RecordingArguments(_EveryCondition, total=False):
-    """The arguments of `recording`."""
+    """The arguments of `recording`. `missing_ok` is ours: a missing entity settles the message."""
 
+    missing_ok: bool
     Key: Required[Mapping[str, Any]]
 
 
@@ -70,6 +70,7 @@ class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
 class RecordArguments(_EveryWrite, total=False):
     """The arguments of `record`."""
 
+    missing_ok: bool
     Key: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]
 
@@ -100,6 +101,7 @@ class PutItemArguments(_EveryWrite, total=False):
 class DeleteItemArguments(_EveryWrite, total=False):
     """The arguments of `delete_item`."""
 
+    missing_ok: bool
     Key: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD"]
 
@@ -116,12 +118,3 @@ class GetItemArguments(SeenArguments, total=False):
 
     ProjectionExpression: str
     ExpressionAttributeNames: Mapping[str, str]
-
-
-class ExplainArguments(_EveryWrite, total=False):
-    """The arguments of `explain`: those of `update_item`, or with `Item` those of `put_item`."""
-
-    Key: Mapping[str, Any]
-    UpdateExpression: str
-    Item: Mapping[str, Any]
-    ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]

@@ -29,6 +29,7 @@ from onewrite.step import (
     answer_to,
     check_begin,
     check_claim,
+    check_release,
     fence_of_unsent,
     new_step,
     read_step,
@@ -139,6 +140,7 @@ class StepFlows(Flows):
         It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
         then that the message is still to be done.
         """
+        check_release(step)
         for ledger in self._ledger.terms.attributes:  # it may be under one in also=
             unsent = step.first and not sent
             stays = self._ledger.entry(step.message, self.clock()).may_be_overtaken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.dynamodb.lean import lean_target
@@ -12,7 +12,6 @@ from onewrite.dynamodb.native import (
     BeginArguments,
     Client,
     DeleteItemArguments,
-    ExplainArguments,
     GetItemArguments,
     PutItemArguments,
     PuttingArguments,
@@ -24,15 +23,18 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.room import check_room
 from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
+from onewrite.explaining import explained
 from onewrite.flow import arun, run
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.targets import check_deletes, check_table
 from onewrite.tombstone import Tombstones
 
 
@@ -46,9 +48,12 @@ class _NothingSent:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, message: Message, *, emit: Emit = None, **native: Unpack[ExplainArguments]) -> dict[str, Any]:
-        """The request that `update_item` (or with `Item`, `put_item`) would send. Nothing is sent."""
-        return self._flows.explain(message, native, emit)
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
+        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+
+        `orders.explain(lambda orders: orders.update_item(message, Key=key, ...))`, and any other method.
+        """
+        return explained(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
@@ -84,7 +89,6 @@ class GuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -97,7 +101,6 @@ class GuardedTable(_NothingSent):
         table_name: str,
         lean: bool = ...,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -109,15 +112,18 @@ class GuardedTable(_NothingSent):
         table_name: str | None = None,
         lean: bool = False,
         clock: Callable[[], float] = wall_clock,
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_table(table, table_name)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
-            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=False
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
         self._target = lean_target(table, table_name) if lean else table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        if ledger is not None:
+            check_room(self, self._flows, ledger)
 
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
@@ -211,7 +217,6 @@ class AsyncGuardedTable(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -223,7 +228,6 @@ class AsyncGuardedTable(_NothingSent):
         *,
         table_name: str,
         clock: Callable[[], float] = ...,
-        attempts: Callable[[], str] = ...,
         outbox: Outbox | None = ...,
         tombstones: Tombstones | None = ...,
     ) -> None: ...
@@ -234,15 +238,18 @@ class AsyncGuardedTable(_NothingSent):
         *,
         table_name: str | None = None,
         clock: Callable[[], float] = wall_clock,
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_table(table, table_name)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
-            table, ledger, table_name, clock, attempts, outbox=outbox, tombstones=tombstones, awaited=True
+            table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )
         self._target = table
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
+        if ledger is not None:
+            check_room(self, self._flows, ledger)
 
     async def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]

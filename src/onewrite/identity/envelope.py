@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
-from onewrite.errors import ConfigurationError, InvalidMessage
+from onewrite.errors import InvalidMessage
 from onewrite.identity.record import (
     ENVELOPE,
     Decode,
@@ -14,6 +14,7 @@ from onewrite.identity.record import (
     ParseFloat,
     Record,
     Skip,
+    check_identity,
     decoder,
     is_deletion,
     kind,
@@ -36,7 +37,7 @@ def sns(inner: Callable[[Record], Found]) -> Callable[[Record], Found]:
     Stable: as stable as the key of `inner`. What a producer puts into the body stays the same if a topic delivers it twice.
     Not stable: with `sqs_message_id()` for `inner`, because such a topic makes two messages with two ids.
     """
-    _check("sns", inner)
+    check_identity(inner, "sns({})")
     decode = decoder(float)
 
     def identify(record: Record) -> Found:
@@ -60,7 +61,7 @@ def eventbridge(inner: Callable[[Record], Found], *, parse_float: ParseFloat = D
     Stable: as stable as the key of `inner`. What a producer puts into the detail stays the same if a rule delivers it twice.
     Not stable: with `sqs_message_id()` for `inner`, because such a rule makes two messages with two ids.
     """
-    _check("eventbridge", inner)
+    check_identity(inner, "eventbridge({})")
     decode = decoder(parse_float)
 
     def identify(record: Record) -> Found:
@@ -83,15 +84,8 @@ def skip_deletions(inner: Callable[[Record], Found]) -> Callable[[Record], Found
     Stable: as stable as the key of `inner`. Not stable: where that is not. A settled deletion is never seen again, so this
     is for functions that have nothing to do for one.
     """
-    _check("skip_deletions", inner)
+    check_identity(inner, "skip_deletions({})")
     return lambda record: Skip("a deletion") if is_deletion(record) else inner(record)
-
-
-def _check(name: str, inner: object) -> None:
-    if not callable(inner):
-        raise ConfigurationError(
-            f"{name}({inner!r}): give an identity for the message inside the envelope, such as json_body(...)."
-        )
 
 
 def _unwrapped(record: Record, decode: Decode) -> dict[str, Any]:

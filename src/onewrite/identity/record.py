@@ -14,7 +14,7 @@ from decimal import Decimal
 from hashlib import md5
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
-from onewrite.errors import InvalidMessage
+from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, printable
 
 
@@ -57,6 +57,23 @@ def record_id(record: Record) -> str:
         if isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int):
             return f"{topic}-{partition}@{offset}"
     return "(no id)"
+
+
+def check_identity(identity: object, where: str) -> None:
+    """Raise unless this may be an identity. `where` shows where it stands: "sns({})"."""
+    name = getattr(identity, "__name__", repr(identity))
+    makes_one = str(getattr(identity, "__module__", "")).startswith("onewrite.identity.") and identity is not record_id
+    if makes_one and "<locals>" not in str(getattr(identity, "__qualname__", "<locals>")):
+        raise ConfigurationError(
+            f"{name} makes an identity, and is none itself: call it, as in {where.format(f'{name}(...)')}."
+        )
+    if isinstance(identity, type):
+        raise ConfigurationError(f"{name} is a class: give an identity, as in {where.format('sqs_message_id()')}.")
+    if not callable(identity):
+        raise ConfigurationError(
+            f"{where.format(repr(identity))}: give an identity, such as json_body(id='id') or another of onewrite.identity, or a function of a "
+            "record that returns a Message."
+        )
 
 
 def refusal(record: Record, why: str) -> InvalidMessage:

@@ -61,7 +61,7 @@ def check_ledger(ledger: object) -> None:
     """Raise unless this is a ledger that a store may use."""
     if isinstance(ledger, type):
         raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
-    if not all(hasattr(ledger, name) for name in ("entry", "look", "layout", "terms")):
+    if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
         raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark() or InSequence().")
 
 
@@ -119,6 +119,6 @@ def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
 def check_message(message: object) -> None:
     if not isinstance(message, Message):
         raise InvalidMessage(
-            f"A guarded write takes a Message, and got a {type(message).__name__}. message.child() is a key for others; for a "
-            "second write of one message to one entity give it message.part(name)."
+            f"A guarded write takes the Message first, and got a {type(message).__name__}: write Message(id), with the key, filter or document "
+            "behind it. message.child() is a key for others; for a second write of one message to one entity give it message.part(name)."
         )

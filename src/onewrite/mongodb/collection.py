@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
+from onewrite.explaining import explained
 from onewrite.flow import arun, run
+from onewrite.label import is_shared
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.durability import Durability
@@ -33,6 +35,7 @@ from onewrite.mongodb.writing.layout import Document
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
+from onewrite.targets import check_collection, check_deletes, check_key
 from onewrite.tombstone import Tombstones
 
 
@@ -41,16 +44,18 @@ class _NothingSent:
 
     _flows: JointFlows
     _outboxes: Outboxes | None
+    _key: Sequence[str]
 
     def without_ledger(self, document: Document) -> Entity:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(
-        self, message: Message, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdateOneArguments]
-    ) -> dict[str, Any]:
-        """The arguments that `update_one` would send. Nothing is sent."""
-        return self._flows.explain(message, filter, update, native, emit=emit)
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
+        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+
+        `stock.explain(lambda stock: stock.update_one(message, filter, update))`, and any other method.
+        """
+        return explained(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
@@ -87,8 +92,8 @@ class _NothingSent:
 class GuardedCollection(_NothingSent):
     """A MongoDB collection whose writes take effect once a message.
 
-    Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `identity`,
-    as in `identity=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.
+    Every call is pymongo's own with the message in front. The filter names one entity by `_id`, or by all fields of `key`,
+    as in `key=("email",)`, on which the collection needs a unique index. Whatever else it says is a business condition.
 
     Writes are acknowledged by a majority and journaled. Bound their waiting with `pymongo.timeout()`.
     `durability="acknowledged"` keeps the collection's own write concern instead. With `w=1` that loses the messages that the
@@ -103,25 +108,27 @@ class GuardedCollection(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
-        identity: Sequence[str] = (),
+        key: Sequence[str] = (),
         durability: Durability = "majority",
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_collection(collection)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             collection,
             ledger,
             clock,
-            identity,
+            key,
             durability,
-            attempts=attempts,
+            attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
             awaited=False,
         )
-        self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
+        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
+        self._collection, self._target, self._key = collection, self._flows.target, key
+        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     def update_one(
         self,
@@ -252,25 +259,27 @@ class AsyncGuardedCollection(_NothingSent):
         ledger: Ledger | None,
         *,
         clock: Callable[[], float] = wall_clock,
-        identity: Sequence[str] = (),
+        key: Sequence[str] = (),
         durability: Durability = "majority",
-        attempts: Callable[[], str] = random_name,
         outbox: Outbox | None = None,
         tombstones: Tombstones | None = None,
     ) -> None:
+        check_collection(collection)
+        check_deletes(ledger, tombstones)
         self._flows = JointFlows(
             collection,
             ledger,
             clock,
-            identity,
+            key,
             durability,
-            attempts=attempts,
+            attempts=random_name,
             outbox=outbox,
             tombstones=tombstones,
             awaited=True,
         )
-        self._collection, self._target = collection, self._flows.target
-        self._outboxes = None if outbox is None else Outboxes(collection, identity, outbox)
+        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
+        self._collection, self._target, self._key = collection, self._flows.target, key
+        self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
     async def update_one(
         self,

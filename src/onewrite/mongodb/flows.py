@@ -198,20 +198,13 @@ class Flows:
         return Applied(message, outcome.entity) if isinstance(outcome, Unmet) else outcome
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
+        if isinstance(cast("object", query), Message):
+            raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
             check_projection(self._ledger.terms, native["projection"])
         alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}
         found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
-
-    def explain(
-        self, message: Message, query: Document, update: Update, native: Document, *, emit: object = None
-    ) -> dict[str, Any]:
-        native, _ = asked_of(native)
-        now = self.clock()
-        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
-        return {"filter": guarded.filter, "update": guarded.update, "upsert": guarded.upsert, **guarded.native}
 
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
@@ -433,9 +426,7 @@ def _checked(fields: object) -> tuple[str, ...]:
         or not isinstance(fields, Sequence)
         or not all(isinstance(field, str) for field in cast("Sequence[object]", fields))
     ):
-        raise ConfigurationError(
-            f'identity={fields!r}: give the names of the fields that name one entity, as in ("email",).'
-        )
+        raise ConfigurationError(f'key={fields!r}: give the names of the fields that name one entity, as in ("email",).')
     return tuple(cast("Sequence[str]", fields))
 
 

@@ -43,10 +43,9 @@ class MigrationStore:
         *,
         clock: Callable[[], float],
         position: object = None,
-        attempts: Callable[[], str] = random_name,
     ) -> None:
         self.target = of_majority(collection)
-        self._attribute, self._clock, self._attempts = attribute, clock, attempts
+        self._attribute, self._clock = attribute, clock
         self._alive: Document = {
             TOMBSTONE: {"$exists": False},
             **({} if attribute is None else {attribute: {"$exists": True}}),
@@ -86,7 +85,7 @@ class MigrationStore:
 
     def _record(self, found: Found, step: CarryMark) -> Flow[bool]:
         ledger = HighWaterMark(step.entry.terms.attribute)
-        flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=self._attempts, awaited=False)
+        flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
         query = {"_id": found.key, step.attribute: {"$eq": step.read}}
         outcome = yield from flows.record(step.message, query, {"upsert": False})
         return not isinstance(outcome, Unmet | Gone)

@@ -30,6 +30,7 @@ from onewrite.step import (
     answer_to,
     check_begin,
     check_claim,
+    check_release,
     fence_of_unsent,
     new_step,
     read_step,
@@ -165,6 +166,7 @@ class StepFlows(Flows):
         It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
         then that the message is still to be done.
         """
+        check_release(step)
         entity = step.entity_key
         unsent, entry = step.first and not sent, self._entry(step.message)
         for path in self._steps(step.message):  # it may be under a ledger in also=

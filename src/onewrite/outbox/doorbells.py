@@ -69,7 +69,7 @@ def _blocking(relay: Relay) -> MakePass:
 
 
 def _asynchronous(given: object) -> MakePass:
-    if not isinstance(given, AsyncRelay) and not callable(given):
+    if isinstance(given, type) or (not isinstance(given, AsyncRelay) and not callable(given)):
         raise ConfigurationError(
             f"stream_handler({given!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
         )
@@ -106,7 +106,7 @@ def rung_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for record in records:
         if (source := record.get("eventSource", "aws:dynamodb")) != "aws:dynamodb":
             raise ConfigurationError(
-                f"stream_handler got an event of {source}: map the function to the stream of the relay's table. A queue is consumed by batch_handler."
+                f"stream_handler got an event of {source}: map the function to the stream of the relay's table. A queue is consumed by @sqs_handler."
             )
         change = cast("Mapping[str, Any]", record.get("dynamodb") or {})
         image = change.get("NewImage")

@@ -32,7 +32,7 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # what a FIFO group's name may be
 
 def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
     """Publishes to an SQS queue. On a FIFO queue the group is the event's source, and the deduplication id the event's id."""
-    is_fifo = queue_url.endswith(".fifo")
+    is_fifo = _address("to_sqs", "queue_url", queue_url).endswith(".fifo")
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -45,7 +45,7 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = LARGEST_REQUEST) -> Pu
 
 def to_sns(client: Any, topic_arn: str, *, largest: int = LARGEST_REQUEST) -> Publisher:
     """Publishes to an SNS topic, with the event's type as the attribute `type` for filters. A FIFO topic is as a FIFO queue."""
-    is_fifo = topic_arn.endswith(".fifo")
+    is_fifo = _address("to_sns", "topic_arn", topic_arn).endswith(".fifo")
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -67,6 +67,8 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
 
     EventBridge keeps no order: give consumers a ledger that needs none.
     """
+    _address("to_eventbridge", "bus", bus)
+    _address("to_eventbridge", "source", source)
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
@@ -76,6 +78,14 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = LARGEST
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(client, "put_events", compile_request, _failed_in_order, largest, longest_type=_LONGEST_DETAIL_TYPE)
+
+
+def _address(function: str, name: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise ConfigurationError(
+            f"{function}: {name} is a {type(given).__name__}: give the client first, and the {name}, a text, behind it."
+        )
+    return given
 
 
 class Publisher:

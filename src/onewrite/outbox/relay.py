@@ -12,7 +12,7 @@ from logging import ERROR, WARNING
 from math import inf
 from queue import Empty, SimpleQueue
 from types import CoroutineType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -61,14 +61,12 @@ class Relay:
         *,
         batch: int = 10,
         clock: Callable[[], float] = wall_clock,
-        names: Callable[[], str] = random_name,
-        chance: Callable[[], float] = random_share,
     ) -> None:
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever code it interrupts
         self._stopped = False
-        self._boxes, self._publish = store.outboxes, publish
-        self._clock, self._names, self._chance = checked_clock(clock), names, chance
-        self._passes = Passes(self._boxes, self._clock, chance, _checked(batch), lambda: self._stopped)
+        self._boxes, self._publish = outboxes_of(store, publish), publish
+        self._clock = checked_clock(clock)
+        self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
@@ -80,27 +78,39 @@ class Relay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
+        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within)))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
+        return self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
 
-    def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
-        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
-        return self._run(operators.skip(self._boxes, self._boxes.entity(filter, Key), id))
+    def skip(
+        self,
+        filter: Where = None,
+        *,
+        id: str,
+        Key: Where = None,  # noqa: N803  # as natively
+        source: str | None = None,
+    ) -> Outgoing | None:
+        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
-    def skip_oldest(self, event: Outgoing) -> Outgoing | None:
-        """The same for an event that `waiting` has listed."""
-        return self._run(operators.skip(self._boxes, self._boxes.of_source(event.source), event.id))
+        The entity is named by its key, its filter, or the source of its events.
+        """
+        return self._run(operators.skip(self._boxes, entity_named(self._boxes, filter, Key, source), id))
 
-    def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
-        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
-        return self._run(operators.restart(self._boxes, self._boxes.entity(filter, Key), self._names()))
+    def restart(
+        self,
+        filter: Where = None,
+        *,
+        Key: Where = None,  # noqa: N803  # as natively
+        source: str | None = None,
+    ) -> str | None:
+        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
-    def restart_source(self, source: str) -> str | None:
-        """The same for the entity whose events have that source. It is refused if they have another by now."""
-        return self._run(operators.restart(self._boxes, self._boxes.of_source(source), self._names(), source))
+        The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
+        """
+        entity = entity_named(self._boxes, filter, Key, source)
+        return self._run(operators.restart(self._boxes, entity, random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -108,7 +118,7 @@ class Relay:
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
+        return self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
@@ -126,7 +136,7 @@ class Relay:
                 swept = Swept(error=error, complete=False)
             failures = reported(swept, failures, on_pass)
             with suppress(Empty):
-                self._wake.get(timeout=pause(failures, poll, self._chance()))
+                self._wake.get(timeout=pause(failures, poll, random_share()))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
@@ -141,7 +151,7 @@ class Relay:
             except Exception as error:
                 failures = reported(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(Empty):
-                    self._wake.get(timeout=pause(failures, 1.0, self._chance()))
+                    self._wake.get(timeout=pause(failures, 1.0, random_share()))
             else:
                 failures = 0
 
@@ -176,14 +186,12 @@ class AsyncRelay:
         *,
         batch: int = 10,
         clock: Callable[[], float] = wall_clock,
-        names: Callable[[], str] = random_name,
-        chance: Callable[[], float] = random_share,
     ) -> None:
         self._wake = asyncio.Event()
         self._stopped = False
-        self._boxes, self._publish = store.outboxes, publish
-        self._clock, self._names, self._chance = checked_clock(clock), names, chance
-        self._passes = Passes(self._boxes, self._clock, chance, _checked(batch), lambda: self._stopped)
+        self._boxes, self._publish = outboxes_of(store, publish), publish
+        self._clock = checked_clock(clock)
+        self._passes = Passes(self._boxes, self._clock, random_share, _checked(batch), lambda: self._stopped)
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> Flushed:  # noqa: N803  # as natively
         """Publish what is pending in one entity, as straight after the write. What `publish` raises is raised here."""
@@ -195,27 +203,41 @@ class AsyncRelay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return await self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], within.total_seconds()))
+        return await self._run(
+            self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within))
+        )
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
-        return await self._run(self._passes.sweep(older_than.total_seconds(), within.total_seconds()))
+        return await self._run(self._passes.sweep(_seconds("older_than", older_than), _seconds("within", within)))
 
-    async def skip(self, filter: Where = None, *, id: str, Key: Where = None) -> Outgoing | None:  # noqa: N803  # as natively
-        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id."""
-        return await self._run(operators.skip(self._boxes, self._boxes.entity(filter, Key), id))
+    async def skip(
+        self,
+        filter: Where = None,
+        *,
+        id: str,
+        Key: Where = None,  # noqa: N803  # as natively
+        source: str | None = None,
+    ) -> Outgoing | None:
+        """Put an event of type onewrite.skipped in the place of a pending one, and return it; None if there is none of that id.
 
-    async def skip_oldest(self, event: Outgoing) -> Outgoing | None:
-        """The same for an event that `waiting` has listed."""
-        return await self._run(operators.skip(self._boxes, self._boxes.of_source(event.source), event.id))
+        The entity is named by its key, its filter, or the source of its events.
+        """
+        return await self._run(operators.skip(self._boxes, entity_named(self._boxes, filter, Key, source), id))
 
-    async def restart(self, filter: Where = None, *, Key: Where = None) -> str | None:  # noqa: N803  # as natively
-        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned."""
-        return await self._run(operators.restart(self._boxes, self._boxes.entity(filter, Key), self._names()))
+    async def restart(
+        self,
+        filter: Where = None,
+        *,
+        Key: Where = None,  # noqa: N803  # as natively
+        source: str | None = None,
+    ) -> str | None:
+        """After a restore from a backup: number the entity's events from 1 again, as of the source that is returned.
 
-    async def restart_source(self, source: str) -> str | None:
-        """The same for the entity whose events have that source. It is refused if they have another by now."""
-        return await self._run(operators.restart(self._boxes, self._boxes.of_source(source), self._names(), source))
+        The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
+        """
+        entity = entity_named(self._boxes, filter, Key, source)
+        return await self._run(operators.restart(self._boxes, entity, random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
@@ -223,7 +245,7 @@ class AsyncRelay:
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return await self._run(operators.waiting(self._boxes, self._clock(), older_than.total_seconds(), most))
+        return await self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
@@ -241,7 +263,7 @@ class AsyncRelay:
                 swept = Swept(error=error, complete=False)
             failures = reported(swept, failures, on_pass)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause(failures, poll, self._chance()))
+                await asyncio.wait_for(self._wake.wait(), pause(failures, poll, random_share()))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
@@ -256,7 +278,7 @@ class AsyncRelay:
             except Exception as error:
                 failures = reported(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, self._chance()))
+                    await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, random_share()))
             else:
                 failures = 0
 
@@ -282,6 +304,31 @@ class AsyncRelay:
             return await reply if isawaitable(reply) else reply
 
         return await adrive(steps, do)
+
+
+def outboxes_of(store: object, publish: object) -> Outboxes:
+    """Those of the store that a relay is made of."""
+    if isinstance(store, type):
+        raise ConfigurationError(f"Relay({store.__name__}, ...): this is the class: give a store that was made of it.")
+    if not hasattr(type(store), "outboxes"):
+        raise ConfigurationError(
+            f"Relay({store!r}, ...): give the guarded store first, as in Relay(GuardedTable(table, SeenIds(), outbox=Outbox('shop/orders')), "
+            "publish), and what publishes behind it."
+        )
+    if not callable(publish):
+        raise ConfigurationError(
+            f"Relay(store, {publish!r}): give a function of a list of events, such as to_sqs(client, queue_url)."
+        )
+    return cast("Store", store).outboxes
+
+
+def entity_named(boxes: Outboxes, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
+    """The entity that an operator names, in one way."""
+    if source is None:
+        return boxes.entity(filter, key)
+    if filter is not None or key is not None:
+        raise ConfigurationError("The source of an entity's events names the entity: leave out its key or filter.")
+    return boxes.of_source(source)
 
 
 def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
@@ -314,6 +361,12 @@ def pause(failures: int, poll: float, chance: float) -> float:
     shortest = max(poll, _SHORTEST_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MOST_DOUBLINGS)), max(poll, _LONGEST_PAUSE))
     return longest * (0.5 + chance / 2)
+
+
+def _seconds(name: str, time: object) -> float:
+    if not isinstance(time, timedelta):
+        raise ConfigurationError(f"{name}={time!r}: give a timedelta, as in timedelta(seconds=5).")
+    return time.total_seconds()
 
 
 def _checked_poll(poll: float) -> float:

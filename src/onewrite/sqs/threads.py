@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
+
+
+class Time(NamedTuple):
+    """How a worker tells how long something takes, how it waits, and what its threads wait on."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    conditions: Conditions = threading.Condition
+
+
 """Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
 

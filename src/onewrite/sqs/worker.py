@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction, handler_of
 from onewrite.batch.grouping.handler import GroupHandler
@@ -31,7 +30,7 @@ from onewrite.sqs.journal import Journal, names_of
 from onewrite.sqs.lean import LeanQueueClient
 from onewrite.sqs.queue import Queue, default_client, logger
 from onewrite.sqs.stopping import Stop, on_signals
-from onewrite.sqs.threads import Conditions
+from onewrite.sqs.threads import Time
 
 IN_FLIGHT = 10
 LONGEST_WAIT = 20  # seconds, the longest that SQS lets a request wait for messages
@@ -83,8 +82,6 @@ class Worker:
     - `on_outcome(message, outcome, seconds)`: called for each processed message, as a handler's own hook is.
     - `liveness_file`: is touched every ten seconds while `/health` would answer 200.
     - `health_port`, `health_host`: where `/health` and `/metrics` are served; by default nowhere, and for this machine only.
-    - `attempts` gives a name to each request for messages, `clock` the seconds of a monotonic clock; `sleep(seconds)` waits, and
-      `conditions(lock)` makes what threads wait on.
     """
 
     queue_url: str | Sequence[str]
@@ -105,10 +102,7 @@ class Worker:
     liveness_file: str | Path | None = None
     health_port: int | None = None
     health_host: str = "127.0.0.1"
-    attempts: Callable[[], str] = new_attempt
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    conditions: Conditions = threading.Condition
+    _time: ClassVar[Time] = Time()
     _handler: Handler[Any] = field(init=False, repr=False)
     _stop: Stop = field(init=False, repr=False)
     _crew: Crew | None = field(init=False, repr=False, default=None)
@@ -128,7 +122,7 @@ class Worker:
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low, high)
         _check_gather(self.gather, self._handler)
-        self._stop = Stop(self.drain_seconds, self.clock)
+        self._stop = Stop(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
         """Work until stopped. False: something was still under way at the deadline, and comes again.
@@ -205,10 +199,10 @@ class Worker:
     def _work(self) -> None:
         if self._stop.asked:  # Asked before it began, it sends no request at all.
             return
-        journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self.clock)
+        journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
         file = None if self.liveness_file is None else Path(self.liveness_file)
         with ExitStack() as stack:
-            pulse = Pulse(self.clock, file)
+            pulse = Pulse(self._time.clock, file)
             crew = self._crew = self._make_crew(journal, pulse)
             self._pulse = pulse  # It beats once there are rounds. Until then the client's own timeouts count.
             stack.callback(setattr, self, "_pulse", None)
@@ -229,13 +223,13 @@ class Worker:
             pulse.beat(is_of_use=self._crew is None or self._crew.trouble() is None)
             journal.sum_up()
 
-        world = Surroundings(self.clock, self.conditions, beat, lambda: self._stop.asked, self._stop.ask)
+        world = Surroundings(self._time.clock, self._time.conditions, beat, lambda: self._stop.asked, self._stop.ask)
         return Crew(self._open_queues(), self._handler, habits, journal, world)
 
     def _open_queues(self) -> list[Queue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
-        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": self.attempts}
-        options |= {"sleep": self.sleep, "clock": self.clock}
+        options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": new_attempt}
+        options |= {"sleep": self._time.sleep, "clock": self._time.clock}
         return [Queue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onewrite.testing.chance import seeded
     from onewrite.testing.context import lambda_context
     from onewrite.testing.errors import ProgramMissing, StandInLies
     from onewrite.testing.events import dynamodb_stream_event, kafka_event, kinesis_event, sqs_event
@@ -32,6 +33,7 @@ __all__ = [
     "mongod",
     "mongomock_collection",
     "moto_table",
+    "seeded",
     "sqs_event",
 ]
 
@@ -51,6 +53,7 @@ _HOMES = {
     "mongod": "servers.engines",
     "mongomock_collection": "standins.stores",
     "moto_table": "standins.stores",
+    "seeded": "chance",
     "sqs_event": "events",
 }
 

@@ -52,9 +52,9 @@ def moto_table() -> Iterator[MakeTable]:
 @pytest.fixture
 def mongomock_collection() -> MakeCollection:
     """`mongomock_collection("orders")`: an empty collection."""
-    from onewrite.testing.standins.stores import new_collection  # noqa: PLC0415  # the same
+    from onewrite.testing.standins import stores  # noqa: PLC0415  # the same
 
-    return new_collection
+    return stores.mongomock_collection
 
 
 @pytest.fixture(scope="session")

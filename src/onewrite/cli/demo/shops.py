@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from itertools import count
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.ledgers import SeenIds
@@ -83,8 +82,7 @@ class DynamoShop:
         self.requests = 0
         self._orders = _new_table(database, f"{name}-orders")
         self._claims = _new_table(database, f"{name}-claims")
-        tokens = count()
-        self._guarded = GuardedTable(self._orders, SeenIds(), clock=clock, attempts=lambda: f"{next(tokens)}")
+        self._guarded = GuardedTable(self._orders, SeenIds(), clock=clock)
         events = database.meta.client.meta.events
         events.register("before-call.dynamodb", self._count)
         events.register("after-call.dynamodb", _forget_date)

@@ -63,7 +63,6 @@ def transact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating(Key=..., ...), ...])`.
 
@@ -72,7 +71,7 @@ def transact(
     `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
     transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
-    return run(transaction.flow(deadline, chance), transaction.target)
+    return run(transaction.flow(deadline, random_share), transaction.target)
 
 
 async def atransact(
@@ -82,15 +81,17 @@ async def atransact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
     transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
-    return await arun(transaction.flow(deadline, chance), transaction.target)
+    return await arun(transaction.flow(deadline, random_share), transaction.target)
 
 
-def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
-    """The request that `transact` or `atransact` would send; for one participant alone, its plain write. Nothing is sent.
+def explain_transaction(
+    message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
+) -> list[dict[str, Any]]:
+    """The writes that `transact` or `atransact` would send in one request, in their order, those of an inbox last; one participant alone
+    is a plain write. Each is the arguments by the name of the write. Nothing is sent.
 
     DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
     """
@@ -167,11 +168,12 @@ class _Transaction:
         store = self._participants[0].store
         return store.target if self._is_single else store.client
 
-    def explained(self) -> dict[str, Any]:
+    def explained(self) -> list[dict[str, Any]]:
         name = self._participants[0].store.attempts()
         if self._is_single:
-            return self._participants[0].store.action(0, self._message, self._participants[0], name).call.kwargs
-        return _request(self._parts(name), name, 0)
+            call = self._participants[0].store.action(0, self._message, self._participants[0], name).call
+            return [{call.method: call.kwargs}]
+        return cast("list[dict[str, Any]]", _request(self._parts(name), name, 0)["TransactItems"])
 
     def flow(self, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
         store = self._participants[0].store

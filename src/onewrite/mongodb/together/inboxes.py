@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        return {"collection": self.target.name, "method": "insert_one", "document": self.document}
+        return {"insert_one": {"collection": self.target.name, "document": self.document}}
 
     def sent(self, session: Any) -> Flow[bool]:
         yield Do(self.target.insert_one, (dict(self.document),), {"session": session}, sends=True)

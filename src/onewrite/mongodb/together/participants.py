@@ -106,7 +106,7 @@ class Operation(NamedTuple):
     def explained(self) -> dict[str, Any]:
         names = ("document",) if self.inserts else ("filter", "update")
         given = dict(zip(names, self.args, strict=True))
-        return {"collection": self.target.name, "method": self.method, **given, **self.native}
+        return {self.method: {"collection": self.target.name, **given, **self.native}}
 
     def sent(self, session: Any) -> Flow[bool]:
         """Send it. Has it been done?"""

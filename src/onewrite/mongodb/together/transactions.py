@@ -41,7 +41,6 @@ def transact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """Make all of these guarded writes, or none: `transact(message, [accounts.updating({"_id": a}, ...), ...])`.
 
@@ -53,7 +52,7 @@ def transact(
     if transaction.is_single:
         return run(transaction.alone(), transaction.target)
     with transaction.new_session() as session:
-        return run(transaction.flow(session, deadline, chance), None)
+        return run(transaction.flow(session, deadline, random_share), None)
 
 
 async def atransact(
@@ -63,24 +62,22 @@ async def atransact(
     completes: bool = False,
     inbox: Inbox | None = None,
     deadline: timedelta = DEADLINE,
-    chance: Callable[[], float] = random_share,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
     transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
     if transaction.is_single:
         return await arun(transaction.alone(), transaction.target)
     async with transaction.new_session() as session:
-        return await arun(transaction.flow(session, deadline, chance), None)
+        return await arun(transaction.flow(session, deadline, random_share), None)
 
 
-def explain_transaction(message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None) -> dict[str, Any]:
-    """The operations that `transact` or `atransact` would send, one request each, and one more to commit. Nothing is sent.
-
-    One participant alone is a plain write, which is one request.
+def explain_transaction(
+    message: Message, participants: Sequence[Prepared], *, inbox: Inbox | None = None
+) -> list[dict[str, Any]]:
+    """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
+    last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
-    return {
-        "operations": [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
-    }
+    return [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
 
 
 class _Refusal(NamedTuple):

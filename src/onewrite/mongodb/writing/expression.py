@@ -63,7 +63,7 @@ def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
     wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
     raise InvalidUpdate(
         f"The filter has the fields {[*query]!r}, and none that names one entity: a redelivery could take effect on another one. "
-        f"Give {wanted} a value; or name the fields in identity= of the collection, if a unique index is on them. To claim any "
+        f"Give {wanted} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
         "free document, see the guide."
     )
 
@@ -204,8 +204,8 @@ def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(
-                f"This call changes {path!r}, by which identity= names the entity: a redelivery would not find it any more. "
-                "Leave it as it is, or name entities by _id and give no identity=."
+                f"This call changes {path!r}, by which key= names the entity: a redelivery would not find it any more. "
+                "Leave it as it is, or name entities by _id and give no key=."
             )
 
 

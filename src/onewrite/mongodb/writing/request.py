@@ -325,7 +325,7 @@ def check_indexes(indexes: Document, fields: tuple[str, ...], *, text: bool) -> 
         )
     if fields and not any(_keeps_unique(index, fields) for index in indexes.values()):
         raise ConfigurationError(
-            f"identity={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
+            f"key={fields!r} names one entity only under a unique index on these fields, not a partial one: create it, or name "
             "the entity by _id."
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from functools import wraps
-from typing import Any
+from typing import Any, Self
 
 from onewrite.testing.standins.collection import StandInCollection, StandInDatabase
 
@@ -17,6 +17,12 @@ class AsyncStandInCollection:
     def __init__(self, collection: StandInCollection) -> None:
         self._collection: Any = collection
         self.database = AsyncStandInDatabase(self._collection.database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
 
     def find(self, *args: Any, **kwargs: Any) -> AsyncStandInCursor:
         return AsyncStandInCursor(self._collection.find(*args, **kwargs))

@@ -29,7 +29,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import wraps
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, Self, TypeAlias, cast
 
 import bson
 import mongomock
@@ -123,6 +123,12 @@ def _stand_in(plain: Any) -> StandInCollection:
 
 class StandInCollection(Collection):
     """A mongomock collection that answers as MongoDB does, or refuses to answer."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
 
     @property
     def lock(self) -> Any:

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from json import dumps
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.errors import needed_by
@@ -33,7 +33,7 @@ _REDIRECTING = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL")
 
 
 class MakeTable(Protocol):
-    """`moto_table` as a function: the table exists until the test ends."""
+    """`moto_table`, as the fixture and the function are: the table is there until its block ends, or without one the test or the process."""
 
     def __call__(
         self,
@@ -52,7 +52,6 @@ class MakeCollection(Protocol):
     def __call__(self, name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any: ...
 
 
-@contextmanager
 def moto_table(
     name: str = "orders",
     key: str = "orderId",
@@ -60,15 +59,23 @@ def moto_table(
     sort_key: str | None = None,
     types: Mapping[str, str] | None = None,
     **native: Any,
-) -> Generator[Any, None, None]:
-    """An empty boto3 Table on moto. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
+) -> Any:
+    """An empty boto3 Table on moto, for a `with` block, or without one until the process ends; that of the fixture of the same name, until the
+    test ends. Every client that is made while it is open can use it, also `boto3.client("dynamodb")`.
 
     Keys are strings unless `types` says otherwise, as in `types={"line": "N"}`. Other arguments of `create_table`, such as
     `GlobalSecondaryIndexes`, are handed on. Several tables may be open at once. A table of a name that is already there replaces
     the first one. Neither credentials nor a region need to be set.
     """
-    with moto_tables() as make:
-        yield make(name, key, sort_key=sort_key, types=types, **native)
+    opened = ExitStack()
+    make = opened.enter_context(moto_tables())
+    try:
+        table = make(name, key, sort_key=sort_key, types=types, **native)
+    except BaseException:
+        opened.close()
+        raise
+    table.close_stand_in = opened.close
+    return table
 
 
 @contextmanager
@@ -87,12 +94,22 @@ def moto_tables() -> Generator[MakeTable, None, None]:
         ) -> Any:
             request = table_request(name, key, sort_key, types, native)
             names.add(request["TableName"])
-            return account.put(request)
+            table = account.put(request)
+            table.close_stand_in = partial(account.remove, [request["TableName"]])
+            return table
 
         try:
             yield make
         finally:
             account.remove(names)
+
+
+def _entered(table: Any) -> Any:
+    return table
+
+
+def _exited(table: Any, *_: object) -> None:
+    table.close_stand_in()
 
 
 class _Account:
@@ -122,7 +139,10 @@ class _Account:
             self._empty[definition] = self._tables[name]
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
-            self._table_class = type(self._resource.Table(name))  # boto3 builds a new class at each call
+            kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
+            self._table_class = type(
+                kind.__name__, (kind,), {"__enter__": _entered, "__exit__": _exited, "__module__": kind.__module__}
+            )
         return self._table_class(name, client=self._resource.meta.client)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -206,19 +226,12 @@ def _dummy_account() -> Generator[str, None, None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def mongomock_collection(
-    name: str = "orders", *, database: str = "test", asynchronous: bool = False
-) -> Generator[Any, None, None]:
-    """An empty collection on mongomock. With `asynchronous=True` its methods are awaited, like those of pymongo's AsyncCollection.
+def mongomock_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
+    """An empty collection on mongomock, with a `with` block or without. With `asynchronous=True` its methods are awaited, like those of pymongo's
+    AsyncCollection.
 
     Each collection has a server of its own. Use `collection.database` for other collections on the same server.
     """
-    yield new_collection(name, database=database, asynchronous=asynchronous)
-
-
-def new_collection(name: str = "orders", *, database: str = "test", asynchronous: bool = False) -> Any:
-    """`mongomock_collection` as a function. Nothing has to be closed."""
     with needed_by("mongomock_collection", "testing,mongodb"):
         check(MONGOMOCK)
         from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only a test that opens a collection needs mongomock
@@ -226,3 +239,6 @@ def new_collection(name: str = "orders", *, database: str = "test", asynchronous
     client: Any = StandInClient()
     collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection
+
+
+new_collection = mongomock_collection

@@ -1,0 +1,160 @@
+"""`explain`: every call of a store shows what it would send first, and sends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+
+from onewrite import Begun, ConfigurationError, Event, InSequence, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.testing import mongomock_collection, moto_table
+from tests.support.seams import named
+
+NOW = 1_790_000_000.0
+M1, M2, KEY, ONE = (
+    Message("m1", source="s", sequence=1),
+    Message("m2", source="s", sequence=2),
+    {"orderId": "o-1"},
+    {"_id": "o-1"},
+)
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EMIT: dict[str, Any] = {"emit": [Event("Paid", 1)]}
+BEGUN = Begun(M1, "key", "fence", NOW, NOW + 60, True, entity_key=KEY)
+BEGUN_ONE = Begun(M1, "key", "fence", NOW, NOW + 60, True, entity_key=ONE)
+MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1)), "clock": lambda: NOW}
+ADD: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
+INC = {"$inc": {"n": 1}}
+
+# The call, the method that it sends first, and what shows in the request.
+OF_TABLES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "update_item": (lambda store: store.update_item(M1, Key=KEY, **ADD), "update_item", "ADD n :n"),
+    "emit": (lambda store: store.update_item(M1, Key=KEY, **ADD, **EMIT), "update_item", "Paid"),
+    "finishes": (lambda store: store.update_item(M1, Key=KEY, **ADD, finishes=BEGUN), "update_item", "fence"),
+    "put_item": (lambda store: store.put_item(M1, Item={**KEY, "n": 1}), "put_item", "'n': 1"),
+    "delete_item": (lambda store: store.delete_item(M1, Key=KEY), "update_item", "ow_tombstone"),
+    "record": (lambda store: store.record(M1, Key=KEY), "update_item", "o-1"),
+    "record, finishes": (lambda store: store.record(M1, Key=KEY, finishes=BEGUN), "update_item", "fence"),
+    "begin": (lambda store: store.begin(M1, "charge", Key=KEY, **STEP), "update_item", "ow_step"),
+    "perform": (lambda store: store.perform(M1, "charge", print, Key=KEY, then=dict, **STEP), "update_item", "ow_step"),
+    "release": (lambda store: store.release(BEGUN), "update_item", "fence"),
+    "fold": (lambda store: store.fold([M1, M2], lambda fresh: {"Key": KEY, **ADD}), "update_item", "ADD n :n"),
+    "seen": (lambda store: store.seen(M1, Key=KEY), "get_item", "ConsistentRead"),
+    "get_item": (lambda store: store.get_item(Key=KEY), "get_item", "o-1"),
+    "open_steps": (lambda store: store.open_steps(Key=KEY), "get_item", "o-1"),
+}
+OF_COLLECTIONS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "update_one": (lambda store: store.update_one(M1, ONE, INC), "update_one", "'$inc': {'n': 1}"),
+    "a pipeline": (lambda store: store.update_one(M1, ONE, [{"$set": {"n": 1}}]), "update_one", "{'$set': {'n': 1}}"),
+    "emit": (lambda store: store.update_one(M1, ONE, INC, **EMIT), "update_one", "Paid"),
+    "finishes": (lambda store: store.update_one(M1, ONE, INC, finishes=BEGUN_ONE), "update_one", "fence"),
+    "find_one_and_update": (lambda store: store.find_one_and_update(M1, ONE, INC), "find_one_and_update", "$inc"),
+    "insert_one": (lambda store: store.insert_one(M1, {**ONE, "n": 1}), "insert_one", "'n': 1"),
+    "delete_one": (lambda store: store.delete_one(M1, ONE), "update_one", "ow_tombstone"),
+    "find_one_and_delete": (lambda store: store.find_one_and_delete(M1, ONE), "find_one_and_update", "ow_tombstone"),
+    "record": (lambda store: store.record(M1, ONE), "update_one", "'upsert': True"),
+    "record, finishes": (lambda store: store.record(M1, ONE, finishes=BEGUN_ONE), "update_one", "fence"),
+    "begin": (lambda store: store.begin(M1, "charge", ONE, **STEP), "update_one", "ow_steps"),
+    "perform": (lambda store: store.perform(M1, "charge", print, ONE, then=dict, **STEP), "update_one", "ow_steps"),
+    "release": (lambda store: store.release(BEGUN_ONE), "update_one", "fence"),
+    "fold": (lambda store: store.fold([M1, M2], lambda fresh: {"filter": ONE, "update": INC}), "update_one", "$inc"),
+    "seen": (lambda store: store.seen(M1, ONE), "find_one", "o-1"),
+    "find_one": (lambda store: store.find_one(ONE), "find_one", "o-1"),
+    "open_steps": (lambda store: store.open_steps(ONE), "find_one", "o-1"),
+}
+# What sends nothing of its own, or nothing at all.
+OTHERS = {"explain", "without_ledger", "updating", "putting", "inserting", "recording", "outboxes"}
+REFUSED = {"replace_one", "find_one_and_replace", "update_many"}
+
+
+def methods(store: type) -> set[str]:
+    return {name for name in dir(store) if not name.startswith("_")} - OTHERS - REFUSED
+
+
+def test_every_method_that_sends_something_is_explained_here() -> None:
+    assert methods(GuardedTable) <= OF_TABLES.keys()
+    assert methods(GuardedCollection) <= OF_COLLECTIONS.keys()
+
+
+@pytest.mark.parametrize("name", OF_TABLES)
+@pytest.mark.parametrize("ledger", [SeenIds(), InSequence()], ids=["SeenIds", "InSequence"])
+def test_a_call_of_a_table_shows_its_first_request_and_sends_nothing(name: str, ledger: Any) -> None:
+    call, method, shown = OF_TABLES[name]
+    with moto_table() as table:
+        told = GuardedTable(table, ledger, **MORE).explain(call)
+        assert table.scan()["Items"] == []
+        client: Any = table.meta.client
+        asynchronous: Any = AsyncGuardedTable(_awaited(client, "update_item"), ledger, table_name="orders", **MORE)
+        assert list(asynchronous.explain(call)) == [method]
+    assert list(told) == [method]
+    assert shown in str(told)
+
+
+@pytest.mark.parametrize("name", OF_COLLECTIONS)
+@pytest.mark.parametrize("key", [(), ("email",)], ids=["_id", "key"])
+def test_a_call_of_a_collection_shows_its_first_request_and_sends_nothing(name: str, key: Any) -> None:
+    call, method, shown = OF_COLLECTIONS[name]
+    with mongomock_collection() as collection:
+        told = GuardedCollection(collection, SeenIds(readable=True), key=key, **MORE).explain(call)
+        assert [*collection.find()] == []
+    with mongomock_collection(asynchronous=True) as later:
+        assert list(AsyncGuardedCollection(later, SeenIds(readable=True), key=key, **MORE).explain(call)) == [method]
+    assert list(told) == [method]
+    assert shown in str(told)
+
+
+def _awaited(client: Any, method: str) -> Any:
+    """As asynchronous as is looked at."""
+
+    async def awaited(**_: Any) -> None:
+        raise AssertionError("nothing is sent")
+
+    return type("Client", (), {method: staticmethod(awaited)})()
+
+
+def test_what_is_explained_is_what_is_sent() -> None:
+    with moto_table():
+        sent: list[Any] = []
+        client = boto3.client("dynamodb", region_name="eu-west-1")
+        client.meta.events.register("before-parameter-build.dynamodb.*", lambda params, **_: sent.append(dict(params)))
+        store = named(GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW), lambda: "a")
+        for call in (OF_TABLES[name][0] for name in ("update_item", "record", "begin", "seen", "get_item")):
+            told = store.explain(call)
+            sent.clear()
+            call(store)
+            assert [*told.values()] == sent[:1]
+
+
+def test_explaining_teaches_a_store_nothing() -> None:
+    with mongomock_collection() as collection:
+        store = GuardedCollection(collection, SeenIds(), key=("email",), clock=lambda: NOW)
+        store.explain(lambda each: each.update_one(M1, {"email": "a@b"}, INC, upsert=True))
+        with pytest.raises(ConfigurationError, match="only under a unique index"):
+            store.update_one(M1, {"email": "a@b"}, INC, upsert=True)
+
+
+def test_a_wrong_call_is_refused_as_it_is_refused_elsewhere() -> None:
+    with moto_table() as table:
+        store: Any = GuardedTable(table, SeenIds())
+        with pytest.raises(InvalidUpdate, match="Key is a str"):
+            store.explain(lambda each: each.update_item(M1, Key="o-1", **ADD))
+        with pytest.raises(ConfigurationError, match="explain takes a function of the store, and got a Message"):
+            store.explain(M1)
+        with pytest.raises(ConfigurationError, match="This call sends nothing to the store"):
+            store.explain(lambda each: each.without_ledger({}))
+
+
+def test_an_asynchronous_fold_is_explained_too() -> None:
+    async def slowly(fresh: list[Message]) -> dict[str, Any]:
+        return {"filter": ONE, "update": INC}
+
+    async def told() -> dict[str, Any]:
+        with mongomock_collection(asynchronous=True) as later:
+            return AsyncGuardedCollection(later, SeenIds()).explain(lambda store: store.fold([M1, M2], slowly))
+
+    assert list(asyncio.run(told())) == ["update_one"]

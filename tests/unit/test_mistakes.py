@@ -1,0 +1,458 @@
+"""What a user types by mistake is refused where it is written, by an error that says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pymongo
+import pytest
+
+from onewrite import (
+    ConfigurationError,
+    Event,
+    HighWaterMark,
+    Inbox,
+    InSequence,
+    InvalidMessage,
+    InvalidUpdate,
+    Message,
+    Outbox,
+    Outcome,
+    SeenIds,
+    SeenNumbers,
+    Tombstones,
+)
+from onewrite.aws_lambda import (
+    documentdb_handler,
+    dynamodb_stream_handler,
+    eventbridge_handler,
+    kafka_handler,
+    kinesis_handler,
+    s3_handler,
+    sns_handler,
+    sqs_handler,
+)
+from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb import transact as transact_items
+from onewrite.identity import cloudevent, eventbridge, json_body, skip_deletions, sns, sqs_message_id
+from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
+from onewrite.mongodb import transact as transact_documents
+from onewrite.outbox import AsyncRelay, Relay, stream_handler, to_eventbridge, to_sns, to_sqs
+from onewrite.testing import mongomock_collection, moto_table
+
+DECORATORS: list[Any] = [
+    sqs_handler,
+    kinesis_handler,
+    dynamodb_stream_handler,
+    kafka_handler,
+    documentdb_handler,
+    sns_handler,
+    eventbridge_handler,
+    s3_handler,
+]
+M1, KEY, ONE = Message("m1"), {"orderId": "o-1"}, {"_id": 1}
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1))}
+# As whoever has no type checker calls them.
+untyped: Any = SimpleNamespace(
+    sqs_handler=sqs_handler,
+    kinesis_handler=kinesis_handler,
+    sns=sns,
+    eventbridge=eventbridge,
+    skip_deletions=skip_deletions,
+    transact_items=transact_items,
+    transact_documents=transact_documents,
+    stream_handler=stream_handler,
+    to_sqs=to_sqs,
+    to_sns=to_sns,
+    to_eventbridge=to_eventbridge,
+    SeenIds=SeenIds,
+    GuardedCollection=GuardedCollection,
+)
+SQS: Any = boto3.client("sqs", region_name="eu-west-1")
+
+
+@pytest.fixture
+def table() -> Iterator[Any]:
+    with moto_table() as made:
+        yield made
+
+
+@pytest.fixture
+def collection() -> Iterator[Any]:
+    with mongomock_collection() as made:
+        yield made
+
+
+# --- decorators -------------------------------------------------------------------------------------------------------
+
+
+def of_a_message(message: Message) -> Outcome | None: ...
+def of_messages(messages: list[Message]) -> list[Outcome] | None: ...
+def without_types(message): ...  # type: ignore[no-untyped-def]
+async def in_a_task(anything: Any) -> None: ...
+
+
+@pytest.mark.parametrize("function", [of_a_message, of_messages, without_types, in_a_task])
+@pytest.mark.parametrize("decorator", DECORATORS)
+def test_a_decorator_without_an_identity_is_refused_where_it_stands(decorator: Any, function: Any) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"@{decorator.__name__} needs an identity.*{function.__name__}.*write @{decorator.__name__}\(",
+    ):
+        decorator(function)
+
+
+def by_record(record: Any) -> Message:
+    return Message(record["messageId"])
+
+
+def by_anything(delivered: dict[str, Any]) -> Message:
+    return Message(delivered["messageId"])
+
+
+class Identifies:
+    def __call__(self, record: Any) -> Message:
+        return Message(record["messageId"])
+
+
+@pytest.mark.parametrize(
+    "identity", [by_record, by_anything, Identifies(), lambda message: Message(message["messageId"]), sqs_message_id(), len]
+)
+def test_whatever_may_be_an_identity_is_one(identity: Any) -> None:
+    sqs_handler(identity)(of_a_message)
+
+
+@pytest.mark.parametrize("event", [({"Records": []}, None), ({"Records": []},), ("anything", None)])
+def test_a_decorator_that_was_given_no_function_says_so_when_lambda_calls_it(event: tuple[Any, ...]) -> None:
+    unfinished = untyped.sqs_handler(lambda record: None)
+    with pytest.raises(ConfigurationError, match=r"is no handler yet: write @sqs_handler\(identity\) above the function"):
+        unfinished(*event)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: untyped.sqs_handler(sqs_message_id),
+            r"sqs_message_id makes an identity, and is none itself: call it, as in sqs_handler\(sqs_message_id\(",
+        ),
+        (lambda: untyped.kinesis_handler(json_body), "json_body makes an identity"),
+        (lambda: untyped.sns(cloudevent), r"cloudevent makes an identity.*as in sns\(cloudevent\("),
+        (lambda: untyped.eventbridge(json_body), "json_body makes an identity"),
+        (lambda: untyped.skip_deletions("id"), r"skip_deletions\('id'\): give an identity"),
+        (lambda: untyped.sqs_handler(SeenIds), "SeenIds is a class: give an identity"),
+        (lambda: untyped.sqs_handler("orderId"), r"sqs_handler\('orderId'\): give an identity"),
+        (
+            lambda: untyped.sqs_handler(by_record, group_by="orderId")(of_messages),
+            "group_by='orderId': give a plain function",
+        ),
+        (lambda: untyped.sqs_handler(by_record)(Identifies), "Identifies is a class, and a handler is made of a function"),
+    ],
+)
+def test_what_is_no_identity_and_what_is_no_function_is_refused_at_once(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("orders", SeenIds()), "'orders'.*a name is no table: give the table itself, as in boto3.resource"),
+        ((SeenIds(), SimpleNamespace(name="orders", update_item=print)), "the table comes first, and a ledger behind it"),
+        ((None, SeenIds()), "give the table, as in boto3"),
+        ((GuardedTable, SeenIds()), "GuardedTable.*this is a class: give a table"),
+        ((SQS, SeenIds()), "a client of sqs, and a guarded table is made of one of dynamodb"),
+        ((boto3.resource("dynamodb", region_name="eu-west-1"), SeenIds()), "A resource has many tables"),
+        ((object(), SeenIds()), "has no update_item: give a boto3 Table"),
+    ],
+)
+def test_what_is_no_table_is_refused_when_the_store_is_made(guard: Any, given: tuple[Any, Any], said: str) -> None:
+    for more in ({}, {"table_name": "orders"}):
+        with pytest.raises(ConfigurationError, match=said):
+            guard(*given, **more)
+
+
+def test_a_table_that_is_guarded_already_is_not_guarded_again(table: Any, collection: Any) -> None:
+    again: Any = GuardedTable
+    with pytest.raises(ConfigurationError, match="this is guarded already: give the table that it was made of"):
+        again(GuardedTable(table, SeenIds()), SeenIds())
+    with pytest.raises(ConfigurationError, match="table_name=3: give the name of the table"):
+        again(table.meta.client, SeenIds(), table_name=3)
+    with pytest.raises(ConfigurationError, match="guard it with GuardedTable"):
+        GuardedCollection(table, SeenIds())
+    with pytest.raises(ConfigurationError, match="guarded already: give the collection"):
+        GuardedCollection(GuardedCollection(collection, SeenIds()), SeenIds())
+
+
+def test_what_is_of_mongodb_and_no_collection_is_refused_when_the_store_is_made() -> None:
+    with pymongo.MongoClient[dict[str, Any]]("localhost:1", connect=False) as client:
+        for wrong, said in ((client, "A client has many collections"), (client.shop, "A database has many collections")):
+            with pytest.raises(ConfigurationError, match=said):
+                GuardedCollection(wrong, SeenIds())
+        with pytest.raises(ConfigurationError, match="A Collection belongs to MongoDB: guard it with GuardedCollection"):
+            GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
+        with pytest.raises(ConfigurationError, match="is no ledger"):
+            untyped.GuardedCollection(client.shop.orders, client.shop.orders)
+
+
+@pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("orders", SeenIds()), "'orders'.*a name is no collection: give the collection itself"),
+        ((SeenIds(), object()), "the collection comes first, and a ledger behind it"),
+        ((None, SeenIds()), "give the collection"),
+        ((SeenIds, SeenIds()), "SeenIds.*this is a class: give a collection"),
+        ((object(), SeenIds()), "has no update_one"),
+    ],
+)
+def test_what_is_no_collection_is_refused_when_the_store_is_made(guard: Any, given: tuple[Any, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        guard(*given)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"outbox": Outbox}, r"outbox=.*give an Outbox, as in outbox=Outbox\("),
+        ({"outbox": "shop"}, r"outbox='shop': give an Outbox"),
+        ({"tombstones": Tombstones}, r"tombstones=.*as in tombstones=Tombstones\("),
+        ({"tombstones": timedelta(days=1)}, "give Tombstones"),
+        ({"clock": 1.0}, "clock=1.0: give a function"),
+    ],
+)
+def test_a_class_or_a_value_where_an_instance_belongs_is_refused_when_the_store_is_made(
+    table: Any, collection: Any, options: Any, said: str
+) -> None:
+    for make in (
+        lambda: GuardedTable(table, SeenIds(), **options),
+        lambda: GuardedCollection(collection, SeenIds(), **options),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            make()
+    with pytest.raises(ConfigurationError, match=r"HighWaterMark is the class.*write HighWaterMark\(\)"):
+        untyped.SeenIds(also=HighWaterMark)
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("inbox", "'inbox'.*a name is no store"),
+        (SeenIds(), "the store comes first, and a ledger behind it"),
+        (Inbox, "this is a class"),
+        (boto3.client("dynamodb", region_name="eu-west-1"), "a low-level client together with table_name="),
+    ],
+)
+def test_what_holds_no_inbox_is_refused_when_the_inbox_is_made(store: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Inbox(store, consumer="billing", retention=timedelta(days=1))
+
+
+def test_an_inbox_is_named_once_and_is_not_guarded(table: Any, collection: Any) -> None:
+    for store in (table, collection):
+        with pytest.raises(ConfigurationError, match="which knows its name"):
+            Inbox(store, consumer="billing", retention=timedelta(days=1), table_name="inbox")
+    with pytest.raises(ConfigurationError, match="guarded already"):
+        Inbox(GuardedTable(table, SeenIds()), consumer="billing", retention=timedelta(days=1))
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "the key first": (
+        lambda store: store.update_item(KEY, Key=M1, UpdateExpression="REMOVE a"),
+        "takes the Message first, and got a dict",
+    ),
+    "an id": (lambda store: store.record("m1", Key=KEY), "takes the Message first, and got a str: write Message"),
+    "the class": (lambda store: store.seen(Message, Key=KEY), "takes the Message first, and got a type"),
+    "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: give it a dict"),
+    "a step's name first": (lambda store: store.begin("charge", M1, Key=KEY, **STEP), "the step's name is Message"),
+    "a number of seconds": (
+        lambda store: store.begin(M1, "charge", Key=KEY, lease=60, safe_for=timedelta(0)),
+        "lease=60: give a timedelta",
+    ),
+    "no effect": (
+        lambda store: store.perform(M1, "charge", 5, Key=KEY, then=dict, **STEP),
+        "the effect is a int: give a function",
+    ),
+    "no then": (
+        lambda store: store.perform(M1, "charge", print, Key=KEY, then={}, **STEP),
+        "then= is a dict: give a function",
+    ),
+    "one message to fold": (
+        lambda store: store.fold(M1, dict),
+        "fold takes the messages first, as a list, and got a Message",
+    ),
+    "the function first": (lambda store: store.fold(dict, [M1]), "fold takes the messages first"),
+    "no function": (
+        lambda store: store.fold([M1], {"Key": KEY}),
+        "fold takes a function behind the messages, and got a dict",
+    ),
+    "a message to release": (
+        lambda store: store.release(M1),
+        "release takes what begin has answered, Begun, and not a Message",
+    ),
+    "a message to finish": (lambda store: store.record(M1, Key=KEY, finishes=M1), "finishes= takes what begin has answered"),
+    "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"write emit=\[Event\("),
+    "the writes first": (
+        lambda store: untyped.transact_items([store.recording(Key=KEY)], M1),
+        "transact takes the message first and a list",
+    ),
+    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "and got a Prepared for the list"),
+    "no inbox": (
+        lambda store: untyped.transact_items(M1, [store.recording(Key=KEY)], inbox=Inbox),
+        r"give an Inbox, as in inbox=Inbox\(",
+    ),
+}
+OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "the filter first": (
+        lambda store: store.update_one(ONE, M1, {"$set": {"a": 1}}),
+        "takes the Message first, and got a dict",
+    ),
+    "the message last": (
+        lambda store: store.update_one(ONE, {"$set": {"a": 1}}, M1),
+        "takes the Message first, and got a dict",
+    ),
+    "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where operators belong"),
+    "the document first": (lambda store: store.insert_one(ONE, M1), "takes the Message first, and got a dict"),
+    "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
+    "a message to find": (lambda store: store.find_one(M1), "give it the filter alone"),
+    "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
+    "no effect": (
+        lambda store: store.perform(M1, "charge", 5, ONE, then=dict, **STEP),
+        "the effect is a int: give a function",
+    ),
+    "the function first": (lambda store: store.fold(dict, [M1]), "fold takes the messages first"),
+    "a message to release": (lambda store: store.release(M1), "release takes what begin has answered"),
+    "the writes first": (
+        lambda store: untyped.transact_documents([store.recording(ONE)], M1),
+        "transact takes the message first and a list",
+    ),
+    "a collection for an inbox": (
+        lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store),
+        "give an Inbox",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", OF_TABLES)
+def test_a_wrong_call_of_a_table_is_refused_before_anything_is_written(mistake: str, table: Any) -> None:
+    call, said = OF_TABLES[mistake]
+    with pytest.raises((ConfigurationError, InvalidMessage, InvalidUpdate), match=said):
+        call(GuardedTable(table, SeenIds(), **MORE))
+    assert table.scan()["Items"] == []
+
+
+@pytest.mark.parametrize("mistake", OF_COLLECTIONS)
+def test_a_wrong_call_of_a_collection_is_refused_before_anything_is_written(mistake: str, collection: Any) -> None:
+    call, said = OF_COLLECTIONS[mistake]
+    with pytest.raises((ConfigurationError, InvalidMessage, InvalidUpdate), match=said):
+        call(GuardedCollection(collection, SeenIds(), **MORE))
+    assert [*collection.find()] == []
+
+
+# --- relays -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relay", [Relay, AsyncRelay])
+def test_a_relay_says_what_it_is_made_of(relay: Any, table: Any) -> None:
+    orders = GuardedTable(table, SeenIds(), **MORE)
+    wrong: list[tuple[Any, Any, str]] = [
+        (table, print, "give the guarded store first"),
+        (print, orders, "give the guarded store first"),
+        (GuardedTable, print, "this is the class: give a store"),
+        (orders, None, "give a function of a list of events"),
+        (orders, "https://queue", r"such as to_sqs\(client, queue_url\)"),
+        (GuardedTable(table, SeenIds()), print, "has no outbox"),
+    ]
+    for store, publish, said in wrong:
+        with pytest.raises(ConfigurationError, match=said):
+            relay(store, publish)
+
+
+def test_a_relay_takes_times_as_timedeltas_and_names_an_entity_once(table: Any) -> None:
+    relay: Any = Relay(GuardedTable(table, SeenIds(), **MORE), lambda _: None)
+    with pytest.raises(ConfigurationError, match="older_than=5: give a timedelta"):
+        relay.sweep(5)
+    with pytest.raises(ConfigurationError, match="within=5: give a timedelta"):
+        relay.ring([KEY], within=5)
+    for act in (relay.restart, lambda **named: relay.skip(id="any", **named)):
+        with pytest.raises(ConfigurationError, match="leave out its key or filter"):
+            act(Key=KEY, source="shop/orderId=S:o-1")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: untyped.to_sqs("https://sqs/1/queue", SQS), "to_sqs: queue_url is a SQS: give the client first"),
+        (lambda: untyped.to_sns("arn:aws:sns:eu-west-1:1:t", SQS), "to_sns: topic_arn is a SQS: give the client first"),
+        (lambda: untyped.to_eventbridge("bus", SQS, source="shop"), "to_eventbridge: bus is a SQS: give the client first"),
+        (lambda: untyped.stream_handler(Relay), "give a Relay"),
+    ],
+)
+def test_a_publisher_takes_the_client_first(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+# --- options that go together only in failing -------------------------------------------------------------------------
+
+DELETES = Tombstones(timedelta(days=1))
+WIDE = SeenIds(also=tuple(HighWaterMark(f"marks-{n}") for n in range(40)))
+
+
+@pytest.mark.parametrize("guard", [GuardedTable, AsyncGuardedTable])
+@pytest.mark.parametrize(
+    "ledger", [SeenIds(attribute="x" * 600), HighWaterMark("x" * 2000), SeenNumbers(100, "x" * 1500), WIDE]
+)
+def test_a_ledger_that_leaves_no_room_in_an_expression_is_refused_when_the_table_is_made(guard: Any, ledger: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"no room for a call of your own in the 4096 bytes.*shorter names.*fewer"):
+        guard(SimpleNamespace(update_item=print), ledger, table_name="orders")
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(attribute="x" * 200), InSequence(first=7), SeenNumbers(100, also=SeenIds())])
+def test_a_ledger_that_leaves_room_makes_a_table_whatever_the_clock_shows(ledger: Any) -> None:
+    def stopped() -> float:
+        raise AssertionError("nobody asks for the time yet")
+
+    GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=stopped)
+
+
+def test_a_store_without_a_ledger_is_not_made_to_delete(table: Any, collection: Any) -> None:
+    for make in (
+        lambda: GuardedTable(table, None, tombstones=DELETES),
+        lambda: GuardedCollection(collection, None, tombstones=DELETES),
+    ):
+        with pytest.raises(ConfigurationError, match=r"deletes nothing.*leave out tombstones="):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (("_id",), "_id names an entity anyway: leave it out"),
+        (("email", "email"), "a field is named twice"),
+        (("",), "'' names no field"),
+        (("$email",), "names no field"),
+        (("a\0b",), "names no field"),
+        (("ow_steps",), "the store keeps something of its own in 'ow_steps'"),
+        (("outbox_due",), "the store keeps something of its own in 'outbox_due'"),
+        (("ow_tombstone.at",), "the store keeps something of its own"),
+    ],
+)
+@pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
+def test_a_key_that_can_name_no_entity_is_refused_when_the_collection_is_made(guard: Any, key: Any, said: str) -> None:
+    with (
+        mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
+        pytest.raises(ConfigurationError, match=said),
+    ):
+        guard(made, SeenIds(), key=key, outbox=Outbox("shop"))

@@ -1,0 +1,46 @@
+"""A seed in the place of chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onewrite import Event, Message, Outbox, SeenIds
+from onewrite.dynamodb import GuardedTable
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Relay
+from onewrite.testing import mongomock_collection, moto_table, seeded
+
+NOW = 1_790_000_000.0
+
+
+def stored(seed: int) -> list[Any]:
+    """An item and a document with a token, an event and a wait after a refusal."""
+    with moto_table() as table, mongomock_collection() as collection, seeded(seed):
+        items = GuardedTable(table, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
+        documents = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
+        items.put_item(Message("m1"), Item={"orderId": "o-1"}, emit=[Event("Placed", 1)])
+        documents.insert_one(Message("m1"), {"_id": "o-1"}, emit=[Event("Placed", 1)])
+        Relay(items, lambda events: events, clock=lambda: NOW).flush(Key={"orderId": "o-1"})
+        Relay(documents, lambda events: events, clock=lambda: NOW).flush({"_id": "o-1"})
+        return [table.scan()["Items"], [*collection.find()]]
+
+
+def test_one_seed_stores_the_same_each_time_and_another_something_else() -> None:
+    assert stored(1) == stored(1)
+    for ours, others in zip(stored(1), stored(2), strict=True):
+        assert ours != others
+
+
+def test_after_the_block_chance_is_back_also_where_it_raised() -> None:
+    with pytest.raises(ValueError, match="in the block"), seeded(1):
+        raise ValueError("in the block")
+    assert stored_by_chance() != stored_by_chance()
+
+
+def stored_by_chance() -> Any:
+    with moto_table() as table:
+        items = GuardedTable(table, SeenIds(), outbox=Outbox("shop"), clock=lambda: NOW)
+        items.put_item(Message("m1"), Item={"orderId": "o-1"}, emit=[Event("Placed", 1)])
+        return table.scan()["Items"]
