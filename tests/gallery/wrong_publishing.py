@@ -94,9 +94,11 @@ class _CollectionByCount(CollectionOutboxes):
 class _ByCount:
     """A store whose outboxes are cleared so."""
 
+    outboxes: Any = None
+
     def __init__(self, accounts: Any) -> None:
         boxes = accounts.outboxes
         if isinstance(boxes, TableOutboxes):
-            self.outboxes: Any = _TableByCount(boxes.target, None, boxes.outbox)
+            self.outboxes = _TableByCount(boxes.target, None, boxes.outbox)
         else:
             self.outboxes = _CollectionByCount(boxes.target, (), boxes.outbox)

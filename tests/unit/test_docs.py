@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import moto  # noqa: F401  # a run of pytest within this one would forget that it has imported it
 import pytest
 
 import onewrite

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
+from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
@@ -249,6 +252,21 @@ def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
     assert remark.text.startswith(NEVER_HAPPENS)
     assert "customers c1 is taken for a duplicate" in remark.text or is_unique
     assert "message.part(" in remark.text
+
+
+def test_a_creation_after_another_write_to_its_entity_is_named() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> None:
+            guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
+            guarded.insert_one(message, {**C1, "placed": True})
+
+        return handle
+
+    (remark,) = explored(build, TWO[:1]).remarks
+    assert remark.kind == "unapplied"
+    assert "insert_one customers c1 is taken for a duplicate of the first" in remark.text
 
 
 def test_a_second_write_to_an_item_is_named() -> None:
@@ -602,6 +620,127 @@ def test_an_item_that_is_not_there_yet_is_named_too() -> None:
             observe=lambda table: [item["balance"] for item in table.scan()["Items"]],
         )
     assert [remark.kind for remark in report.remarks] == ["early"]
+
+
+def plainly(create: Callable[[Any], Any], change: Callable[[Any], Any]) -> Callable[[Any], Handler]:
+    """A handler that guards nothing: "place" creates, and "pay" changes."""
+
+    def build(store: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with suppress(DuplicateKeyError, ClientError):
+                (create if message.id == "place" else change)(store)
+
+        return handle
+
+    return build
+
+
+def placed(collection: Any) -> None:
+    collection.insert_one({**C1, "items": 3})
+
+
+PAID = {"$set": {"paid": 10}}
+TO_AN_ITEM = {
+    "Key": {"id": "c1"},
+    "UpdateExpression": "SET paid = :n",
+    "ExpressionAttributeValues": {":n": 10},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda orders: orders.update_one(C1, PAID),
+        lambda orders: orders.update_many(C1, PAID),
+        lambda orders: orders.find_one_and_update({**C1, "items": 3}, PAID),
+        lambda orders: orders.replace_one(C1, {"paid": 10}),
+        lambda orders: orders.delete_one(C1),
+        lambda orders: orders.bulk_write([UpdateOne(C1, PAID)]),
+    ],
+)
+def test_a_plain_write_that_meets_no_document_because_it_comes_too_early_is_named(change: Callable[[Any], Any]) -> None:
+    report = explored(plainly(placed, change), (PAY, PLACE), observe=lambda orders: [*orders.find()])
+    (remark,) = report.remarks
+    assert remark.kind == "early"
+    assert remark.text.startswith("pay finds nothing and does nothing where it comes before place")
+
+
+@pytest.mark.parametrize(
+    "create",
+    [placed, lambda orders: orders.update_one(C1, {"$setOnInsert": {"items": 3}}, upsert=True)],
+)
+def test_a_plain_creation_that_an_upsert_has_forestalled_is_named(create: Callable[[Any], Any]) -> None:
+    paid = plainly(create, lambda orders: orders.update_one(C1, PAID, upsert=True))
+    (remark,) = explored(paid, (PAY, PLACE), observe=lambda orders: [*orders.find()]).remarks
+    assert remark.kind == "early"
+    assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"ConditionExpression": "attribute_exists(id)"}, "pay finds nothing and does nothing where it comes before place"),
+        ({}, "place is refused for good where it comes after pay"),
+    ],
+)
+def test_a_plain_write_to_an_item_that_is_refused_for_its_place_is_named(change: dict[str, str], text: str) -> None:
+    placed_once = {"Item": {"id": "c1", "items": 3}, "ConditionExpression": "attribute_not_exists(id)"}
+    build = plainly(lambda table: table.put_item(**placed_once), lambda table: table.update_item(**TO_AN_ITEM, **change))
+    with moto_tables() as make:
+        report = explored(
+            build,
+            (PAY, PLACE),
+            world=lambda: make("orders", key="id"),
+            observe=lambda table: table.scan()["Items"],
+        )
+    (remark,) = report.remarks
+    assert remark.kind == "early"
+    assert remark.text.startswith(text)
+
+
+def test_a_read_of_several_items_that_are_not_there_yet_is_named() -> None:
+    def pay(table: Any) -> None:
+        wanted = {table.name: {"Keys": [{"id": "c1"}], "ConsistentRead": True}}
+        if table.meta.client.batch_get_item(RequestItems=wanted)["Responses"][table.name]:
+            table.update_item(**TO_AN_ITEM)
+
+    with moto_tables() as make:
+        report = explored(
+            plainly(lambda table: table.put_item(Item={"id": "c1"}), pay),
+            (PLACE, PAY),
+            deliveries=1,
+            world=lambda: make("orders", key="id"),
+            observe=lambda table: table.scan()["Items"],
+        )
+    assert [remark.kind for remark in report.remarks] == ["early"]
+
+
+def test_the_first_of_two_creations_wins_and_that_gets_no_remark() -> None:
+    """Two want one seat."""
+
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        return lambda message: guarded.insert_one(message, {"_id": "12a", "of": message.id})
+
+    assert explored(build, (PAY, PLACE), observe=lambda seats: seats.find_one()["of"]).remarks == ()
+
+
+def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            older = {**C1, "version": {"$lt": message.sequence}}
+            collection.update_one(older, {"$set": {"version": message.sequence}})
+
+        return handle
+
+    def world() -> Any:
+        customers = new_collection("customers")
+        customers.insert_one({**C1, "version": 0})
+        return customers
+
+    messages = [Message("m1", sequence=1), Message("m2", sequence=2)]
+    report = explored(build, messages, world=world, observe=lambda customers: customers.find_one(C1)["version"])
+    assert report.remarks == ()
 
 
 def test_a_message_that_comes_again_until_its_entity_is_there_gets_no_remark() -> None:

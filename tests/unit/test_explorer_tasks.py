@@ -297,6 +297,21 @@ def test_a_request_that_a_task_group_cancels_may_have_arrived() -> None:
     assert {*map(frozenset, ends)} == {frozenset("ab"), frozenset("a"), frozenset("b"), frozenset()}
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_handler_that_cancels_its_only_write_before_any_answer_has_returned(waits: bool) -> None:
+    async def handle(collection: Any) -> None:
+        task = asyncio.create_task(put(collection, "a"))
+        await asyncio.sleep(0)
+        task.cancel()
+        if waits:
+            await asyncio.wait([task])
+
+    report = explored(handle, deliveries=1, faults=0)
+    assert report.counterexample is not None
+    assert report.counterexample.expected == ({},)
+    assert set(report.counterexample.observed) == {"a"}
+
+
 def test_a_report_says_what_was_cancelled_and_what_was_too_late() -> None:
     async def handle(collection: Any) -> None:
         try:

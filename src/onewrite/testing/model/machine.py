@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, read, restore, tables_of
+from onewrite.testing.model.contents import Contents, Entity, read, restore, tables_of
 from onewrite.testing.model.databases import Databases
 from onewrite.testing.model.keys import Keys
 from onewrite.testing.model.tokens import TOKEN, answer_if_known, token_of, without_token
@@ -36,8 +36,11 @@ from onewrite.testing.model.transition import (
     repeated,
 )
 from onewrite.testing.model.worlds import World, are_async, check_same, named, renewed
+from onewrite.testing.taps.aws import dynamodb
+from onewrite.testing.taps.mongodb import methods as mongodb
 from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
-from onewrite.testing.taps.tap import Gate, Request, send, tap
+from onewrite.testing.taps.tap import Gate, Request, kind_of, send, tap
+from onewrite.testing.taps.traffic import Key
 
 Position: TypeAlias = tuple[State, tuple[State, ...]]
 
@@ -104,6 +107,22 @@ class Machine:
         """The attributes that are the key of each table in a store's database, as far as tables were read."""
         database = self.databases.name(store)
         return {place[1]: found.key for place, found in self._initial.items() if place[0] == database}
+
+    def keys_held(self) -> frozenset[Key]:
+        """The keys of all that the stores hold now, as requests name them."""
+        return frozenset(
+            key
+            for place in self._initial
+            for entity in self.held(self._state, place).entities.values()
+            for key in self._keys_of(place, entity)
+        )
+
+    def _keys_of(self, place: Place, entity: Entity) -> tuple[Key, ...]:
+        database, table = place
+        if kind_of(self.databases.keeper(database)) == "collection":
+            return mongodb.request_of("", table, "insert_one", {"document": entity}, {}).keys or ()
+        put = {"TableName": table, "Item": entity}
+        return dynamodb.request_of("", "PutItem", put, {table: self._initial[place].key}).keys or ()
 
     def anew(self) -> Machine:
         """A machine that remembers no request. It takes the place of this one, and knows what this one has adopted."""

@@ -120,6 +120,11 @@ class HandlerCall:
         return self.stop.asked[0].request if self.stop.asked else None
 
     @property
+    def is_at_start(self) -> bool:
+        """Has it been given no answer yet?"""
+        return len(self.stops) == 1
+
+    @property
     def returned(self) -> bool:
         return self.stop.returned
 

@@ -38,6 +38,8 @@ class AnyCall(Protocol):
     @property
     def keys(self) -> tuple[Hashable, ...] | None: ...  # of the pending requests: equal for those that are the same
     @property
+    def is_at_start(self) -> bool: ...  # it has been given no answer yet
+    @property
     def returned(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
@@ -182,6 +184,10 @@ class RecordedCall:
         return self._history.keys
 
     @property
+    def is_at_start(self) -> bool:
+        return self.call.is_at_start
+
+    @property
     def returned(self) -> bool:
         return self.call.returned
 
@@ -236,6 +242,10 @@ class RecalledCall:
     @property
     def keys(self) -> tuple[Hashable, ...]:
         return self.history.keys
+
+    @property
+    def is_at_start(self) -> bool:
+        return self.history.before is None
 
     @property
     def returned(self) -> bool:

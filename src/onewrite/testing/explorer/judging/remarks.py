@@ -7,13 +7,14 @@ import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from onewrite.label import OUTBOX
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.explorer.trials.trial import ROUNDS, Trial, TrialStep
-from onewrite.testing.taps.traffic import Request, commute, is_guarded
+from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
 
 Order: TypeAlias = Sequence[int]
 
@@ -74,19 +75,15 @@ class _Course:
     seen: bool = False  # it has changed what `observe` sees
     unapplied: Request | None = None  # a write that was taken for a duplicate of an earlier one of the same delivery
     outcomes: list[object] = field(default_factory=list[object])
-    finds_nothing: bool = False  # it has asked for an entity that is not there
-    creates: bool = False  # it has sent a creation
-
-    @property
-    def is_refused_creation(self) -> bool:
-        return self.creates and any(isinstance(outcome, Rejected) for outcome in self.outcomes)
+    finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
+    is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
 
     @property
     def lost(self) -> bool:
         """Has it done nothing for good, because an entity was not there yet, or was there already?"""
         if self.changed or self.error is not None:
             return False
-        return self.is_refused_creation or (self.finds_nothing and not self.says_why)
+        return self.is_forestalled or (self.finds_nothing and not self.says_why)
 
     @property
     def says_why(self) -> bool:
@@ -182,7 +179,7 @@ def _on_early(subject: Subject, part: int, courses: Courses) -> Remark:
     order = list(courses)
     place = order.index(part)
     earlier, later = (", ".join(_name(subject, other) for other in some) for some in (order[:place], order[place + 1 :]))
-    if courses[part].is_refused_creation:
+    if courses[part].is_forestalled:
         text = (
             f"{_name(subject, part)} is refused for good where it comes after {earlier}, which has created its entity: what it writes "
             "elsewhere is lost. If that is not meant, let the others not create the entity: without an upsert they are Missing, and come again."
@@ -237,31 +234,62 @@ def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
     courses = {part: _Course() for part in order}
     trial = Trial(subject)
+    upserted: set[Key] = set()  # what was made in this order, but not by a creation
     try:
         for _ in range(ROUNDS):
             for part in [part for part in order if part not in trial.progress.settled]:
-                _process(trial, part, courses[part], lambda: (subject.machine.state, observed()))
+                _process(trial, part, courses[part], lambda: (subject.machine.state, observed()), upserted)
     finally:
         trial.abandon()
     return courses
 
 
-def _process(trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]]) -> None:
-    before, first = seen(), len(trial.steps)
+def _process(
+    trial: Trial, part: int, course: _Course, seen: Callable[[], tuple[Hashable, object]], upserted: set[Key]
+) -> None:
+    before, first, held = seen(), len(trial.steps), trial.keys_held()
     answer: Answer = trial.deliver(_owner(trial, part), (part,))
-    after = seen()
+    after, left = seen(), trial.keys_held()
     course.changed = course.changed or after != before
     course.seen = course.seen or after[1] != before[1]
     course.error = course.error or answer.error
     course.outcomes += trial.steps[-1].outcomes
     course.unapplied = course.unapplied or _unapplied(trial.steps[first:])
+    created: set[Key] = set()
     for step in trial.steps[first:]:
         request = step.taken.request
-        if request is not None:
-            course.creates = course.creates or request.method in _CREATIONS
-            course.finds_nothing = course.finds_nothing or (
-                not request.writes and any(_is_nothing(request, answer) for answer in step.answers)
-            )
+        if request is None:
+            continue
+        keys = set(request.keys or ())
+        if _is_creation(request):
+            created |= keys
+            # What has another key is refused by a unique index, and so is for one of those that were made.
+            made = upserted if not keys & held and _is_refused(course) else keys & upserted
+            course.is_forestalled = course.is_forestalled or bool(made)
+        else:
+            is_absent = bool(keys) and not keys & (held | left)
+            nothing = (is_absent or _finds_nothing(request, step.answers)) and not _is_for_a_relay(request)
+            course.finds_nothing = course.finds_nothing or nothing
+    upserted |= left - held - created
+
+
+def _is_refused(course: _Course) -> bool:
+    return any(isinstance(outcome, Rejected) for outcome in course.outcomes)
+
+
+def _is_creation(request: Request) -> bool:
+    update = request.arguments.get("update")
+    return request.method in _CREATIONS or (isinstance(update, Mapping) and list(cast("Any", update)) == ["$setOnInsert"])
+
+
+def _is_for_a_relay(request: Request) -> bool:
+    """Does it ask for what is pending? That there is none yet is no loss: an event has its own doorbell."""
+    asked = str(request.arguments)
+    return not request.writes and (OUTBOX.events in asked or OUTBOX.due in asked)
+
+
+def _finds_nothing(request: Request, answers: Sequence[Answer]) -> bool:
+    return not request.writes and any(_is_nothing(request, answer) for answer in answers)
 
 
 def _is_nothing(request: Request, answer: Answer) -> bool:
@@ -289,7 +317,9 @@ def _unapplied(steps: Sequence[TrialStep]) -> Request | None:
     for step in steps if was_repeated else ():
         request = step.taken.request
         if request is not None and request.writes:
-            if is_guarded(request) and not all(commute(request, earlier) for earlier in written):
+            if (is_guarded(request) or request.method in _CREATIONS) and not all(
+                commute(request, earlier) for earlier in written
+            ):
                 return request
             written.append(request)
     return None

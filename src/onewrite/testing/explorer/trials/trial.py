@@ -17,7 +17,7 @@ from onewrite.testing.explorer.trials.subject import Subject, name_of
 from onewrite.testing.explorer.trials.waiting import must_wait
 from onewrite.testing.model.machine import Position
 from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Key, Request
 
 ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
@@ -74,7 +74,7 @@ class Trial:
             reaches_others = reaches_others or self._process is None
             self._begin(step.delivery, self.progress.brings(step.delivery.message))
         call = self._calls[step.delivery]
-        had_returned = call.returned and not starts
+        had_returned = call.returned and not call.is_at_start
         stop, keys, ways = call.stop, call.keys, self._ways(step.delivery)
         if not ways:
             return self._without_request(step, call, reaches_others), self._subject.machine.position
@@ -102,6 +102,11 @@ class Trial:
     def go_here(self) -> None:
         """Let the store be as it is where this trial stands."""
         self._subject.machine.go_to(self.position)
+
+    def keys_held(self) -> frozenset[Key]:
+        """The keys of all that the stores hold where this trial stands."""
+        self.go_here()
+        return self._subject.machine.keys_held()
 
     def _forget_tokens_of(self, delivery: Delivery) -> bool:
         """Let the tokens of a message be forgotten that comes again when none of its deliveries is under way. Were there any?
