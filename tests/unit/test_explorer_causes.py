@@ -88,7 +88,7 @@ def test_a_clock_in_the_key_of_a_table_is_named_too() -> None:
 
 
 @pytest.mark.parametrize("is_text", [False, True])
-def test_a_time_that_stands_still_is_none_of_that(is_text: bool) -> None:  # noqa: FBT001
+def test_a_time_that_stands_still_is_none_of_that(is_text: bool) -> None:
     now = dt.datetime.now(dt.UTC)
     near = now.isoformat(timespec="seconds") if is_text else int(now.timestamp())
     assert explored(setting(lambda: near)).nondeterministic is None
