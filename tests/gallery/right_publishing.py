@@ -29,14 +29,16 @@ def emitted(stores: Mapping[str, Any]) -> Handler:
 
 
 def swept(stores: Mapping[str, Any]) -> Handler:
-    """A relay finds the account by the index of what is pending, which on DynamoDB is behind the table."""
+    """A relay finds the account by the index of what is pending, which on DynamoDB is behind the table.
+
+    Each pass has a relay of its own, as one that is started by a timer has. A relay that lives on remembers which entities it could not read.
+    """
     here = shop(stores)
-    relay = here.relay()
 
     def handle(message: Message) -> Any:
         if not message.id.startswith(RELAY):
             return here.pay(message, emit=[Event("Paid", message.body["amount"])])
-        error = relay.sweep().error
+        error = here.relay().sweep().error
         if error is not None:
             raise error
         return None
