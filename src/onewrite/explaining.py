@@ -55,7 +55,7 @@ def explained(store: S, flows: Any, call: Callable[[S], object], fields: Sequenc
     """The first request of this call of the store, by the name of the client's method. `flows` are the store's."""
     if not callable(call):
         raise ConfigurationError(
-            f"explain takes a function of the store, and got a {type(cast('object', call)).__name__}: write "
+            f"explain takes a message and what follows it, or a function of the store, and got a {type(cast('object', call)).__name__}: write "
             "explain(lambda store: store.record(message, ...)), with the call that you want to see."
         )
     client = _AsyncClient(fields) if flows.awaited else _Client(fields)

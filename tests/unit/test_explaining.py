@@ -143,8 +143,11 @@ def test_a_wrong_call_is_refused_as_it_is_refused_elsewhere() -> None:
         store: Any = GuardedTable(table, SeenIds())
         with pytest.raises(InvalidUpdate, match="Key is a str"):
             store.explain(lambda each: each.update_item(M1, Key="o-1", **ADD))
-        with pytest.raises(ConfigurationError, match="explain takes a function of the store, and got a Message"):
-            store.explain(M1)
+        with pytest.raises(
+            ConfigurationError,
+            match="explain takes a message and what follows it, or a function of the store, and got a str",
+        ):
+            store.explain("update_item")
         with pytest.raises(ConfigurationError, match="This call sends nothing to the store"):
             store.explain(lambda each: each.without_ledger({}))
 
@@ -158,3 +161,12 @@ def test_an_asynchronous_fold_is_explained_too() -> None:
             return AsyncGuardedCollection(later, SeenIds()).explain(lambda store: store.fold([M1, M2], slowly))
 
     assert list(asyncio.run(told())) == ["update_one"]
+
+
+def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_sent() -> None:
+    orders, stock = GuardedTable(moto_table("explained"), SeenIds()), GuardedCollection(mongomock_collection(), SeenIds())
+    assert "ADD n :n" in orders.explain(M1, Key=KEY, **ADD)["UpdateExpression"]
+    assert orders.explain(M1, Item={**KEY, "n": 1})["Item"]["n"] == 1
+    request = stock.explain(M1, ONE, INC, upsert=True)
+    assert (request["filter"]["_id"], request["update"]["$inc"], request["upsert"]) == ("o-1", {"n": 1}, True)
+    assert stock.explain(M1, filter=ONE, update=INC)["filter"]["_id"] == "o-1"

@@ -48,12 +48,22 @@ class _NothingSent:
         """The entity without its ledger, for an item that was read another way, in plain or typed values."""
         return self._flows.without_ledger(item)
 
-    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
-        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+    @overload
+    def explain(self, call: Message, **native: Any) -> dict[str, Any]: ...
+    @overload
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]: ...
+    def explain(self, call: Message | Callable[[Self], object], *args: Any, **native: Any) -> dict[str, Any]:
+        """The request that a call would send first. Nothing is sent.
 
-        `orders.explain(lambda orders: orders.update_item(message, Key=key, ...))`, and any other method.
+        `orders.explain(message, Key=key, ...)` is for `update_item`, or for `put_item` if there is an `Item`. For any other method, write the call, and
+        get the request by the name of the client's method: `orders.explain(lambda orders: orders.delete_item(message, Key=key))`.
         """
-        return explained(self, self._flows, call)
+        if not isinstance(call, Message):
+            return explained(self, self._flows, call)
+        method = "put_item" if "Item" in native else "update_item"
+        request: dict[str, Any]
+        (request,) = explained(self, self._flows, lambda store: getattr(store, method)(call, *args, **native)).values()
+        return request
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
@@ -50,12 +50,22 @@ class _NothingSent:
         """The entity without its ledger, for a document that was read another way."""
         return self._flows.without_ledger(document)
 
-    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]:
-        """The first request that a call would send, by the name of the client's method. Nothing is sent.
+    @overload
+    def explain(self, call: Message, filter: Document, update: Update, **native: Any) -> dict[str, Any]: ...
+    @overload
+    def explain(self, call: Callable[[Self], object]) -> dict[str, Any]: ...
+    def explain(self, call: Message | Callable[[Self], object], *args: Any, **native: Any) -> dict[str, Any]:
+        """The request that a call would send first. Nothing is sent.
 
-        `stock.explain(lambda stock: stock.update_one(message, filter, update))`, and any other method.
+        `stock.explain(message, filter, update)` is for `update_one`. For any other method, write the call, and get the request by the name of the
+        client's method: `stock.explain(lambda stock: stock.delete_one(message, filter))`.
         """
-        return explained(self, self._flows, call, self._key)
+        if not isinstance(call, Message):
+            return explained(self, self._flows, call, self._key)
+        update: Callable[[Any], object] = lambda store: store.update_one(call, *args, **native)  # noqa: E731  # its type must be said
+        request: dict[str, Any]
+        (request,) = explained(self, self._flows, update, self._key).values()
+        return request
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""

@@ -186,8 +186,7 @@ def _ends(histories: tuple[History, ...], kind: tuple[Hashable, ...]) -> Iterato
     if last.does is not None and last.stop.ended:
         yield _Course(histories, (*kind, last.does))
     else:
-        for met_by, history in last.after.items():
-            which, form = cast("tuple[int, Hashable]", met_by)
+        for (which, form), history in last.after.items():
             request = last.stop.asked[which].request
             met = which, request.method, request.tables, _shape_of_answer(history.answer, form), history.faulty
             yield from _ends((*histories, history), (*kind, met))
