@@ -22,7 +22,7 @@ class Credit:
     def __init__(
         self, accounts: Collection[dict[str, Any]], *, clock: Callable[[], float], names: Callable[[], str]
     ) -> None:
-        accounts.create_index("outbox_due", sparse=True)  # by which a relay finds what is pending
+        accounts.create_index("ow_due", sparse=True)  # by which a relay finds what is pending
         outbox = Outbox("shop/credit")
         self.guarded = GuardedCollection(accounts, SeenIds(), outbox=outbox, clock=clock, attempts=names)
 

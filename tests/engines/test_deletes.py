@@ -39,7 +39,7 @@ class Items:
     def deliver(self, kind: str, entity: str, client: Any = None) -> Outcome:
         message, key = Message(f"{kind} of {entity}"), {"id": entity}
         if kind.startswith("mine"):
-            mine = GuardedTable(client or self.client, SeenIds(attribute="mine"), table_name=self.table)
+            mine = GuardedTable(client or self.client, SeenIds(name="mine"), table_name=self.table)
             return mine.update_item(message, Key=key, **_ADD)
         orders = GuardedTable(client or self.client, SeenIds(), table_name=self.table, tombstones=TOMBSTONES)
         if kind == "create":
@@ -72,9 +72,7 @@ class Documents:
         message, key = Message(f"{kind} of {entity}"), {"_id": entity}
         store = self.collection if collection is None else collection
         if kind.startswith("mine"):
-            return GuardedCollection(store, SeenIds(attribute="mine")).update_one(
-                message, key, {"$inc": {"n": 1}}, upsert=True
-            )
+            return GuardedCollection(store, SeenIds(name="mine")).update_one(message, key, {"$inc": {"n": 1}}, upsert=True)
         orders = GuardedCollection(store, SeenIds(), tombstones=TOMBSTONES)
         if kind == "create":
             return orders.insert_one(message, {**key, "n": 0, "lines": ["a"]})

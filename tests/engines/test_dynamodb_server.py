@@ -322,7 +322,7 @@ def test_a_table_may_be_keyed_on_an_attribute_that_is_called_as_a_ledger(
 
 
 def test_reserved_words_are_no_hindrance_as_names_of_attributes_and_ledgers(dynamo: DynamoDBClient, table: str) -> None:
-    guarded = guard(dynamo, table, SeenIds(attribute="set"))
+    guarded = guard(dynamo, table, SeenIds(name="set"))
     words = {"status": 1, "data": 2, "count": 3, "SET": 4, "REMOVE": 5, "add": 6, "delete": 7}
     condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#n0) OR #n0 = :v0"}
     assert guarded.update_item(M1, Key={"id": "e"}, **setting(words), **condition) == Applied(M1)
@@ -398,6 +398,6 @@ def test_a_broken_slot_of_an_earlier_time_is_no_reason_for_a_raw_error(
 ) -> None:
     """Slots that this write only reads, and slots that it removes."""
     for slot in range(6):
-        dynamo.put_item(TableName=table, Item={**KEY, f"messageIDs_14d_r{slot}": WRONG[wrong]})
+        dynamo.put_item(TableName=table, Item={**KEY, f"ow_r{slot}": WRONG[wrong]})
         answer = _answer(lambda: add(guard(dynamo, table, SeenIds()), M1))
         assert answer == Applied(M1) or isinstance(answer, LedgerMismatch)

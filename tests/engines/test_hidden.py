@@ -81,14 +81,14 @@ PROJECTIONS: list[Any] = [
     ),
     *({"x": {"$getField": "n"}}, {"x": {"$map": {"input": "$goods", "in": "$$this.sku"}}}),
     # These name what is kept.
-    *({"messageIDs_ledger": 0}, {"messageIDs_ledger": 1, "n": 1}, {"ow_tombstone": 1}, ["outbox_events", "ow_steps"]),
+    *({"ow_l": 0}, {"ow_l": 1, "n": 1}, {"ow_tombstone": 1}, ["ow_events", "ow_steps"]),
     *(
-        {"outbox_events": {"$slice": 1}},
-        {"messageIDs_14d.r0": 1, "to": 1},
-        {"outbox_ledger": 0, "n": 0},
-        {"events@": 1, "n": 1},
+        {"ow_events": {"$slice": 1}},
+        {"ow_r.r0": 1, "to": 1},
+        {"ow_o": 0, "n": 0},
+        {"ow_@": 1, "n": 1},
     ),
-    *({"events_ledger": 0, "to": 0}, {"outbox_events.id": 1, "outbox_events.body": 1}),
+    *({"ow_l": 0, "to": 0}, {"ow_events.id": 1, "ow_events.body": 1}),
 ]
 # Whether these show what they name, or all but that, is not told by whether Python takes their values for true.
 ODD: list[Any] = [
@@ -102,15 +102,15 @@ LEAKS: list[Any] = [
     *(
         {"x": "$$ROOT"},
         {"x": "$$CURRENT"},
-        {"x": "$outbox_events"},
-        {"x": "$outbox_events.body", "n": 1},
+        {"x": "$ow_events"},
+        {"x": "$ow_events.body", "n": 1},
         {"x": "$ow_tombstone"},
     ),
     *({"x": {"$objectToArray": "$$ROOT"}}, {"x": {"$mergeObjects": ["$$ROOT", {"n": 2}]}}, {"to": {"x": "$$ROOT"}}),
     *({"x": {"$getField": "KEPT"}}, {"x": {"$getField": {"field": "KEPT", "input": "$$CURRENT"}}}, {"x": "$KEPT"}),
     *({"x": {"$let": {"vars": {"all": "$$ROOT"}, "in": "$$all.n"}}}, {"x": {"$cond": [{"$gt": ["$n", 0]}, "$KEPT", 1]}}),
     *(
-        {"x": {"$size": {"$ifNull": ["$outbox_events", []]}}},
+        {"x": {"$size": {"$ifNull": ["$ow_events", []]}}},
         {"n": {"$reduce": {"input": [1], "initialValue": "$$ROOT", "in": 1}}},
     ),
     *(
@@ -118,14 +118,14 @@ LEAKS: list[Any] = [
         {"to.x": "$$ROOT.KEPT"},
         {"x": {"$setField": {"field": "n", "input": "$$ROOT", "value": 1}}},
     ),
-    *({"x": ["$$ROOT"]}, {"x": [["$outbox_events"]]}, {"x": ("$KEPT",)}, {"x": {"y": [{"z": "$KEPT"}]}}),
-    *({"x": {"$slice": ["$outbox_events", 5]}}, {"x": {"$slice": ("$outbox_events", 0, 5)}}, {"x": {"$meta": "indexKey"}}),
+    *({"x": ["$$ROOT"]}, {"x": [["$ow_events"]]}, {"x": ("$KEPT",)}, {"x": {"y": [{"z": "$KEPT"}]}}),
+    *({"x": {"$slice": ["$ow_events", 5]}}, {"x": {"$slice": ("$ow_events", 0, 5)}}, {"x": {"$meta": "indexKey"}}),
 ]
 LEDGERS: dict[str, tuple[Ledger, str]] = {
-    "ids": (SeenIds(), "messageIDs_14d"),
-    "marks": (HighWaterMark(), "events@"),
-    "sequence": (InSequence(), "events@"),
-    "numbers": (SeenNumbers(), "events@"),
+    "ids": (SeenIds(), "ow_r"),
+    "marks": (HighWaterMark(), "ow_@"),
+    "sequence": (InSequence(), "ow_@"),
+    "numbers": (SeenNumbers(), "ow_@"),
 }
 ledgers = pytest.mark.parametrize(("ledger", "kept"), LEDGERS.values(), ids=LEDGERS)
 
@@ -288,12 +288,12 @@ CHOICES: list[dict[str, Any]] = [
     {"ProjectionExpression": "ow_tombstone"},
     {"ProjectionExpression": "n,ow_tombstone"},
     {"ProjectionExpression": "n,#t", "ExpressionAttributeNames": {"#t": "ow_tombstone"}},
-    {"ProjectionExpression": "messageIDs_ledger,messageIDs_try_r0,outbox_events[0].body,outbox_sent,n"},
+    {"ProjectionExpression": "ow_l,ow_t0,ow_events[0].body,ow_sent,n"},
     {"ProjectionExpression": "no_such"},
     {"AttributesToGet": ["n"]},
     {"AttributesToGet": ["id", "goods"]},
     {"AttributesToGet": ["n", "ow_tombstone"]},
-    {"AttributesToGet": ["messageIDs_ledger", "outbox_events", "to"]},
+    {"AttributesToGet": ["ow_l", "ow_events", "to"]},
     {"AttributesToGet": ["no_such"]},
 ]
 

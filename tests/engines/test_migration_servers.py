@@ -16,7 +16,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.cli import main
 from onewrite.cli.migrating import running
 from onewrite.dynamodb import GuardedTable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.measured
 
-BETWEEN = SeenIds(None, "ids", readable=True, also=SeenIds())
-NEW = SeenIds(also=SeenIds(None, "ids", readable=True))
+BETWEEN = SeenIds(None, name="ids", readable=True, also=SeenIds())
+NEW = SeenIds(also=MessageIDs("ids"))
 LAST = SeenIds()
 IDS = ("--ids", "ids", "--to", "14d", "--no-source")
 
@@ -304,4 +304,4 @@ def test_documents_with_ids_of_every_type_are_all_found(
     options = ("--version-in", "version", "--source", "orders")
     assert migrate(place, capsys, *options, "--yes")["written"]["carried"] == len(keys)
     assert migrate(place, capsys, *options, "--yes", "--drop")["written"]["dropped"] == len(keys)
-    assert collection.count_documents({"events@.orders": 7, "version": {"$exists": False}}) == len(keys)
+    assert collection.count_documents({"ow_@.orders": 7, "version": {"$exists": False}}) == len(keys)

@@ -171,13 +171,13 @@ def test_an_identity_is_taken_as_soon_as_its_index_is_there(collection: Document
 
 
 RENAMING: dict[str, Any] = {
-    "set": {"$set": {"email": "new@example.org"}},
+    "set": {"$set": {"email": "ow_new:@example.org"}},
     "set_inside": {"$set": {"email.host": "example.org"}},
     "unset": {"$unset": {"email": ""}},
     "rename_away": {"$rename": {"email": "mail"}},
     "rename_here": {"$rename": {"mail": "email"}},
-    "set_on_insert": {"$setOnInsert": {"email": "new@example.org"}},
-    "pipeline_set": [{"$set": {"email": "new@example.org"}}],
+    "set_on_insert": {"$setOnInsert": {"email": "ow_new:@example.org"}},
+    "pipeline_set": [{"$set": {"email": "ow_new:@example.org"}}],
     "pipeline_add": [{"$addFields": {"email": {"$concat": ["$name", "@example.org"]}}}],
     "pipeline_unset": [{"$unset": ["n", "email"]}],
 }

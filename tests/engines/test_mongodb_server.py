@@ -115,19 +115,22 @@ def test_beside_a_deleter_every_fresh_message_is_still_applied(collection: Docum
 @pytest.mark.parametrize("way", ["upsert", "update", "insert", "find_one_and_update"])
 def test_a_unique_index_of_the_callers_own_passes_through(collection: Documents, way: str) -> None:
     collection.create_index("email", unique=True)
-    collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
+    collection.insert_many([{"_id": "other", "email": "ow_a:@b"}, {"_id": "e", "email": "ow_c:@d"}])
     guarded = GuardedCollection(collection, SeenIds())
-    change = {"$set": {"email": "a@b"}}
+    change = {"$set": {"email": "ow_a:@b"}}
     ways: dict[str, Callable[[], Outcome]] = {
         "upsert": lambda: guarded.update_one(M1, {"_id": "new"}, change, upsert=True),
         "update": lambda: guarded.update_one(M1, {"_id": "e"}, change),
-        "insert": lambda: guarded.insert_one(M1, {"_id": "new", "email": "a@b"}),
+        "insert": lambda: guarded.insert_one(M1, {"_id": "new", "email": "ow_a:@b"}),
         "find_one_and_update": lambda: guarded.find_one_and_update(M1, {"_id": "e"}, change, upsert=True),
     }
     with pytest.raises(DuplicateKeyError) as raised:
         ways[way]()
     assert (raised.value.details or {})["keyPattern"] == {"email": 1}
-    assert list(collection.find(sort=[("_id", -1)])) == [{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}]
+    assert list(collection.find(sort=[("_id", -1)])) == [
+        {"_id": "other", "email": "ow_a:@b"},
+        {"_id": "e", "email": "ow_c:@d"},
+    ]
 
 
 # ---------------------------------------------------------------- write concern
@@ -182,7 +185,7 @@ def test_a_store_asks_for_the_indexes_of_its_collection_once(watched: Documents,
     assert not {"listCollections", "listIndexes"} & {next(iter(command)) for command in commands.sent}
     for message in (M1, M2, M3):
         inc(readable, message, "readable", upsert=True)
-        named.update_one(message, {"email": "a@b"}, increment(message), upsert=True)
+        named.update_one(message, {"email": "ow_a:@b"}, increment(message), upsert=True)
         named.insert_one(message, {"_id": message.id})
     asked = Counter(next(iter(command)) for command in commands.sent)
     assert (asked["listCollections"], asked["listIndexes"]) == (0, 2)

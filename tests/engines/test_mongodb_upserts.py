@@ -147,11 +147,11 @@ def test_a_unique_index_of_the_business_hides_no_redelivery(collection: Document
     collection.create_index("email", unique=True)
     guarded = GuardedCollection(collection, ledger, identity=("email",))
     change = {"$set": {"number": 7}}
-    assert isinstance(guarded.update_one(M1, {"email": "a@b"}, change, upsert=True), Applied)
+    assert isinstance(guarded.update_one(M1, {"email": "ow_a:@b"}, change, upsert=True), Applied)
     before = list(collection.find())
-    assert isinstance(guarded.update_one(M1, {"email": "a@b"}, change, upsert=True), Duplicate)
-    assert isinstance(guarded.find_one_and_update(M1, {"email": "a@b"}, change, upsert=True), Duplicate)
+    assert isinstance(guarded.update_one(M1, {"email": "ow_a:@b"}, change, upsert=True), Duplicate)
+    assert isinstance(guarded.find_one_and_update(M1, {"email": "ow_a:@b"}, change, upsert=True), Duplicate)
     with pytest.raises(OperationFailure) as raised:
-        guarded.update_one(M1, {"email": "c@d"}, change, upsert=True)
+        guarded.update_one(M1, {"email": "ow_c:@d"}, change, upsert=True)
     assert (raised.value.details or {})["keyPattern"] == {"number": 1}
     assert list(collection.find()) == before

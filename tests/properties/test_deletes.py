@@ -59,7 +59,7 @@ class Shop(Protocol):
 class TableShop:
     def __init__(self, table: Any, name: str) -> None:
         self.table, self.key = table, {"orderId": name}
-        self.other = GuardedTable(table, SeenIds(attribute="mine"), clock=lambda: NOW)
+        self.other = GuardedTable(table, SeenIds(name="mine"), clock=lambda: NOW)
 
     def deliver(self, what: str, store: Any = None) -> Outcome:
         orders = GuardedTable(store or self.table, SeenIds(), clock=lambda: NOW, tombstones=TOMBSTONES)
@@ -89,7 +89,7 @@ class TableShop:
 class CollectionShop:
     def __init__(self, collection: Any, name: str) -> None:
         self.collection, self.key = collection, {"_id": name}
-        self.other = GuardedCollection(collection, SeenIds(attribute="mine"), clock=lambda: NOW)
+        self.other = GuardedCollection(collection, SeenIds(name="mine"), clock=lambda: NOW)
 
     def deliver(self, what: str, store: Any = None) -> Outcome:
         orders = GuardedCollection(store or self.collection, SeenIds(), clock=lambda: NOW, tombstones=TOMBSTONES)

@@ -144,7 +144,7 @@ def test_what_does_not_fit_before_lambdas_deadline_is_returned(deploy: Callable[
 
     def event(now: float) -> Any:
         """The first record lasts until less than the margin is left."""
-        return sqs([f"a@{now + spare + 0.1}", "b", "c"])
+        return sqs([f"ow_a:@{now + spare + 0.1}", "b", "c"])
 
     with deploy("ship_with_care") as function:
         assert identifiers(function(event, seconds=LONG_MARGIN + spare)) == ["id-b", "id-c"]

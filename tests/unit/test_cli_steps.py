@@ -28,7 +28,7 @@ from tests.engines.stores import create_table
 
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
-LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark("marks"), InSequence(attribute="sequence")]
+LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name="sequence")]
 
 
 class Place(ABC):

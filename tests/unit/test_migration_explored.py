@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import migration as dynamodb_migration
 from onewrite.dynamodb.migration import MigrationStore as OfTable
@@ -28,10 +28,10 @@ from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collect
 
 NOW = 1_790_000_000.0
 KEY = {"id": "e"}
-TARGET = SeenIds(timedelta(days=14), "seen")
-BEFORE = SeenIds(None, "ids", readable=True)
-BETWEEN = SeenIds(None, "ids", readable=True, also=TARGET)
-NEW = SeenIds(timedelta(days=14), "seen", also=BEFORE)
+TARGET = SeenIds(timedelta(days=14), name="seen")
+BEFORE = MessageIDs("ids")
+BETWEEN = SeenIds(None, name="ids", readable=True, also=TARGET)
+NEW = SeenIds(timedelta(days=14), name="seen", also=BEFORE)
 IDS = Ids("ids", TARGET, "")
 VERSIONS = Versions("version", HighWaterMark(), "s/{id}")
 Do = Callable[[Any, str], Any]

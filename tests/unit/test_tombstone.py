@@ -33,7 +33,7 @@ def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
         Tombstones(timedelta(days=1), attribute)
 
 
-@pytest.mark.parametrize("attribute", ["messageIDs_ledger", "messageIDs_all", "outbox_due", "ow_steps", "ow_tombstone"])
+@pytest.mark.parametrize("attribute", ["ow_l", "ow_all", "ow_due", "ow_steps", "ow_tombstone"])
 def test_the_ttl_attribute_is_none_of_the_stores_own(attribute: str) -> None:
     more: Any = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1), attribute)}
     with pytest.raises(ConfigurationError, match="give it another"):

@@ -14,7 +14,6 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from onewrite.dynamodb.writing.attempt import Attempt, Part
 from onewrite.dynamodb.writing.emit import outbox_condition, outbox_constants, outbox_sets, stored_outbox
 from onewrite.dynamodb.writing.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.writing.layout import belongs
 from onewrite.dynamodb.writing.own_part import (
     Words,
     clauses,
@@ -29,7 +28,7 @@ from onewrite.dynamodb.writing.values import Convert, sendable
 from onewrite.errors import InvalidUpdate
 from onewrite.event import EmissionShape
 from onewrite.flow import Call
-from onewrite.label import OUTBOX, is_shared
+from onewrite.label import OURS
 from onewrite.ledgers.entry import Shape, Terms
 from onewrite.ledgers.ring import Ring
 
@@ -59,7 +58,7 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     if not names:  # DynamoDB refuses an empty map
         del kwargs["ExpressionAttributeNames"]
     if "Key" in native:  # without it, the driver says what is missing
-        kwargs["Key"] = _converted(_mapping(native, "Key"), convert)
+        kwargs["Key"] = _converted(checked_key(native), convert)
     return Call("update_item", (), kwargs)
 
 
@@ -68,7 +67,7 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
     item = _mapping(native, "Item")
     if not item:
         raise InvalidUpdate("put_item needs the Item to create.")
-    _check_roots(attempt.entry.terms, _outbox_names(attempt), {}, item)
+    _check_roots(attempt.entry.terms, {}, item)
     native, names, values, form = _read(attempt, native, convert)
     keys, ours = possible_keys(item), {**form.values, **_converted(values_of(attempt), convert)}
     values = {**values, **_only(form.used, ours)}
@@ -193,13 +192,13 @@ class _Form:
 def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     """Refuse what would touch the ledger or cannot be merged with it, and merge the rest."""
     shape, ring, emits, part, exact, more = wanted
-    words, names, outbox = Words(), dict(written.names), () if emits is None else OUTBOX
+    words, names = Words(), dict(written.names)
     _check_arguments(written.arguments)
     _check_types(written, names)
     _check_placeholders([*names, *written.values])
     theirs = None if written.update is None else read_update(written.update)
     if theirs is not None:
-        _check_roots(shape.terms, outbox, names, theirs.roots)
+        _check_roots(shape.terms, names, theirs.roots)
     asked, ours = conditions(shape, words, part, exact=exact, more=more), clauses(shape, ring, words, part)
     values = constants(shape.terms)
     if emits is not None and (
@@ -214,7 +213,7 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
     merged = merge_update(theirs, ours)
     if written.condition is not None:
         read = read_condition(written.condition)
-        _check_roots(shape.terms, outbox, names, read.roots)
+        _check_roots(shape.terms, names, read.roots)
         condition = f"{condition} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", condition)
@@ -272,15 +271,29 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
             raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
 
 
-def _outbox_names(attempt: Attempt) -> tuple[str, ...]:
-    return () if attempt.emission is None else OUTBOX
+def checked_key(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The caller's key, which has no name of ours."""
+    key = _mapping(native, "Key")
+    for name in key:
+        if type(name) is str and name.startswith(OURS):
+            raise touches_ours(name)
+    return key
 
 
-def _check_roots(terms: Terms, outbox: tuple[str, ...], names: Mapping[str, str], roots: Iterable[str]) -> None:
+def _check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
     _check_placeholders(roots)
     for root in roots:
         name = names.get(root, root)
-        if belongs(terms, name) or name in outbox or is_shared(name):
-            instead = "" if name in outbox else ", or give the ledger another attribute"
-            owner = "outbox" if name in outbox else "ledger"
-            raise InvalidUpdate(f"This call touches {name!r}, which belongs to the {owner}: leave it out{instead}.")
+        if name.startswith(OURS):
+            raise touches_ours(name)
+        if name in terms.plain_sets:
+            raise InvalidUpdate(
+                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
+            )
+
+
+def touches_ours(name: str) -> InvalidUpdate:
+    return InvalidUpdate(
+        f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
+        "another name."
+    )
