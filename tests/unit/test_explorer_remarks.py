@@ -535,6 +535,31 @@ def test_every_kind_is_described_where_a_user_looks_it_up() -> None:
     assert [kind for kind in (*VACUOUS, *DOUBTFUL, "note") if f'`"{kind}"`' not in described] == []
 
 
+# --- bounds that leave nothing to try -------------------------------------------------------------------------------------
+
+
+def adds(collection: Any) -> Handler:
+    return lambda message: add(collection, message)
+
+
+def test_bounds_that_leave_one_undisturbed_schedule_fail_the_assertion() -> None:
+    report = explored(adds, TWO[:1], deliveries=1, faults=0)
+    assert [remark.kind for remark in report.remarks] == ["untried"]
+    with pytest.raises(AssertionError, match="any handler would pass"):
+        report.assert_effectively_once()
+    report.assert_effectively_once(accept="untried")
+
+
+@pytest.mark.parametrize("bounds", [{"deliveries": 1}, {"faults": 0, "deliveries": 2}])
+def test_bounds_that_leave_something_to_try_get_no_remark(bounds: dict[str, Any]) -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        return lambda message: guarded.update_one(message, C1, {"$inc": {"balance": 1}}, upsert=True)
+
+    assert explored(build, TWO[:1], **bounds).remarks == ()
+    assert explored(build, TWO, deliveries=1, faults=0).remarks == ()
+
+
 # --- messages that come too early ----------------------------------------------------------------------------------------
 
 PAY, PLACE = Message("pay"), Message("place")

@@ -20,6 +20,7 @@ from onewrite.testing.explorer.handler.recall import NotRecallableError
 from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.replay_code import encode
+from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.searching.plans import Plan, plan_for
 from onewrite.testing.explorer.searching.shrink import confirmed, shortest
 from onewrite.testing.explorer.trials.subject import Subject
@@ -187,9 +188,25 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
                 for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted))
                 if text is not None
             ),
+            *(
+                [Remark("untried", _UNTRIED)]
+                if exhausted and schedules == 1 and not plan.pruned and _is_bare(arguments.bounds)
+                else ()
+            ),
             *_said(judge, found),
         ),
     )
+
+
+def _is_bare(bounds: Bounds) -> bool:
+    """Do the bounds allow neither a fault nor a second delivery?"""
+    return bounds.deliveries == 1 and not bounds.faults
+
+
+_UNTRIED = (
+    "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
+    "deliveries=1 or faults=0."
+)
 
 
 def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[Remark]:
