@@ -186,9 +186,10 @@ def _on_early(subject: Subject, part: int, courses: Courses) -> Remark:
             "elsewhere is lost. If that is not meant, let the others not create the entity: without an upsert they are Missing, and come again."
         )
     else:
+        where = f"before {later}" if later else f"after {earlier}"
         text = (
-            f"{_name(subject, part)} finds nothing and does nothing where it comes before {later}, and never comes again. If its effect "
-            "is lost by that, raise there, or let a guarded write answer Missing: both bring it back."
+            f"{_name(subject, part)} finds nothing and does nothing where it comes {where}, and never comes again. If its effect is lost "
+            "by that, raise there, or let a guarded write answer Missing: both bring it back."
         )
     return Remark("early", text)
 
