@@ -102,8 +102,8 @@ def _service(given: object) -> str | None:
     if _home(given) in _MONGODB:  # a collection has an attribute of any name
         return None
     meta: Any = getattr(given, "meta", None)
-    model: Any = getattr(meta, "service_model", None) or getattr(
-        getattr(getattr(meta, "client", None), "meta", None), "service_model", None
-    )
+    model: Any = getattr(meta, "service_model", None)
+    if model is None:
+        model = getattr(getattr(getattr(meta, "client", None), "meta", None), "service_model", None)
     name = cast("object", getattr(model, "service_name", None))
     return name if isinstance(name, str) else None

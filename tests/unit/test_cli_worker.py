@@ -19,6 +19,7 @@ from onewrite import ConfigurationError
 from onewrite.cli import main
 from onewrite.cli.logs import JsonLines, TextLines
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck
+from onewrite.sqs.threads import Time
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 
 PATIENCE = 60.0  # real seconds, for a process on a busy machine
@@ -75,11 +76,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch, made: list[dict[str, Any]]) -> FakeSqs:
     fake = FakeSqs(VirtualTime())
-    times = {"clock": fake.time, "sleep": fake.time.sleep, "conditions": fake.time.condition, "in_flight": 1}
 
     class OnThisClock(Worker):
+        _time = Time(fake.time, fake.time.sleep, fake.time.condition)
+
         def __init__(self, queue_url: Any, handler: Any, **options: Any) -> None:
-            super().__init__(queue_url, handler, **{**options, **times})
+            super().__init__(queue_url, handler, **{**options, "in_flight": 1})
 
     monkeypatch.setattr("onewrite.sqs.Worker", OnThisClock)
 

@@ -224,7 +224,7 @@ def test_a_worker_that_stops_gives_back_at_once_what_it_has_gathered(sqs: FakeSq
 
 
 def test_gather_without_groups_is_refused(sqs: FakeSqs) -> None:
-    handler = sqs_handler(by_place)(Applied)
+    handler = sqs_handler(by_place)(lambda message: Applied(message))  # noqa: PLW0108  # a class is refused as a function
     with pytest.raises(ConfigurationError, match="group_by"):
         Worker(URL, handler, client=sqs, gather=timedelta(seconds=1))
     Worker(URL, handler, client=sqs, gather=timedelta())

@@ -85,7 +85,7 @@ class OnDynamoDB:
         return self._inputs.per_day * (self._inputs.retention / timedelta(days=1)) * (size + _PER_ITEM)
 
     def _mark_bytes(self) -> int:
-        inbox = Inbox(None, consumer="consumer", retention=self._inputs.retention, table_name="processed")
+        inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention, table_name="processed")
         (mark,) = marks_of(inbox, self._inputs.texts.message(0), "", lambda: BIRTH / SECOND)
         return item_size(mark.item)
 

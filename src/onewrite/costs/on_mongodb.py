@@ -66,7 +66,7 @@ class OnMongoDB:
 
     def _inbox(self) -> Other:
         """A transaction that writes the document, and inserts the message into a collection of those that were processed."""
-        inbox = Inbox(None, consumer="consumer", retention=self._inputs.retention)
+        inbox = Inbox(object(), consumer="consumer", retention=self._inputs.retention)
         (key,) = inbox.marks(self._inputs.texts.message(0))
         mark = {"_id": key, inbox.ttl_attribute: datetime.fromtimestamp(0, UTC), TOKEN: token_of("")}
         database = self._inputs.namespace.partition(".")[0]
