@@ -20,7 +20,7 @@ from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.searching.every_place import PlaceSearch
 from onewrite.testing.explorer.searching.every_schedule import Search
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.benchmarks.measure import Plan, Row
 
 _EXPLORATIONS = 3  # to one median
@@ -33,8 +33,10 @@ Build = Callable[[Any], Callable[[Message], object]]
 def rows(plan: Plan) -> Iterator[Row]:
     del plan  # an exploration is as long as it is
     for writes, target in ((1, None), (2, None), (3, 3.0)):
-        yield _exhausted(f"{writes} guarded, mongomock", _guarded_on_mongodb(writes), new_collection, _documents, target)
-    yield _exhausted("6 plain requests, mongomock", _six_plain_requests, new_collection, _documents, 30.0)
+        yield _exhausted(
+            f"{writes} guarded, mongomock", _guarded_on_mongodb(writes), mongomock_collection, _documents, target
+        )
+    yield _exhausted("6 plain requests, mongomock", _six_plain_requests, mongomock_collection, _documents, 30.0)
     with moto_tables() as make:
         for writes in (1, 2, 3):
             yield _exhausted(f"{writes} guarded, moto", _guarded_on_dynamodb(writes), make, _items, None)
@@ -111,7 +113,7 @@ def _recalled_against_run(writes: int) -> Row:
 
 
 def _seconds(build: Build, *, recalled: bool) -> float:
-    with closing(Subject(build, MESSAGES, new_collection, Bounds(), timeout=30)) as subject:
+    with closing(Subject(build, MESSAGES, mongomock_collection, Bounds(), timeout=30)) as subject:
         judge = Judge(subject, _documents)
         judge.prepare()
         if recalled:

@@ -17,7 +17,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import Message
 from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.mongodb.transaction_names import Owner, current_owner
 
 Documents: TypeAlias = Collection[dict[str, Any]]
@@ -128,7 +128,7 @@ def on_a_server(program: Program, things: Documents) -> list[Any]:
 
 
 def on_a_model(program: Program) -> list[Any]:
-    machine = Machine(lambda: fill(new_collection("things"), program))
+    machine = Machine(lambda: fill(mongomock_collection("things"), program))
     blocked: list[bool] = []
 
     def gate(request: Any) -> Any:

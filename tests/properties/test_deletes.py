@@ -17,7 +17,7 @@ import pytest
 from onewrite import Applied, Duplicate, Gone, Message, Outcome, Rejected, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.standins.stores import moto_table, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from onewrite.testing.taps.faults import Crash, Faults
 
 NOW = 1_790_000_000.0
@@ -120,7 +120,7 @@ class CollectionShop:
 @pytest.fixture(scope="module", params=["table", "collection"])
 def store(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "collection":
-        yield CollectionShop, new_collection()
+        yield CollectionShop, mongomock_collection()
         return
     with moto_table() as table:
         yield TableShop, table

@@ -20,7 +20,7 @@ from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder,
 from onewrite.testing.explorer.searching.every_place import PlaceSearch
 from onewrite.testing.explorer.searching.every_schedule import Search
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
 
 Handler: TypeAlias = Callable[[Message], object]
@@ -173,7 +173,7 @@ def observe(collection: Any) -> object:
 
 
 def world() -> Any:
-    return new_collection("t")
+    return mongomock_collection("t")
 
 
 class Found(NamedTuple):

@@ -21,7 +21,7 @@ from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.searching.every_place import PlaceSearch
 from onewrite.testing.explorer.searching.every_schedule import Search
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.everywhere import taps
 from tests.support.examples import examples
 
@@ -135,7 +135,7 @@ def handler_of(program: Program) -> Callable[[Any], Any]:
 
 
 def world() -> Any:
-    return new_collection("t", asynchronous=True)
+    return mongomock_collection("t", asynchronous=True)
 
 
 async def observe(collection: Any) -> object:

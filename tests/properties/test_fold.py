@@ -27,7 +27,7 @@ from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.writing.layout import lookup as look_into_document
-from onewrite.testing.standins.stores import moto_table, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.support.examples import examples
 from tests.support.serial_writes import (
     NOW,
@@ -453,7 +453,7 @@ def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> No
 def test_folds_and_single_writes_that_race_in_a_collection_are_single_writes_in_some_order(
     ledger: Ledger, race: Race
 ) -> None:
-    check_is_serial(Collection(new_collection(), "o"), ledger, race)
+    check_is_serial(Collection(mongomock_collection(), "o"), ledger, race)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from onewrite.testing.explorer.judging.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.searching.every_schedule import Search
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
 
 Act: TypeAlias = tuple[str, str]  # what is done, and to which entity
@@ -82,7 +82,7 @@ def handler_of(program: Program) -> Callable[[Any], Callable[[Message], None]]:
 
 
 def world() -> Any:
-    collection = new_collection("t")
+    collection = mongomock_collection("t")
     collection.insert_many([{"_id": "a", "n": 0}, {"_id": "b", "n": 0}])
     return collection
 

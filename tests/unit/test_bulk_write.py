@@ -14,7 +14,7 @@ from pymongo.errors import BulkWriteError, InvalidOperation
 from onewrite import Message
 from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.traffic import Request, describe
 
 PURCHASE = Message("m1", body=10)
@@ -25,7 +25,7 @@ def plain_mongomock() -> Any:
     return mongomock.MongoClient().test.orders
 
 
-@pytest.fixture(params=[new_collection, plain_mongomock])
+@pytest.fixture(params=[mongomock_collection, plain_mongomock])
 def orders(request: pytest.FixtureRequest) -> Any:
     """Behind a machine, which performs each request as the explorer does."""
     machine = Machine(request.param)
@@ -86,7 +86,7 @@ def test_what_pymongo_refuses_is_refused(orders: Any) -> None:
 
 
 def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     orders = machine.stores(machine.perform)
     seen: list[Any] = []
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_an_answer_from_memory_is_the_stores_and_fills_in_the_same_ids() -> None
 
 
 def test_a_refused_insert_gives_its_document_an_id_too() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     orders = machine.stores(machine.perform)
     orders.create_index("n", unique=True)
     orders.insert_one({"_id": 1, "n": 1})
@@ -114,7 +114,7 @@ def test_a_refused_insert_gives_its_document_an_id_too() -> None:
 
 
 def test_a_document_that_was_never_sent_is_given_no_id() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     orders = machine.stores(machine.perform)
     for _ in range(2):
         documents: list[dict[str, Any]] = [{"_id": 1}, {"_id": 1}, {"n": 1}]
@@ -135,7 +135,7 @@ def test_a_document_that_was_never_sent_is_given_no_id() -> None:
 )
 def test_a_report_says_whether_anything_was_written(requests: list[Any], words: str) -> None:
     request = Request("orders", "bulk_write", {"requests": requests}, None, writes=True)
-    assert describe(request, new_collection().bulk_write(requests)) == words
+    assert describe(request, mongomock_collection().bulk_write(requests)) == words
 
 
 def counting(*extra: Any) -> Callable[[Any], Callable[[Message], None]]:
@@ -154,12 +154,12 @@ def points(orders: Any) -> int:
 
 
 def test_a_bulk_write_without_a_guard_is_found() -> None:
-    report = explore(counting(), [PURCHASE], new_collection, points)
+    report = explore(counting(), [PURCHASE], mongomock_collection, points)
     assert report.counterexample is not None
     assert report.counterexample.observed == 20
 
 
 def test_a_bulk_write_that_begins_with_its_mark_is_right() -> None:
-    report = explore(counting(InsertOne({"_id": PURCHASE.id})), [PURCHASE], new_collection, points)
+    report = explore(counting(InsertOne({"_id": PURCHASE.id})), [PURCHASE], mongomock_collection, points)
     assert report.ok
     assert report.exhausted

@@ -31,7 +31,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.explorer.arguments import Arguments, ExploreOptions
 from onewrite.testing.explorer.exploration import Exploration, IncompleteExploration
 from onewrite.testing.explorer.explore import Explore, explore, run
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.faults import Crash
 
 Handler = Callable[[Message], Any]
@@ -39,7 +39,7 @@ MESSAGES = [Message("m1", "s", 1, 30), Message("m2", "s", 2, 50)]
 
 
 def customers() -> Any:
-    return new_collection("customers")
+    return mongomock_collection("customers")
 
 
 def credit(collection: Any) -> Any:
@@ -626,7 +626,7 @@ def test_an_asynchronous_handler_is_explored_like_any_other() -> None:
         return await collection.find_one({"_id": "c1"}, {"credit": 1})
 
     def world() -> Any:
-        return new_collection("customers", asynchronous=True)
+        return mongomock_collection("customers", asynchronous=True)
 
     report = explore(build, messages=MESSAGES, world=world, observe=observe)
     report.assert_effectively_once()
@@ -646,7 +646,7 @@ def test_requests_that_an_asynchronous_handler_gathers_are_sent_one_after_the_ot
         return await collection.count_documents({})
 
     report = explore(
-        build, messages=MESSAGES[:1], world=lambda: new_collection(asynchronous=True), observe=observe, concurrency=1
+        build, messages=MESSAGES[:1], world=lambda: mongomock_collection(asynchronous=True), observe=observe, concurrency=1
     )
     report.assert_effectively_once()
     assert report.schedules > 5
@@ -792,7 +792,7 @@ def test_an_observe_that_fails_undisturbed_stops_it_too() -> None:
 
 
 def test_a_world_that_changes_stops_it_too() -> None:
-    worlds = [customers(), customers(), new_collection("orders")]
+    worlds = [customers(), customers(), mongomock_collection("orders")]
 
     def build(collection: Any) -> Handler:
         def handle(message: Message) -> None:

@@ -29,7 +29,7 @@ from pynamodb.models import Model
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 from onewrite.testing.taps import everywhere
 from onewrite.testing.taps.aws import services
 from onewrite.testing.taps.everywhere import heard_by, taps
@@ -404,8 +404,8 @@ def adding(collection: Callable[[], Any], *, guarded: bool) -> Handler:
     return handle
 
 
-STAND_IN = new_collection("customers")
-ASYNC_STAND_IN = new_collection("customers", asynchronous=True)
+STAND_IN = mongomock_collection("customers")
+ASYNC_STAND_IN = mongomock_collection("customers", asynchronous=True)
 MOCK: Any = mongomock.MongoClient()
 
 

@@ -26,7 +26,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judging.difference import difference_of_states, is_time
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 
 Handler = Callable[[Message], Any]
@@ -37,7 +37,7 @@ CLOCK, RANDOM, MEMORY = "That is the time, which the handler takes", "That looks
 
 def explored(build: Callable[[Any], Handler], messages: Any = ONE, **options: Any) -> Exploration:
     given: dict[str, Any] = {
-        "world": lambda: new_collection("customers"),
+        "world": lambda: mongomock_collection("customers"),
         "observe": lambda customers: (customers.find_one(C1) or {}).get("n"),
         **options,
     }
@@ -418,7 +418,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest(function: Any
     with pytest.raises(
         ConfigurationError, match=rf"no option {name}=. Did you mean {guess}=\? Its options are .*concurrency"
     ):
-        function(guarded, ONE, lambda: new_collection("c"), lambda c: c.find_one(), **{name: 3})
+        function(guarded, ONE, lambda: mongomock_collection("c"), lambda c: c.find_one(), **{name: 3})
 
 
 @pytest.mark.parametrize("name", ["crashes", "processes", "at_random"])
@@ -470,7 +470,7 @@ def test_onewrite_logs_as_ever_in_another_thread_meanwhile_and_after_an_explorat
         other = threading.Thread(target=lambda: logging.getLogger("onewrite").warning("from a worker"))
         other.start()
         other.join()
-        return new_collection("customers")
+        return mongomock_collection("customers")
 
     explored(_batch, [sqs(["a"])], world=world)
     with pytest.raises(ZeroDivisionError):

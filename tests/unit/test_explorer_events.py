@@ -24,14 +24,14 @@ from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
 from onewrite.testing.explorer.searching.every_place import PlaceSearch
 from onewrite.testing.explorer.searching.every_schedule import Search
 from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
 
 Build = Callable[[Any], Callable[..., Any]]
 
 
 def customers() -> Any:
-    return new_collection("customers")
+    return mongomock_collection("customers")
 
 
 def credit(collection: Any) -> Any:
@@ -107,7 +107,7 @@ def test_a_message_that_is_lost_is_found_behind_the_decorator_of_a_coroutine_fun
     async def awaited_credit(collection: Any) -> Any:
         return (await collection.find_one(C1) or {}).get("credit", 0)
 
-    options = {"world": lambda: new_collection("customers", asynchronous=True), "observe": awaited_credit}
+    options = {"world": lambda: mongomock_collection("customers", asynchronous=True), "observe": awaited_credit}
     report = explored(build, [event("a"), event("b")], **options)
     assert report.counterexample is not None
     assert (report.counterexample.expected, report.counterexample.observed) == ((11,), 10)
@@ -557,7 +557,7 @@ def test_records_that_a_decorator_processes_in_tasks_are_explored() -> None:
     async def awaited_credit(collection: Any) -> Any:
         return (await collection.find_one(C1) or {}).get("credit", 0)
 
-    options = {"world": lambda: new_collection("customers", asynchronous=True), "observe": awaited_credit}
+    options = {"world": lambda: mongomock_collection("customers", asynchronous=True), "observe": awaited_credit}
     report = explored(build, [sqs("ab")], deliveries=1, **options)
     report.assert_effectively_once()
     assert report.exhausted

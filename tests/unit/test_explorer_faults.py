@@ -17,7 +17,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.staleness import may_be_stale
 from onewrite.testing.taps.traffic import Request
 
@@ -131,7 +131,7 @@ def test_the_errors_of_mongodb_that_are_swallowed_are_found(error: type[Exceptio
 
         return handle
 
-    report = explored(build, lambda: new_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1)
+    report = explored(build, lambda: mongomock_collection("customers"), lambda c: c.find_one({"_id": "c1"}), deliveries=1)
     assert words(report) == [f"update_one customers c1: {told}"]
 
 
@@ -403,7 +403,7 @@ SECONDARY = ReadPreference.SECONDARY_PREFERRED
 def test_mongodb_reads_what_was_written_unless_it_reads_from_a_secondary(
     collection: dict[str, Any], request_: dict[str, Any], *, stale: bool
 ) -> None:
-    store = new_collection("customers").with_options(**collection)
+    store = mongomock_collection("customers").with_options(**collection)
     given = {"method": "find_one", "arguments": {}, "keys": None, "writes": False, "tables": ("customers",), **request_}
     assert may_be_stale(store, Request("customers", **given)) is stale
 
@@ -425,7 +425,7 @@ def test_a_read_from_a_secondary_is_found() -> None:
         return (collection.find_one({"_id": "c1"}) or {}).get("n")
 
     def world() -> Any:
-        return new_collection("customers")
+        return mongomock_collection("customers")
 
     report = explored(build(ReadPreference.SECONDARY), world, n, concurrency=1)
     assert any("stale" in step for step in words(report))
@@ -479,7 +479,7 @@ def test_two_ways_to_one_state_are_both_followed_where_a_stale_read_tells_them_a
     seen: set[Any] = set()
 
     def world() -> Any:
-        collection = new_collection("customers")
+        collection = mongomock_collection("customers")
         collection.insert_one({"_id": "c1", "n": 0})  # so that both deposits have the same answer
         return collection
 

@@ -14,7 +14,7 @@ from onewrite import Message
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Step
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.explorer.trials.trial import Trial
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 
 Keys = list[tuple[Any, ...] | None]
 
@@ -41,13 +41,13 @@ def denied() -> None:
 
 
 def blocking(prepare: Callable[[Any], None]) -> Any:
-    collection = new_collection("customers")
+    collection = mongomock_collection("customers")
     prepare(collection)
     return collection
 
 
 def awaited(prepare: Callable[[Any], None]) -> Any:
-    collection = new_collection("customers", asynchronous=True)
+    collection = mongomock_collection("customers", asynchronous=True)
     prepare(collection._collection)
     return collection
 

@@ -20,7 +20,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.handler.memory import is_readable, memory_of
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.tap import send, tap
 
 Handler: TypeAlias = Callable[[Message], Any]
@@ -174,7 +174,7 @@ def test_memory_that_cannot_be_read_is_never_the_same(what: str) -> None:
 
 def test_what_a_guarded_store_does_is_no_change() -> None:
     """Otherwise every handler with one would be looked at twice."""
-    customers = new_collection("customers")
+    customers = mongomock_collection("customers")
     on_documents = GuardedCollection(tap(customers, lambda request: send(customers, request)), SeenIds())
     with moto_tables() as make:
         table = make("customers", key="id")
@@ -192,7 +192,7 @@ def test_what_a_guarded_store_does_is_no_change() -> None:
 
 
 def customers() -> Any:
-    return new_collection("customers")
+    return mongomock_collection("customers")
 
 
 def credit(collection: Any) -> Any:

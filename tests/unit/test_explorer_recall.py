@@ -15,7 +15,7 @@ from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current
 from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.explorer.searching import shrink
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.traffic import Request
 
 Handler: TypeAlias = Callable[[Message], Any]
@@ -26,7 +26,7 @@ C1 = {"_id": "c1"}
 
 
 def customers() -> Any:
-    return new_collection("customers")
+    return mongomock_collection("customers")
 
 
 def credit(collection: Any) -> Any:

@@ -19,7 +19,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import ExplorationWarning, explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 
 Handler = Callable[[Message], Any]
@@ -32,7 +32,7 @@ def balance(collection: Any) -> Any:
 
 
 def explored(build: Callable[[Any], Handler], messages: Any = TWO, **options: Any) -> Exploration:
-    given: dict[str, Any] = {"world": lambda: new_collection("customers"), "observe": balance, **options}
+    given: dict[str, Any] = {"world": lambda: mongomock_collection("customers"), "observe": balance, **options}
     return explore(build, messages=messages, **given)
 
 
@@ -137,7 +137,7 @@ def test_a_change_that_was_refused_for_good_gets_no_remark() -> None:
         )
 
     def world() -> Any:
-        collection = new_collection("customers")
+        collection = mongomock_collection("customers")
         collection.insert_one({**C1, "balance": 10})
         return collection
 
@@ -242,7 +242,7 @@ def test_a_second_write_of_a_message_to_an_entity_is_named_with_its_remedy(
     is_unique: bool,  # given by name
 ) -> None:
     def world() -> Any:
-        customers = new_collection("customers")
+        customers = mongomock_collection("customers")
         if is_unique:
             customers.create_index("account", unique=True, sparse=True)
         return customers
@@ -384,7 +384,7 @@ def test_messages_that_are_all_refused_fail_the_assertion_and_world_is_suspected
 
 
 def filled(**fields: Any) -> Any:
-    collection = new_collection("customers")
+    collection = mongomock_collection("customers")
     collection.insert_one({**C1, **fields})
     return collection
 
@@ -513,7 +513,7 @@ def test_what_is_probably_not_meant_is_a_warning_that_can_be_accepted(
 
 
 def test_how_an_exploration_went_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    report = explore.random(once, TWO, lambda: new_collection("customers"), balance, schedules=3)
+    report = explore.random(once, TWO, lambda: mongomock_collection("customers"), balance, schedules=3)
     assert [remark.kind for remark in report.remarks] == ["note"]
     report.assert_effectively_once()
     assert list(recwarn) == []
@@ -759,7 +759,7 @@ def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:
         return handle
 
     def world() -> Any:
-        customers = new_collection("customers")
+        customers = mongomock_collection("customers")
         customers.insert_one({**C1, "version": 0})
         return customers
 

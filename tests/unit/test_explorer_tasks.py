@@ -22,7 +22,7 @@ from onewrite.testing.explorer.replay_code import decode, encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.explorer.trials.trial import Trial
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 
@@ -33,7 +33,7 @@ Handle = Callable[[Any], Coroutine[Any, Any, Any]]
 
 
 def world() -> Any:
-    return new_collection("t", asynchronous=True)
+    return mongomock_collection("t", asynchronous=True)
 
 
 async def everything(collection: Any) -> dict[str, Any]:
@@ -415,7 +415,7 @@ def test_what_is_sent_in_a_thread_of_an_executor_is_refused_by_its_name(in_a_thr
         return handle
 
     with pytest.raises(ConfigurationError, match=r"update_one t c1 was sent by a thread that the handler has started"):
-        explore(build, [M1], lambda: new_collection("t"), lambda collection: collection.find_one({}))
+        explore(build, [M1], lambda: mongomock_collection("t"), lambda collection: collection.find_one({}))
 
 
 def test_a_loop_that_cannot_be_watched_is_refused_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure, Serv
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws.dynamodb import client_of
 from onewrite.testing.taps.failures import driver_retries
 from onewrite.testing.taps.faults import Crash, Faults
@@ -66,7 +66,7 @@ def client_shop(table: Any, client: Any) -> Shop:
 
 
 def collection_shop() -> Shop:
-    collection = new_collection("customers")
+    collection = mongomock_collection("customers")
 
     def add(store: Any) -> Any:
         return store.update_one({"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
@@ -424,13 +424,13 @@ def test_a_fault_that_no_request_met_fails_and_says_how_to_allow_it(shop: Shop) 
 @pytest.mark.parametrize("where", [0, -1, True, "UpdateItem", None, 1.5])
 def test_a_place_that_is_none_is_refused(where: Any) -> None:
     with pytest.raises(ConfigurationError, match="from 1"):
-        Faults(new_collection()).before(where)
+        Faults(mongomock_collection()).before(where)
 
 
 @pytest.mark.parametrize("times", [0, True, "2"])
 def test_a_number_of_times_that_is_none_is_refused(times: Any) -> None:
     with pytest.raises(ConfigurationError, match="one at least"):
-        Faults(new_collection()).throttle(1, times=times)
+        Faults(mongomock_collection()).throttle(1, times=times)
 
 
 def test_a_request_that_was_made_already_is_refused(shop: Shop) -> None:
@@ -519,7 +519,7 @@ def test_an_asynchronous_client_sends_a_lost_request_again() -> None:
 
 def test_an_asynchronous_collection_meets_the_same_faults() -> None:
     async def main() -> None:
-        raw = new_collection("customers", asynchronous=True)
+        raw = mongomock_collection("customers", asynchronous=True)
         faults = Faults(raw)
         faults.before(1)
         faults.after(2)
@@ -544,7 +544,7 @@ def test_an_asynchronous_collection_meets_the_same_faults() -> None:
 
 def test_a_dead_task_sends_nothing_more() -> None:
     async def main() -> None:
-        raw = new_collection("customers", asynchronous=True)
+        raw = mongomock_collection("customers", asynchronous=True)
         faults = Faults(raw)
         faults.before(1)
 

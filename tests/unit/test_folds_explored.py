@@ -12,7 +12,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 
 Handler = Callable[[Message], Any]
 
@@ -95,7 +95,7 @@ def test_batches_that_overlap_in_a_collection_take_effect_once(ledger: Ledger, m
         return int((collection.find_one({"_id": "o"}) or {}).get("n", 0))
 
     bounds: Any = {"invariant": lambda collection: n_of(collection) in SUMS}
-    report = explore(in_a_collection(ledger), messages, new_collection, n_of, **bounds)
+    report = explore(in_a_collection(ledger), messages, mongomock_collection, n_of, **bounds)
     report.assert_effectively_once()
     assert report.exhausted
 
@@ -104,6 +104,6 @@ def test_batches_that_overlap_in_tasks_take_effect_once() -> None:
     async def n_of(collection: Any) -> int:
         return int((await collection.find_one({"_id": "o"}) or {}).get("n", 0))
 
-    report = explore(in_tasks(SeenIds()), OVERLAPPING, lambda: new_collection(asynchronous=True), n_of)
+    report = explore(in_tasks(SeenIds()), OVERLAPPING, lambda: mongomock_collection(asynchronous=True), n_of)
     report.assert_effectively_once()
     assert report.exhausted

@@ -22,7 +22,7 @@ from onewrite.testing.model import keys
 from onewrite.testing.model.canonical import NotCanonicalError, canonical, digest
 from onewrite.testing.model.contents import Contents, merged
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 from tests.support.seams import named
 
 
@@ -36,7 +36,7 @@ def make() -> Iterator[MakeTable]:
 def counters(request: pytest.FixtureRequest) -> tuple[Machine, Callable[[str], int], Callable[[], Any]]:
     """A machine; `bump(id)` adds to an entity's counter, unguarded, and `read()` shows them all."""
     if request.param == "collection":
-        machine = Machine(new_collection)
+        machine = Machine(mongomock_collection)
         collection = machine.stores(machine.perform)
 
         def bump(name: str) -> int:
@@ -88,7 +88,7 @@ def test_stores_that_hold_the_same_are_one_state(counters: Counters) -> None:
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(retention=None), SeenIds(retention=None, readable=True)])
 def test_ledgers_that_hold_the_same_messages_are_one_state_and_other_arrays_keep_their_order(ledger: SeenIds) -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     guarded = GuardedCollection(collection, ledger, clock=lambda: 1.79e9)
 
@@ -155,7 +155,7 @@ def test_answers_are_the_handlers_own(make: MakeTable) -> None:
 
 
 def test_requests_are_what_they_were_when_they_were_made() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     document = {"_id": 1, "lines": ["x"]}
     collection.insert_one(document)
@@ -185,7 +185,7 @@ def test_a_refusal_is_known_with_its_class_and_its_contents_and_without_its_past
 
 
 def test_a_duplicate_key_is_known_with_its_details() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     for _ in range(2):
         machine.reset()
@@ -198,7 +198,7 @@ def test_a_duplicate_key_is_known_with_its_details() -> None:
 
 
 def test_documents_are_given_the_ids_that_the_driver_would_give_them() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     made = []
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_guarded_writes_are_remembered(make: MakeTable) -> None:
 
 
 def test_a_world_may_hold_several_stores(make: MakeTable) -> None:
-    machine = Machine(lambda: {"shop": make("orders", "id"), "stock": new_collection("stock")})
+    machine = Machine(lambda: {"shop": make("orders", "id"), "stock": mongomock_collection("stock")})
     stores = machine.stores(machine.perform)
     for _ in range(2):
         machine.reset()
@@ -286,7 +286,7 @@ def test_a_table_that_a_request_names_becomes_part_of_the_state(make: MakeTable)
 
 
 def test_another_collection_that_a_request_names_becomes_part_of_the_state() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     for number in (1, 2):
         machine.reset()
@@ -306,7 +306,7 @@ def test_an_index_is_undone_by_a_new_world_and_made_again_where_it_was() -> None
     worlds = []
 
     def world() -> Any:
-        worlds.append(new_collection())
+        worlds.append(mongomock_collection())
         return worlds[-1]
 
     machine = Machine(world)
@@ -329,7 +329,7 @@ def test_an_index_is_undone_by_a_new_world_and_made_again_where_it_was() -> None
 
 
 def test_an_index_without_a_canonical_form_is_an_index_of_its_own() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     start = machine.state
     collection.create_indexes(IndexModel(name) for name in "ab")
@@ -370,7 +370,7 @@ def test_a_table_that_is_deleted_and_made_anew_is_another(make: MakeTable) -> No
 
 
 def test_a_request_without_a_canonical_form_is_performed_each_time_and_what_follows_is_known() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     for _ in range(3):
         machine.reset()
@@ -381,7 +381,7 @@ def test_a_request_without_a_canonical_form_is_performed_each_time_and_what_foll
 
 
 def test_an_answer_that_cannot_be_copied_is_given_by_the_store_each_time() -> None:
-    raw = new_collection()
+    raw = mongomock_collection()
     locks = [Lock(), Lock()]
     waiting = list(locks)
     raw.distinct = lambda key: waiting.pop(0)
@@ -394,7 +394,7 @@ def test_a_store_that_changes_by_itself_is_performed_from_a_new_world_each_time(
     stores: list[Any] = []
 
     def world() -> Any:
-        stores.append(new_collection())
+        stores.append(mongomock_collection())
         return stores[-1]
 
     machine = Machine(world)
@@ -433,7 +433,7 @@ def test_a_store_that_changes_by_itself_is_performed_from_a_new_world_each_time(
 
 def test_pickles_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "_MOST_PICKLES", 3)
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     for _ in range(2):
         for number in range(10):
@@ -460,7 +460,7 @@ def test_numbers_that_python_holds_for_equal_are_different_requests(make: MakeTa
 
 
 def test_options_of_a_collection_tell_requests_apart() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     collection.find_one({"_id": 1})
     collection.with_options(write_concern=WriteConcern(1)).find_one({"_id": 1})
@@ -472,7 +472,7 @@ def test_options_of_a_collection_tell_requests_apart() -> None:
 
 def test_an_asynchronous_collection_is_remembered() -> None:
     async def main() -> None:
-        machine = Machine(lambda: new_collection(asynchronous=True))
+        machine = Machine(lambda: mongomock_collection(asynchronous=True))
         assert machine.is_async
         stock = AsyncGuardedCollection(machine.stores(machine.aperform), SeenIds(), clock=lambda: 1.79e9)
         for _ in range(2):
@@ -507,7 +507,7 @@ def test_a_world_may_begin_with_something_and_every_reset_leads_back_to_it(make:
 
 def test_an_asynchronous_world_may_begin_with_something_too() -> None:
     async def main() -> None:
-        collection = new_collection(asynchronous=True)
+        collection = mongomock_collection(asynchronous=True)
         await collection.insert_one({"_id": 1})
         machine = Machine(lambda: collection)
         assert await machine.stores(machine.aperform).find_one({}) == {"_id": 1}
@@ -520,7 +520,7 @@ def test_a_world_that_begins_otherwise_when_it_is_made_again_is_refused() -> Non
     beginnings: Iterator[list[dict[str, Any]]] = iter([[], [{"_id": 1}, {"_id": 2}]])
 
     def world() -> Any:
-        collection = new_collection()
+        collection = mongomock_collection()
         for document in next(beginnings):
             collection.insert_one(document)
         return collection
@@ -540,7 +540,7 @@ def test_a_world_that_begins_otherwise_when_it_is_made_again_is_refused() -> Non
 
 def test_a_world_of_stores_of_both_kinds_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="one kind"):
-        Machine(lambda: {"orders": new_collection(), "stock": new_collection(asynchronous=True)})
+        Machine(lambda: {"orders": mongomock_collection(), "stock": mongomock_collection(asynchronous=True)})
 
 
 def test_a_large_table_is_read_whole(make: MakeTable) -> None:
@@ -579,7 +579,7 @@ def denied(**_: Any) -> None:
     raise PermissionError
 
 
-@pytest.mark.parametrize("given", [None, "orders", {"shop": None}, [new_collection]])
+@pytest.mark.parametrize("given", [None, "orders", {"shop": None}, [mongomock_collection]])
 def test_a_world_of_no_stores_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="no store"):
         Machine(lambda: given)
@@ -593,10 +593,10 @@ def test_a_world_of_nothing_is_refused() -> None:
 @pytest.mark.parametrize("second", ["lines", {"shop": "orders"}, {"orders": "lines"}])
 def test_a_world_must_be_the_same_each_time(second: Any) -> None:
     worlds: list[Any] = [
-        new_collection("orders"),
-        {name: new_collection(inner) for name, inner in second.items()}
+        mongomock_collection("orders"),
+        {name: mongomock_collection(inner) for name, inner in second.items()}
         if isinstance(second, dict)
-        else new_collection(second),
+        else mongomock_collection(second),
     ]
     machine = Machine(lambda: worlds.pop(0))
     collection = machine.stores(machine.perform)
@@ -607,7 +607,7 @@ def test_a_world_must_be_the_same_each_time(second: Any) -> None:
 
 
 def test_a_world_must_be_new_each_time() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     machine = Machine(lambda: collection)
     store = machine.stores(machine.perform)
     store.insert_one({"_id": 1})
@@ -647,7 +647,7 @@ def test_what_has_a_state_of_its_own_has_no_canonical_form(value: Any) -> None:
 
 
 def test_a_transaction_of_a_session_that_is_not_tapped_is_refused() -> None:
-    machine = Machine(new_collection)
+    machine = Machine(mongomock_collection)
     collection = machine.stores(machine.perform)
     with pytest.raises(ConfigurationError, match="its commit would not be seen"):
         collection.insert_one({"_id": 1}, session=SimpleNamespace(in_transaction=True))

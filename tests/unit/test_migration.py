@@ -22,7 +22,7 @@ from onewrite.migration.visit import Visit, pause, visit
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import migration as mongodb_migration
 from onewrite.mongodb.migration import MigrationStore as OfCollection
-from onewrite.testing.standins.stores import moto_table, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_table
 
 NOW = 1_790_000_000.0
 IDS = Ids("ids", SeenIds(), "")
@@ -35,7 +35,7 @@ def clock() -> float:
 
 @pytest.fixture
 def collection() -> Any:
-    return new_collection("orders")
+    return mongomock_collection("orders")
 
 
 def store_of(collection: Any, name: str = "ids") -> OfCollection:

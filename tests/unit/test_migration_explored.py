@@ -24,7 +24,7 @@ from onewrite.mongodb import migration as mongodb_migration
 from onewrite.mongodb.migration import MigrationStore as OfCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 
 NOW = 1_790_000_000.0
 KEY = {"id": "e"}
@@ -223,7 +223,7 @@ def explored(
         return lambda message: actors[message.body[0]](at, message.body[1])
 
     def world() -> Any:
-        place = make("entities", "id") if case.is_table else new_collection("entities")
+        place = make("entities", "id") if case.is_table else mongomock_collection("entities")
         if case.is_table:
             place.put_item(Item={**KEY, **case.held, "n": 1})
         else:

@@ -13,7 +13,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore, moto_table
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
@@ -115,7 +115,7 @@ def explored(
         return explore(
             lambda collection: made(CollectionOrders(collection, **options)),
             messages=messages,
-            world=lambda: new_collection("orders"),
+            world=lambda: mongomock_collection("orders"),
             observe=lambda collection: (collection.find_one({"_id": "o"}) or {}).get("paid"),
         )
     with moto_table("orders") as table:
@@ -159,7 +159,7 @@ def test_a_handler_may_say_that_a_missing_entity_is_an_answer(engine: str, made:
 
 
 def test_lambda_gets_the_record_back_and_the_log_names_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    orders = CollectionOrders(new_collection("orders"))
+    orders = CollectionOrders(mongomock_collection("orders"))
     handler = sqs_handler(identity=by_name)(returns(orders))
     assert len(handler(sqs(["pay"]), None)["batchItemFailures"]) == 1
     (line,) = caplog.records
@@ -170,14 +170,14 @@ def test_lambda_gets_the_record_back_and_the_log_names_it_and_says_why(caplog: p
 
 
 def test_lambda_is_told_that_the_record_is_done_where_a_missing_entity_is_an_answer() -> None:
-    handler = sqs_handler(identity=by_name)(returns(CollectionOrders(new_collection("orders"), accepts=True)))
+    handler = sqs_handler(identity=by_name)(returns(CollectionOrders(mongomock_collection("orders"), accepts=True)))
     assert handler(sqs(["pay"]), None) == {"batchItemFailures": []}
 
 
 def test_a_worker_keeps_the_message_and_logs_each_try(caplog: pytest.LogCaptureFixture) -> None:
     time = VirtualTime()
     queue, tries = FakeSqs(time), list[str]()
-    orders = CollectionOrders(new_collection("orders"))
+    orders = CollectionOrders(mongomock_collection("orders"))
     queue.send("pay")
 
     @sqs_handler(identity=by_name)
@@ -199,7 +199,7 @@ def test_a_worker_keeps_the_message_and_logs_each_try(caplog: pytest.LogCaptureF
 @engines
 @pytest.mark.parametrize("wrong", [1, "yes", None, [True]])
 def test_missing_ok_is_true_or_false(engine: str, wrong: Any) -> None:
-    orders: Any = CollectionOrders(new_collection("orders")) if engine == "mongodb" else None
+    orders: Any = CollectionOrders(mongomock_collection("orders")) if engine == "mongodb" else None
     with moto_table("orders") as table:
         orders = orders or TableOrders(table)
         orders.options = {"missing_ok": wrong}

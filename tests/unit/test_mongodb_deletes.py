@@ -21,7 +21,7 @@ from onewrite import (
 )
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.deletes import check_unique_indexes
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Faults
 
 NOW = 1_790_000_000.0
@@ -34,7 +34,7 @@ def guarded(collection: Any, **more: Any) -> GuardedCollection:
 
 
 def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     collection.insert_one({"_id": 1, "n": 1})
     faults = Faults(collection)
     stock = guarded(faults.store)
@@ -45,14 +45,14 @@ def test_a_delete_takes_one_request_once_the_indexes_are_known() -> None:
 
 
 def test_the_expiry_is_a_date_as_a_ttl_index_wants_it() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     guarded(collection).delete_one(M1, {"_id": 1})
     found = collection.find_one({"_id": 1}) or {}
     assert found["expiresAt"].replace(tzinfo=UTC) == datetime.fromtimestamp(NOW + 86_400, UTC)
 
 
 def test_a_filter_that_asks_more_of_the_document_makes_no_tombstone_where_there_is_none() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     stock = guarded(collection)
     assert stock.delete_one(M1, {"_id": 1, "left": 0}) == Missing(M1)
     assert collection.count_documents({}) == 0
@@ -62,7 +62,7 @@ def test_a_filter_that_asks_more_of_the_document_makes_no_tombstone_where_there_
 
 
 def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     stock = guarded(collection)
     for n in (1, 2):
         stock.insert_one(M1, {"_id": n, "kind": "a"})
@@ -73,7 +73,7 @@ def test_reads_pass_over_what_was_deleted_by_whatever_filter() -> None:
 
 
 def test_a_collection_whose_documents_other_fields_name_keeps_these() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     collection.create_index([("email", 1)], unique=True)
     users = guarded(collection, key=("email",))
     users.update_one(M1, {"email": "a@b"}, {"$set": {"n": 1}}, upsert=True)
@@ -124,7 +124,7 @@ def test_an_index_in_which_two_tombstones_would_meet_is_named_with_its_remedy(in
 
 
 def test_a_collection_with_such_an_index_deletes_nothing() -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     collection.create_index([("email", 1)], unique=True)
     collection.insert_one({"_id": 1, "email": "a@b"})
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_a_collection_with_such_an_index_deletes_nothing() -> None:
 
 
 def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
-    faults = Faults(new_collection())
+    faults = Faults(mongomock_collection())
     stock = guarded(faults.store)
     with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
         stock.delete_one(M1, {"_id": 1, "ow_tombstone": None})
@@ -147,4 +147,4 @@ def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
 
 def test_something_else_where_the_tombstone_should_be_is_a_mismatch() -> None:
     with pytest.raises(LedgerMismatch, match="ow_tombstone"):
-        guarded(new_collection()).without_ledger({"_id": 1, "ow_tombstone": "mine"})
+        guarded(mongomock_collection()).without_ledger({"_id": 1, "ow_tombstone": "mine"})

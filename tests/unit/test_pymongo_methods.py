@@ -19,7 +19,7 @@ from onewrite import ConfigurationError
 from onewrite.testing import StandInLies
 from onewrite.testing.signatures import bound, signature_of
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.mongodb import methods
 from onewrite.testing.taps.tap import tap
 
@@ -30,7 +30,7 @@ def public(kind: type[Any]) -> set[str]:
 
 @pytest.fixture
 def orders() -> Any:
-    return new_collection("orders")
+    return mongomock_collection("orders")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_stand_in_refuses_the_methods_of_a_database_that_mongomock_cannot_an
 
 
 def test_the_stand_in_answers_nothing_that_pymongo_does_not_have() -> None:
-    orders = new_collection()
+    orders = mongomock_collection()
     assert set(ANSWERED) | KEPT - {"client", "get_collection"} <= public(Collection) | {"lock"}
     assert set(DATABASE_ANSWERED) <= public(Database)
     with pytest.raises(StandInLies):
@@ -233,7 +233,7 @@ def test_the_client_of_a_stand_in_makes_stand_ins_and_has_no_sessions(orders: An
 
 def test_an_asynchronous_stand_in_has_asynchronous_databases_and_cursors() -> None:
     async def run() -> None:
-        orders = new_collection("orders", asynchronous=True)
+        orders = mongomock_collection("orders", asynchronous=True)
         created = await orders.database.create_collection("made")
         assert type(created) is type(orders)
         assert (await created.insert_one({"_id": 1})).inserted_id == 1

@@ -21,7 +21,6 @@ from pymongo.server_description import ServerDescription
 
 import onewrite.testing
 from onewrite.testing import StandInLies, mongomock_collection, moto_table, seams
-from onewrite.testing.standins.stores import new_collection
 from onewrite.testing.taps.tap import tap
 
 PACKAGES = (seams.MONGOMOCK, seams.MOTO, seams.BOTOCORE, seams.BOTO3, seams.AIOBOTOCORE, seams.PYMONGO)
@@ -79,7 +78,7 @@ def test_a_module_that_is_missing_is_said_before_it_is_imported(monkeypatch: pyt
 def test_a_method_that_has_become_a_property_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mongomock.collection.Collection, "_iter_documents", property(list))
     with pytest.raises(StandInLies, match=r"_iter_documents is no function of \(self, filter\)"):
-        new_collection()
+        mongomock_collection()
 
 
 def _changed_attempt(self: object, request: object) -> None: ...
@@ -87,7 +86,7 @@ def _changed_attempt(self: object, request: object) -> None: ...
 
 @pytest.mark.usefixtures("anew")
 def test_a_driver_that_does_not_fit_a_tap_is_said_when_it_is_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    collection = new_collection()
+    collection = mongomock_collection()
     monkeypatch.delattr(ServerDescription, "retryable_writes_supported")
     with pytest.raises(StandInLies, match=r"^pymongo .*retryable_writes_supported is missing.*or leave out the tap\."):
         tap(collection, print)
@@ -99,9 +98,9 @@ def test_a_driver_that_does_not_fit_a_tap_is_said_when_it_is_tapped(monkeypatch:
 
 @pytest.mark.usefixtures("anew")
 def test_a_package_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    new_collection()
+    mongomock_collection()
     monkeypatch.delattr(mongomock.collection.Collection, "_ensure_uniques")
-    new_collection()
+    mongomock_collection()
 
 
 @pytest.mark.parametrize(

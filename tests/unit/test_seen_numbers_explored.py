@@ -13,7 +13,7 @@ from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing import explore
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 
 LEDGER = SeenNumbers(5)  # blocks of two in four slots: 0 and 1, 8 and 9 share one
 OLD = Message("m0", source="s", sequence=0, body=1)
@@ -65,7 +65,7 @@ def tables(make: MakeTable) -> Any:
 
 
 def collections() -> Any:
-    collection = new_collection("entities")
+    collection = mongomock_collection("entities")
     for each in ("e", "f"):
         assert GuardedCollection(collection, LEDGER).update_one(OLD, {"_id": each}, {"$inc": {"n": 1}}, upsert=True).settled
     return collection

@@ -14,7 +14,7 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, InvalidOperation, N
 
 from onewrite import ConfigurationError
 from onewrite.testing.model.machine import Machine
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.failures import answer_lost, server_error
 from onewrite.testing.taps.mongodb.transaction_names import Owner, Transaction, current_owner
 from onewrite.testing.taps.tap import tap
@@ -27,7 +27,7 @@ class Server:
     """A machine behind a gate that writes down the requests, and raises what it is told to, once each."""
 
     def __init__(self) -> None:
-        self.machine = Machine(new_collection)
+        self.machine = Machine(mongomock_collection)
         self.requests: list[Request] = []
         self.failures: dict[str, list[Exception]] = {}
         self.things = self.machine.stores(self.gate)
@@ -291,7 +291,7 @@ def test_a_plain_write_waits_for_who_has_written_before(server: Server, session:
 @pytest.mark.parametrize("sparse", [True, False])
 def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool) -> None:
     def world() -> Any:
-        things = new_collection()
+        things = mongomock_collection()
         things.create_index([("lines.sku", 1)], unique=True, sparse=sparse)
         return things
 
@@ -311,7 +311,7 @@ def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool
 
 
 def test_a_store_that_changes_by_itself_has_no_transactions_that_can_be_explored() -> None:
-    raw = new_collection()
+    raw = mongomock_collection()
     machine = Machine(lambda: raw)
     things = machine.stores(machine.perform)
     things.insert_one({"_id": 1})
@@ -426,7 +426,7 @@ def test_a_callback_that_never_gets_through_is_given_up(server: Server, session:
 
 
 def test_an_asynchronous_session_does_the_same() -> None:
-    machine = Machine(lambda: new_collection(asynchronous=True))
+    machine = Machine(lambda: mongomock_collection(asynchronous=True))
     failing = [AutoReconnect("closed")]
 
     async def gate(request: Request) -> Any:
@@ -474,7 +474,7 @@ def test_an_asynchronous_session_does_the_same() -> None:
 
 
 def test_the_client_hands_out_the_tapped_database() -> None:
-    orders, sent = new_collection(), list[Request]()
+    orders, sent = mongomock_collection(), list[Request]()
     client, raw = tap(orders, sent.append, explored=True).database.client, orders.database.client
     assert isinstance(client, type(raw))
     assert client == raw

@@ -35,7 +35,7 @@ from pymongo.results import UpdateResult
 from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing.standins.stores import moto_tables, new_collection
+from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from onewrite.testing.taps.aws import dynamodb
 from onewrite.testing.taps.mongodb import methods
 from onewrite.testing.taps.tap import is_async, kind_of, send, tap
@@ -92,7 +92,7 @@ def table() -> Iterator[Any]:
 
 @pytest.fixture
 def collection() -> Any:
-    return new_collection("customers")
+    return mongomock_collection("customers")
 
 
 def request(method: str = "GetItem", *, keys: Any = None, writes: bool = False, tables: Any = ("t",)) -> Request:
@@ -495,7 +495,7 @@ def test_what_has_no_answer_to_hand_on_is_refused(collection: Any) -> None:
 
 def test_an_asynchronous_collection_awaits_its_gate() -> None:
     async def main() -> list[Request]:
-        raw = new_collection("customers", asynchronous=True)
+        raw = mongomock_collection("customers", asynchronous=True)
         tapped, seen = awatched(raw)
         await AsyncGuardedCollection(tapped, SeenIds()).update_one(MESSAGE, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True)
         await tapped.insert_many([{"_id": 2}, {"_id": 3}])
@@ -548,7 +548,7 @@ def test_what_is_no_store_is_refused_by_name(table: Any, collection: Any) -> Non
 def test_the_kinds_of_stores_are_told_apart(table: Any, collection: Any) -> None:
     assert [kind_of(store) for store in (table, table.meta.client, collection)] == ["table", "client", "collection"]
     assert not any(is_async(store) for store in (table, table.meta.client, collection))
-    assert is_async(new_collection(asynchronous=True))
+    assert is_async(mongomock_collection(asynchronous=True))
     client: AsyncMongoClient[Any] = AsyncMongoClient(connect=False)
     assert kind_of(client.shop.stock) == "collection"
     assert is_async(client.shop.stock)

@@ -10,7 +10,7 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.tombstone import new_tombstone, read_tombstone
 
 
@@ -39,12 +39,14 @@ def test_the_ttl_attribute_is_none_of_the_stores_own(attribute: str) -> None:
     with pytest.raises(ConfigurationError, match="give it another"):
         GuardedTable(Table(), SeenIds(), **more)
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedCollection(new_collection(), SeenIds(), **more)
+        GuardedCollection(mongomock_collection(), SeenIds(), **more)
 
 
 def test_the_ttl_field_does_not_name_a_document() -> None:
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedCollection(new_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email"))
+        GuardedCollection(
+            mongomock_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email")
+        )
 
 
 def test_what_is_no_tombstones_is_refused() -> None:

@@ -14,7 +14,7 @@ from onewrite.dynamodb import transact as transact_items
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing import explore
-from onewrite.testing.standins.stores import MakeTable, moto_tables, new_collection
+from onewrite.testing.standins.stores import MakeTable, mongomock_collection, moto_tables
 
 M1 = Message("m1", body=5)
 NAMES = ("accounts", "totals", "inbox")
@@ -64,7 +64,7 @@ def test_tables_of_one_client_and_an_inbox(make: MakeTable) -> None:
 
 def test_collections_of_one_database_and_an_inbox() -> None:
     def world() -> Any:
-        accounts = new_collection("accounts")
+        accounts = mongomock_collection("accounts")
         accounts.insert_one({"_id": "ann", "n": 0})
         accounts.database["totals"].insert_one({"_id": "total", "n": 0})
         return accounts

@@ -18,7 +18,7 @@ from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.schedule import Delivery, Step
-from onewrite.testing.standins.stores import new_collection
+from onewrite.testing.standins.stores import mongomock_collection
 
 Handler: TypeAlias = Callable[[Message], Any]
 Build: TypeAlias = Callable[[Any], Handler]
@@ -28,7 +28,7 @@ OTHER = Message("m2", body=5)
 
 
 def world() -> Any:
-    accounts = new_collection("accounts")
+    accounts = mongomock_collection("accounts")
     accounts.insert_many([{"_id": "ann", "balance": 0}, {"_id": "bob", "balance": 100}])
     return accounts
 
@@ -201,7 +201,7 @@ def test_an_inbox_in_one_transaction_is_right_for_two_messages(build: Build) -> 
 
 def test_an_inbox_of_an_asynchronous_collection_is_right() -> None:
     def asynchronous_world() -> Any:
-        accounts = new_collection("accounts", asynchronous=True)
+        accounts = mongomock_collection("accounts", asynchronous=True)
         asyncio.run(accounts.insert_one({"_id": "ann", "balance": 0}))
         return accounts
 
@@ -299,7 +299,7 @@ def test_a_guarded_collection_takes_part_in_a_transaction() -> None:
 
 def test_an_asynchronous_guarded_collection_takes_part_in_a_transaction() -> None:
     def asynchronous_world() -> Any:
-        accounts = new_collection("accounts", asynchronous=True)
+        accounts = mongomock_collection("accounts", asynchronous=True)
         asyncio.run(accounts.insert_one({"_id": "ann", "balance": 0}))
         return accounts
 

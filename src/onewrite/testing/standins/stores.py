@@ -239,6 +239,3 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
     client: Any = StandInClient()
     collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection
-
-
-new_collection = mongomock_collection
