@@ -23,8 +23,8 @@ from onewrite.testing.standins.mongodb_values import (
     as_decimal,
     compare,
     equal,
+    is_finite,
     is_number,
-    is_whole,
     rank,
     type_name,
 )
@@ -147,19 +147,24 @@ def _on_values(condition: Any, evaluate: Expression, values_of: Callable[[Any], 
     if not is_condition(condition):
         predicate = _any(_equals(condition))
         return lambda document: predicate(values_of(document))
-    operators: dict[str, Any] = dict(cast("Document", condition))
-    if "$regex" in operators:
-        operators["$regex"] = _pattern(operators["$regex"], operators.pop("$options", ""))
-    predicates = [_operator(name, argument, evaluate) for name, argument in operators.items()]
-
-    def matches(document: Any) -> bool:
-        values = values_of(document)
-        return all(predicate(values) for predicate in predicates)
-
-    return matches
+    predicate = _all(_with_pattern(condition), evaluate)
+    return lambda document: predicate(values_of(document))
 
 
 Predicate: TypeAlias = Callable[[list[Any]], bool]  # of the values at a path
+
+
+def _with_pattern(condition: Any) -> dict[str, Any]:
+    """The operators of a condition, in which $regex has its $options."""
+    operators: dict[str, Any] = dict(cast("Document", condition))
+    if "$regex" in operators:
+        operators["$regex"] = _pattern(operators["$regex"], operators.pop("$options", ""))
+    return operators
+
+
+def _all(operators: Mapping[str, Any], evaluate: Expression) -> Predicate:
+    predicates = [_operator(name, argument, evaluate) for name, argument in operators.items()]
+    return lambda values: all(predicate(values) for predicate in predicates)
 
 
 def _any(test: Matches) -> Predicate:
@@ -254,13 +259,10 @@ def _negated(argument: Any, evaluate: Expression) -> Predicate:
         raise _bad("$not needs a regex or a document")
     if not argument:
         raise _bad("$not cannot be empty")
-    operators: dict[str, Any] = dict(cast("Document", argument))
-    if "$regex" in operators:
-        operators["$regex"] = _pattern(operators["$regex"], operators.pop("$options", ""))
-    if not all(name.startswith("$") for name in operators):
-        raise _bad(f"unknown operator: {next(name for name in operators if not name.startswith('$'))}")
-    predicates = [_operator(name, inner, evaluate) for name, inner in operators.items()]
-    return lambda values: all(predicate(values) for predicate in predicates)
+    operators = _with_pattern(argument)
+    if wrong := [name for name in operators if not name.startswith("$")]:
+        raise _bad(f"unknown operator: {wrong[0]}")
+    return _all(operators, evaluate)
 
 
 def _remainder(argument: Any) -> Matches:
@@ -273,7 +275,7 @@ def _remainder(argument: Any) -> Matches:
         raise _bad("divisor cannot be 0")
 
     def test(value: Any) -> bool:
-        if not is_number(value) or not is_whole(value):
+        if not is_number(value) or not is_finite(value):
             return False
         whole = int(as_decimal(value))
         return (abs(whole) % abs(divisor)) * (-1 if whole < 0 else 1) == remainder

@@ -215,9 +215,6 @@ def _array(path: Sequence[str], operator: str, value: Any) -> list[Any]:
 
 
 def _calculated(document: Document, path: Sequence[str], operator: str, argument: Any, value: Any) -> Any:
-    word = "increment" if operator == "$inc" else "multiply"
-    if not is_number(argument):
-        raise write_error(14, f"Cannot {word} with non-numeric argument: {{{'.'.join(path)}: {argument!r}}}")
     if value is MISSING:
         return argument if operator == "$inc" else type(argument)("0") if isinstance(argument, Decimal128) else argument * 0
     if not is_number(value):

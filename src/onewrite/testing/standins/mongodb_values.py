@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
             return repr(value)
 
 
-def is_whole(number: Any) -> bool:
+def is_finite(number: Any) -> bool:
     return math.isfinite(float(as_decimal(number)))
 
 
