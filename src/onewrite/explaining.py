@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from inspect import iscoroutine
 from typing import Any, TypeVar, cast
@@ -49,6 +49,15 @@ class _Client:
 class _AsyncClient(_Client):
     async def index_information(self) -> Any:
         return super().index_information()
+
+
+def explained_write(
+    store: Any, flows: Any, method: str, args: Sequence[Any], native: Mapping[str, Any], *, fields: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The arguments of the first request of this method, called with these arguments."""
+    request: dict[str, Any]
+    (request,) = explained(store, flows, lambda each: getattr(each, method)(*args, **native), fields).values()
+    return request
 
 
 def explained(store: S, flows: Any, call: Callable[[S], object], fields: Sequence[str] = ()) -> dict[str, Any]:

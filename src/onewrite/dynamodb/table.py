@@ -27,7 +27,7 @@ from onewrite.dynamodb.room import check_room
 from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import explained
+from onewrite.explaining import explained, explained_write
 from onewrite.flow import arun, run
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
@@ -58,12 +58,10 @@ class _NothingSent:
         `orders.explain(message, Key=key, ...)` is for `update_item`, or for `put_item` if there is an `Item`. For any other method, write the call, and
         get the request by the name of the client's method: `orders.explain(lambda orders: orders.delete_item(message, Key=key))`.
         """
-        if not isinstance(call, Message):
-            return explained(self, self._flows, call)
-        method = "put_item" if "Item" in native else "update_item"
-        request: dict[str, Any]
-        (request,) = explained(self, self._flows, lambda store: getattr(store, method)(call, *args, **native)).values()
-        return request
+        if isinstance(call, Message):
+            method = "put_item" if "Item" in native else "update_item"
+            return explained_write(self, self._flows, method, (call, *args), native)
+        return explained(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""

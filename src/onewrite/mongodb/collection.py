@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self, Unpack, overload
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import explained
+from onewrite.explaining import explained, explained_write
 from onewrite.flow import arun, run
 from onewrite.label import is_shared
 from onewrite.ledgers import Ledger
@@ -60,12 +60,9 @@ class _NothingSent:
         `stock.explain(message, filter, update)` is for `update_one`. For any other method, write the call, and get the request by the name of the
         client's method: `stock.explain(lambda stock: stock.delete_one(message, filter))`.
         """
-        if not isinstance(call, Message):
-            return explained(self, self._flows, call, self._key)
-        update: Callable[[Any], object] = lambda store: store.update_one(call, *args, **native)  # noqa: E731  # its type must be said
-        request: dict[str, Any]
-        (request,) = explained(self, self._flows, update, self._key).values()
-        return request
+        if isinstance(call, Message):
+            return explained_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
+        return explained(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a new document has no ledger."""
