@@ -20,7 +20,6 @@ from onewrite.testing.explorer.handler.recall import NotRecallableError
 from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.searching.plans import Plan, plan_for
 from onewrite.testing.explorer.searching.shrink import confirmed, shortest
 from onewrite.testing.explorer.trials.subject import Subject
@@ -173,39 +172,26 @@ def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid:
     shortened: str | None = None
     if found is not None and plan.shrinks:
         found, shortened = shortest(judge, confirmed(judge, found) or found)
+    notes = [Remark(NOTE, text) for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted)) if text is not None]
+    bounds = arguments.bounds
+    is_undisturbed = exhausted and schedules == 1 and not plan.pruned and bounds.deliveries == 1 and not bounds.faults
     return Exploration(
         schedules,
         plan.pruned,
         lines.seconds,
         exhausted,
-        arguments.bounds,
+        bounds,
         None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
         judge.nondeterministic,
         plan.sampled,
-        (
-            *(
-                Remark(NOTE, text)
-                for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted))
-                if text is not None
-            ),
-            *(
-                [Remark("untried", _UNTRIED)]
-                if exhausted and schedules == 1 and not plan.pruned and _is_bare(arguments.bounds)
-                else ()
-            ),
-            *_said(judge, found),
-        ),
+        (*notes, *([_UNTRIED] if is_undisturbed else []), *_said(judge, found)),
     )
 
 
-def _is_bare(bounds: Bounds) -> bool:
-    """Do the bounds allow neither a fault nor a second delivery?"""
-    return bounds.deliveries == 1 and not bounds.faults
-
-
-_UNTRIED = (
+_UNTRIED = Remark(
+    "untried",
     "The one schedule within these bounds was run, in which nothing goes wrong and nothing comes twice: any handler would pass. Leave out "
-    "deliveries=1 or faults=0."
+    "deliveries=1 or faults=0.",
 )
 
 

@@ -117,9 +117,8 @@ class TakenStep(NamedTuple):
     ended: bool
     settled: tuple[int, ...]  # the parts of its message that its delivery has settled
     faults: tuple[Fault, ...] = ()  # those that may befall the request at this place
-    others: tuple[
-        int, ...
-    ] = ()  # which of its requests the delivery may send here instead; only where this is the first of them
+    # Which of its requests the delivery may send here instead; only where this is the first of them.
+    others: tuple[int, ...] = ()
     # It did more than its request says: it ended a transaction, or tokens were forgotten after it.
     reaches_others: bool = False
     cancelled: bool = False  # nobody waited for the request any more

@@ -98,9 +98,8 @@ class HandlerCall:
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name
-        self._known = iter(
-            known
-        )  # the answers to its first requests, each with the place of the request among the pending ones
+        # The answers to its first requests, each with the place of the request among the pending ones.
+        self._known = iter(known)
         self._given = 0, Answer()
         self._waiting: list[_Waiting] = []
         self._in_order = 0  # how many of them were there at the last stop

@@ -24,13 +24,11 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.testing.taps.faults import Crash
 
-TaskPath: TypeAlias = tuple[
-    int, ...
-]  # the number of a task among those that its parent has made, below the path of its parent
+# The number of a task among those that its parent has made, below the path of its parent.
+TaskPath: TypeAlias = tuple[int, ...]
 
-_MOST_TIMERS = (
-    1000  # in a row without a request: who looks at a clock that stands still would wait for ever, so it really waits then
-)
+# In a row without a request. Whoever looks at a clock that stands still would wait for ever, so it really waits then.
+_MOST_TIMERS = 1000
 _MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait for ever
 _MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
 _NOT_THE_USERS = tuple(f"{folder}{os.sep}" for folder in (Path(asyncio.__file__).parent, Path(__file__).parents[2]))

@@ -58,7 +58,6 @@ class AnyCall(Protocol):
 class History:
     """A message and the answers that its handler has been given since, and what the handler then does, once it is known.
 
-
     `which` of the requests that were pending got the last answer belongs to it: a handler that waits for several at once may do
     something else when they are answered in another order.
     """

@@ -28,9 +28,8 @@ from onewrite.testing.model.transition import changes_structure
 
 T = TypeVar("T")
 
-_CLOCKS_APART = (
-    0.02  # seconds: gmtime() and datetime.now() may ask a clock that is some milliseconds behind that of time.time()
-)
+# Seconds: gmtime() and datetime.now() may ask a clock that is some milliseconds behind that of time.time().
+_CLOCKS_APART = 0.02
 MOST_ORDERS = 5040  # of the messages that are tried for what is expected: all orders of seven messages or records
 
 

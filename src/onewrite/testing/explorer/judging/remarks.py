@@ -108,11 +108,11 @@ def remarks_on(
     `written` is what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
     """
     given = next(orders)
-    others = list(islice(orders, _MOST_ORDERS))
     courses = _processed(subject, given, observed)
+    others = [_processed(subject, order, observed) for order in islice(orders, _MOST_ORDERS)]
     raised = {part: course.error for part, course in courses.items() if course.error is not None}
     # A handler may raise to ask for another order. Then there is an order in which it need not.
-    if raised and all(_raises(subject, order) for order in others):
+    if raised and all(any(course.error is not None for course in tried.values()) for tried in others):
         for part, error in raised.items():
             text = (
                 f"{_name(subject, part)} raises {in_words(error)} although nothing disturbs it, and is done only when it is "
@@ -127,7 +127,7 @@ def remarks_on(
             )
             yield Remark("unapplied", text)
     # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
-    in_each_order = [courses, *(_processed(subject, order, observed) for order in others)]
+    in_each_order = [courses, *others]
     better = next((tried for tried in in_each_order if all(map(_acts, tried.values()))), courses)
     seen = {part for tried in in_each_order for part, course in tried.items() if course.seen}
     for part in given:
@@ -226,10 +226,6 @@ def _on_idle(subject: Subject, part: int, earlier: Order, course: _Course) -> st
         f"{what}. If it should, check by what the handler tells messages apart: an order id or a digest of the payload may be "
         "the same in two messages."
     )
-
-
-def _raises(subject: Subject, order: Order) -> bool:
-    return any(course.error is not None for course in _processed(subject, order, lambda: None).values())
 
 
 def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> Courses:

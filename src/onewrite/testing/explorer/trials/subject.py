@@ -59,18 +59,15 @@ class Subject:
         self.deliverables = deliverables_of(messages)
         self.names = tuple(deliverable.name for deliverable in self.deliverables)
         self.bounds = bounds
-        self.new_process = (
-            bounds.faults > 0
-        )  # what comes after a crash is delivered to another handler that `build` has made
+        self.new_process = bounds.faults > 0  # what follows a crash is delivered to another handler that `build` has made
         self.start = _start(self.deliverables, bounds)
         self.asked: list[Request] = []  # by `observe` or by the invariant, when they looked last
         self.recall: Recall | None = None  # what is remembered of the handler, if its calls can be recalled
         self.waiting: dict[History | None, HandlerCall] = {}  # the last call that was learned from, by its answers
         self._forms: dict[Hashable, Hashable] = {}  # of answers, by the state of the store and the key of the request
         self._in_transactions: set[str] = set()  # the tables that transactions have touched
-        self._independent: dict[
-            Hashable, bool
-        ] = {}  # by store and collections: do documents with different `_id` never conflict?
+        # By store and collections: do documents with different `_id` never conflict?
+        self._independent: dict[Hashable, bool] = {}
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
