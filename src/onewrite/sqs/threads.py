@@ -9,6 +9,7 @@ from contextvars import copy_context
 from typing import NamedTuple, TypeAlias
 
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
+"""Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
 
 class Time(NamedTuple):
@@ -17,9 +18,6 @@ class Time(NamedTuple):
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     conditions: Conditions = threading.Condition
-
-
-"""Makes what threads wait on, around a lock. `threading.Condition` is one."""
 
 
 class Threads:
