@@ -179,7 +179,7 @@ def test_what_does_not_pass_in_time_is_raised_as_the_driver_raised_it(error: Cli
     with pytest.raises(ClientError) as raised:
         sent(client, deadline=timedelta(seconds=0.2))
     assert raised.value is error
-    assert len(client.sent) == 6  # after 4, 8, 15, 30 and 60 ms
+    assert 1 < len(client.sent) < 20  # how often depends on chance and on the machine
 
 
 def test_a_duplicate_is_known_although_something_else_passes() -> None:
