@@ -475,6 +475,9 @@ REFUSALS = {
     "$pull from a text": Refusal(2, {"a": "x"}, {"$set": {"z": 1}, "$pull": {"a": 1}}),
     "$pop from a text": Refusal(14, {"a": "x"}, {"$set": {"z": 1}, "$pop": {"a": 1}}),
     "a field below a text": Refusal(28, {"a": "x"}, {"$set": {"z": 1, "a.b": 1}}, "Cannot create field 'b'"),
+    "a place in an array that was not asked for": Refusal(
+        2, {"a": [{"b": 1}]}, {"$set": {"a.$.b": 2}}, "positional operator"
+    ),
     "a name below an array": Refusal(28, {"a": [1]}, {"$set": {"z": 1, "a.b": 1}}, "Cannot create field 'b'"),
 }
 
@@ -616,6 +619,21 @@ def test_mongomock_counts_as_modified_what_mongodb_counts(
     assert mongodb.update_one({"_id": 1}, change).modified_count == modified
 
 
+@pytest.mark.parametrize(
+    ("replacement", "modified"), [({"a": 1}, 1), ({"_id": 1, "a": 1}, 0), ({"_id": 1, "a": 2}, 1)], ids=str
+)
+def test_a_replacement_without_an_id_counts_as_a_change(mongodb: Any, replacement: dict[str, Any], modified: int) -> None:
+    mongodb.insert_one({"_id": 1, "a": 1})
+    assert mongodb.replace_one({"_id": 1}, replacement).modified_count == modified
+
+
+def test_nothing_is_counted_where_nothing_is_found(mongodb: Any) -> None:
+    counted = [{"$match": {"a": 1}}, {"$count": "n"}]
+    assert list(mongodb.aggregate(counted)) == []
+    mongodb.insert_many([{"a": 1}, {"a": 1}, {"a": 2}])
+    assert list(mongodb.aggregate(counted)) == [{"n": 2}]
+
+
 def test_new_fields_come_in_the_order_in_which_mongodb_adds_them(mongodb: Any) -> None:
     mongodb.insert_one({"_id": 1, "z": 1})
     mongodb.update_one({"_id": 1}, {"$set": {"d": 1, "b.y": 1, "b.x": 1}, "$inc": {"a": 1}, "$push": {"c": 1}})
@@ -628,6 +646,8 @@ UPSERTS = {
     "$in of one": ({"_id": {"$in": ["a"]}}, {"_id": "a"}),
     "$or of one": ({"_id": "a", "$or": [{"q": 1}]}, {"_id": "a", "q": 1}),
     "$or of two": ({"_id": "a", "$or": [{"q": 1}, {"q": 2}]}, {"_id": "a"}),
+    "$all of one": ({"_id": "a", "q": {"$all": [1]}}, {"_id": "a", "q": 1}),
+    "$all of a condition": ({"_id": "a", "q": {"$all": [{"$elemMatch": {"b": 1}}]}}, {"_id": "a"}),
     "$eq": ({"_id": {"$eq": "a"}, "q": {"$eq": 2}}, {"_id": "a", "q": 2}),
     "$ne and a pattern": ({"_id": "a", "q": {"$ne": 1}, "t": {"$regex": "x"}}, {"_id": "a"}),
 }
@@ -644,8 +664,12 @@ def test_an_upsert_on_mongomock_takes_from_its_filter_what_mongodb_takes(
 
 @pytest.mark.parametrize(
     ("code", "query"),
-    [(224, {"_id": 1, "$expr": {"$eq": ["$a", 1]}}), (54, {"_id": 1, "$and": [{"q": 1}, {"q": 2}]})],
-    ids=["$expr", "a field twice"],
+    [
+        (224, {"_id": 1, "$expr": {"$eq": ["$a", 1]}}),
+        (54, {"_id": 1, "$and": [{"q": 1}, {"q": 2}]}),
+        (54, {"_id": 1, "q": {"$all": [1, 2]}}),
+    ],
+    ids=["$expr", "a field twice", "$all of two"],
 )
 def test_an_upsert_on_mongomock_is_refused_where_mongodb_refuses_it(mongodb: Any, code: int, query: dict[str, Any]) -> None:
     with pytest.raises(WriteError) as refused:

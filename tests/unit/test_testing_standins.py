@@ -345,6 +345,9 @@ def test_a_collection_counts_right_under_threads() -> None:
         ),
         (lambda things: things.update_one({"_id": 1}, {"$bit": {"n": {"or": 1}}}), "ValueError"),
         (lambda things: things.bulk_write([UpdateOne({"_id": 1}, {"$inc": {"n": 1}}, hint="_id_")]), "hint"),
+        (lambda things: things.find_one({}, {"a": {"$slice": 1}}), "slice"),
+        (lambda things: list(things.find({}, {"_id": 0, "a": {"$slice": 1}})), "slice"),
+        (lambda things: list(things.aggregate([{"$group": {"_id": None, "m": {"$sum": {"$add": ["$a", 1]}}}}])), "group"),
     ],
     ids=[
         "an expression that mongomock does not know",
@@ -352,6 +355,9 @@ def test_a_collection_counts_right_under_threads() -> None:
         "a hint that would be ignored",
         "an unknown operator",
         "a hint in a bulk write",
+        "a $slice alone",
+        "a $slice alone of several",
+        "a stage at which mongomock fails",
     ],
 )
 def test_what_mongomock_gets_wrong_beyond_mending_is_refused_with_the_way_out(
@@ -379,6 +385,18 @@ def test_a_unique_index_with_several_fields_is_named_whole() -> None:
             things.insert_one({"_id": 2, "a": {"x": 1}, "b": 2})
         assert refused.value.details is not None
         assert refused.value.details["keyPattern"] == {"a.x": 1, "b": 1}
+
+
+@pytest.mark.parametrize("document", [{"a": ["y", "x"]}, {"a": [{"x": 1}]}, {"a": []}], ids=str)
+def test_an_array_in_a_unique_index_is_refused(document: dict[str, Any]) -> None:
+    """MongoDB compares its members with those of other documents."""
+    with mongomock_collection() as things:
+        things.create_index("a", unique=True)
+        things.insert_one({"_id": 1, "a": "x"})
+        with pytest.raises(StandInLies, match="the unique index a_1"):
+            things.insert_one({"_id": 2, **document})
+        with pytest.raises(StandInLies, match="the unique index a_1"):
+            things.update_one({"_id": 1}, {"$set": document})
 
 
 def test_the_asynchronous_face_awaits_the_same_collection() -> None:

@@ -3,16 +3,16 @@
 What is made right: Calls are atomic under threads. Filters and the operators of updates are evaluated here, by mongodb_filters.py and
 mongodb_updates.py, and not by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates of
 conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
-upsert takes its fields from `$and`, and from an `$or` or `$in` of one, and refuses `$expr`. A pipeline removes what `$set` sets from a
+upsert takes its fields from `$and`, and from an `$or`, `$in` or `$all` of one, and refuses `$expr`. A pipeline removes what `$set` sets from a
 missing field, keeps the rest of a document that it sets a part of, and knows `$unset` and `$replaceWith`. Expressions may use `$not` of a
 list and `$$NOW`, and compare with missing fields. A projection of find_one_and_* does not lose the document. `did_upsert` and
 `modified_count` are right, a DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
 
 What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions
-that it does not know, and whatever makes mongomock itself fail.
+that it does not know, a `$slice` alone in a projection, arrays in unique indexes, and whatever makes mongomock itself fail.
 
 What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. A unique index takes
-values for equal that Python takes for equal, such as True and 1. Positional paths (`a.$`) are mongomock's. An index that expires documents
+values for equal that Python takes for equal, such as True and 1, and so does the one on `_id`. Positional paths (`a.$`) are mongomock's. An index that expires documents
 does so at once. There are no sessions, transactions, validation, collations, change streams or write concerns.
 """
 
@@ -54,6 +54,7 @@ from onewrite.testing.standins.bulk import bulk_write
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
 from onewrite.testing.standins.mongodb_filters import is_condition, matcher
 from onewrite.testing.standins.mongodb_rules import (
+    check_positional,
     check_update,
     duplicate_key,
     equalities,
@@ -156,9 +157,19 @@ class StandInCollection(Collection):
             if isinstance(stage, Mapping) and list(stage) == ["$match"]:
                 matches = matcher(stage["$match"], _evaluated)
                 documents = [document for document in documents if matches(document)]
-            else:
-                documents = list(cast("Any", process_pipeline(documents, self.database, [known_expression(stage)], None)))
+            elif not (isinstance(stage, Mapping) and list(stage) == ["$count"] and not documents):  # which counts nothing
+                documents = self._after(stage, documents)
         return CommandCursor(documents)
+
+    def _after(self, stage: Any, documents: list[Any]) -> list[Any]:
+        try:
+            return list(cast("Any", process_pipeline(documents, self.database, [known_expression(stage)], None)))
+        except (PyMongoError, StandInLies, NotImplementedError):
+            raise
+        except Exception as error:
+            raise StandInLies(
+                f"mongomock fails at the stage {stage!r} ({type(error).__name__}: {error}). {REMEDY}."
+            ) from error
 
     def create_indexes(self, indexes: Any) -> list[str]:
         """mongomock ignores some options of an index that is created in this way, and not if it is created alone."""
@@ -193,6 +204,11 @@ class StandInCollection(Collection):
             raise error if error.details else duplicate_key(self.full_name, "_id_", {"_id": data["_id"]}) from None
 
     def _ensure_uniques(self, new_data: Document) -> None:
+        for name, index in self._store.indexes.items():
+            if index.get("unique") and any(_goes_through_array(new_data, field) for field, _ in index["key"]):
+                raise StandInLies(
+                    f"mongomock does not compare the members of an array, as the unique index {name} does. {REMEDY}."
+                )
         try:
             super()._ensure_uniques(new_data)
         except DuplicateKeyError as error:
@@ -218,18 +234,23 @@ class StandInCollection(Collection):
         return {**result, "nModified": self._changed if result["updatedExisting"] else 0}
 
     @contextmanager
-    def _counted(self, document: Any) -> Generator[None, None, None]:
-        """Count the documents whose bytes an update changes. Python takes 1 and 1.0 for equal, and does not see the order of keys."""
+    def _counted(self, document: Any, update: Any) -> Generator[None, None, None]:
+        """Count the documents whose bytes an update changes. Python takes 1 and 1.0 for equal, and does not see the order of keys.
+
+        MongoDB takes every replacement for a change that does not name the `_id`.
+        """
+        is_nameless = isinstance(update, Mapping) and not is_condition(update) and "_id" not in update
         before = bson.encode(document)
         yield
-        self._changed += bson.encode(document) != before
+        self._changed += is_nameless or bson.encode(document) != before
 
     def _apply_update_document(self, existing_document: Any, spec: Any, document: Any, was_insert: bool) -> None:  # noqa: FBT001  # the same
-        with self._counted(existing_document), _all_or_nothing(existing_document):
+        with self._counted(existing_document, document), _all_or_nothing(existing_document):
             if not is_condition(document):  # a replacement
                 super()._apply_update_document(existing_document, spec, document, was_insert)
             elif is_positional(document):
                 check_operators(document)
+                check_positional(document, spec)
                 super()._apply_update_document(existing_document, spec, document, was_insert)
             else:
                 change = updated(
@@ -239,7 +260,7 @@ class StandInCollection(Collection):
                 existing_document.update(change)
 
     def _apply_update_pipeline(self, existing_document: Any, pipeline: Any, session: Any) -> None:  # noqa: ARG002  # the same
-        with self._counted(existing_document), _all_or_nothing(existing_document):
+        with self._counted(existing_document, pipeline), _all_or_nothing(existing_document):
             document = existing_document
             try:
                 for stage in pipeline:
@@ -251,6 +272,13 @@ class StandInCollection(Collection):
                 raise write_error(66, "Performing an update on the path '_id' would modify the immutable field '_id'")
             existing_document.clear()
             existing_document.update(new)
+
+    def _copy_only_fields(self, doc: Any, fields: Any, container: Any) -> Any:
+        if isinstance(fields, Mapping):
+            given = [value for name, value in cast("Document", fields).items() if name != "_id"]
+            if given and all(isinstance(value, Mapping) and "$slice" in value for value in given):
+                raise StandInLies(f"mongomock leaves out the other fields where a projection has $slice alone. {REMEDY}.")
+        return super()._copy_only_fields(doc, fields, container)
 
     def _find_and_modify(self, query: Any, projection: Any = None, update: Any = None, *args: Any, **kwargs: Any) -> Any:
         try:  # mongomock finds the document again by its _id, which a projection may have taken away
@@ -327,6 +355,16 @@ def _check_size(document: Document) -> None:
         raise write_error(2, f"Failed to apply $inc operations to current value: {error}") from error
     if size > LARGEST_DOCUMENT:
         raise write_error(17419, f"Resulting document after update is larger than {LARGEST_DOCUMENT}")
+
+
+def _goes_through_array(document: Document, field: str) -> bool:
+    """Is there an array at the path, or on the way?"""
+    value: Any = document
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, list | tuple):
+            return True
+    return False
 
 
 def _value_at(document: Document, field: str) -> Any:

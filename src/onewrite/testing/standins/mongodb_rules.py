@@ -85,6 +85,23 @@ def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")
 
 
+def check_positional(update: Document, query: Document) -> None:
+    """Refuse a path such as `a.$.b` of a document that the filter has found by something else than the array."""
+    for path in _paths(update):
+        array, found, _ = path.partition(".$")
+        if found and path[len(array) :].partition("$")[2][:1] in ("", ".") and array not in _asked_arrays(query, array):
+            raise write_error(2, "The positional operator did not find the match needed from the query.")
+
+
+def _asked_arrays(query: Document, array: str) -> Iterator[str]:
+    for name, condition in query.items():
+        if name in ("$and", "$or", "$nor"):
+            for part in cast("Sequence[Document]", condition):
+                yield from _asked_arrays(part, array)
+        elif name == array or name.startswith(f"{array}."):
+            yield array
+
+
 def equalities(query: Document) -> dict[str, Any]:
     """The fields that an upsert takes from its filter: those that must equal one value."""
     found: dict[str, Any] = {}
@@ -109,6 +126,8 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
                 pass
             case _, {"$eq": value} | {"$in": [value]}:
                 yield name, value
+            case _, {"$all": [*values]}:
+                yield from [(name, value) for value in values if not (isinstance(value, Mapping) and "$elemMatch" in value)]
             case _, {**operators} if any(str(operator).startswith("$") for operator in operators):
                 pass
             case _:
