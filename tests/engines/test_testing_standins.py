@@ -391,6 +391,73 @@ def test_moto_refuses_the_requests_that_a_dynamodb_refuses_and_does_nothing_of_t
     assert [two_tables.scan(TableName=table)["Count"] for table in ("things", "others")] == [1, 0]
 
 
+@pytest.fixture
+def indexed(dynamodb: Any) -> Any:
+    """`orders` with a sort key, and an index by state. It holds one order."""
+    with suppress(ClientError):
+        dynamodb.delete_table(TableName="orders")
+    dynamodb.create_table(
+        TableName="orders",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}, {"AttributeName": "made", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("id", "made", "state")],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "by-state",
+                "KeySchema": [{"AttributeName": "state", "KeyType": "HASH"}],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    dynamodb.put_item(TableName="orders", Item={"id": S, "made": S, "state": {"S": "NEW"}, "made_in": S})
+    return dynamodb
+
+
+@pytest.mark.parametrize("state", [{"N": "1"}, {"S": ""}, {"NULL": True}], ids=str)
+@pytest.mark.parametrize("method", ["put_item", "batch_write_item", "transact_write_items"])
+def test_the_key_of_an_index_has_its_type(indexed: Any, method: str, state: dict[str, Any]) -> None:
+    put = {"TableName": "orders", "Item": {"id": {"S": "y"}, "made": S, "state": state}}
+    arguments: dict[str, Any] = {
+        "put_item": put,
+        "batch_write_item": {"RequestItems": {"orders": [{"PutRequest": {"Item": put["Item"]}}]}},
+        "transact_write_items": {"TransactItems": [{"Put": put}]},
+    }[method]
+    with pytest.raises(ClientError) as refused:
+        getattr(indexed, method)(**arguments)
+    assert refused.value.response["Error"]["Code"] in (REFUSED, "TransactionCanceledException")
+    assert indexed.scan(TableName="orders")["Count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("made > :x", {}), ("size(made_in) > :n AND #a = :x", {"#a": "made"}), ("NOT begins_with(made, :x)", {})],
+)
+def test_a_query_cannot_filter_by_a_key(indexed: Any, text: str, names: dict[str, str]) -> None:
+    values = {":id": S, **{name: value for name, value in {":x": S, ":n": {"N": "0"}}.items() if name in text}}
+    with pytest.raises(ClientError) as refused:
+        indexed.query(
+            TableName="orders",
+            KeyConditionExpression="id = :id",
+            FilterExpression=text,
+            ExpressionAttributeValues=values,
+            **({"ExpressionAttributeNames": names} if names else {}),
+        )
+    assert refused.value.response["Error"]["Code"] == REFUSED
+
+
+def test_a_query_may_filter_by_what_only_looks_like_a_key(indexed: Any) -> None:
+    asked = {
+        "FilterExpression": "made_in = :x AND attribute_not_exists(m.made)",
+        "ExpressionAttributeValues": {":id": S, ":x": S},
+    }
+    assert indexed.query(TableName="orders", KeyConditionExpression="id = :id", **asked)["Count"] == 1
+    of_the_table = {"FilterExpression": "id = :x", "ExpressionAttributeValues": {":state": {"S": "NEW"}, ":x": S}}
+    by_state = {"IndexName": "by-state", "KeyConditionExpression": "#state = :state"}
+    names = {"ExpressionAttributeNames": {"#state": "state"}}
+    assert indexed.query(TableName="orders", **by_state, **names, **of_the_table)["Count"] == 1
+    assert indexed.scan(TableName="orders", FilterExpression="made = :x", ExpressionAttributeValues={":x": S})["Count"] == 1
+
+
 def test_a_batch_may_write_the_same_key_of_two_tables(two_tables: Any) -> None:
     two_tables.batch_write_item(RequestItems={"things": [PUT], "others": [PUT]})
     assert [two_tables.scan(TableName=table)["Count"] for table in ("things", "others")] == [2, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import combinations
@@ -41,6 +41,7 @@ _EXPRESSIONS = (
     "KeyConditionExpression",
     "ProjectionExpression",
 )
+_FIRST_NAMES = re.compile(r"(?<![\w.:#])#?[A-Za-z_]\w*(?!\w*\s*\()")  # of paths, and no functions
 _INVALID = "One or more parameter values were invalid"
 
 
@@ -108,6 +109,31 @@ def check_keys(operation: Mapping[str, Any], schema: Schema) -> None:
     for key in keys:
         if key.keys() != schema.keys() or any(kind not in key[name] for name, kind in schema.items()):
             raise InvalidRequest("The provided key element does not match the schema")
+
+
+def check_index_keys(operation: Mapping[str, Any], types: Schema) -> None:
+    """Refuse an `Item` with an attribute that is the key of an index, and not of its type, or empty."""
+    for name, value in _mapping(operation, "Item").items():
+        if name in types and types[name] not in value:
+            raise InvalidRequest(
+                f"{_INVALID}: Type mismatch for Index Key {name} Expected: {types[name]} Actual: {next(iter(value))}"
+            )
+        if name in types and value[types[name]] in ("", b""):
+            raise InvalidRequest(
+                f"{_INVALID}. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot "
+                f"contain an empty string value. IndexKey: {name}"
+            )
+
+
+def check_filter(body: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Refuse a Query that filters by a key attribute of its table or index."""
+    names = _mapping(body, "ExpressionAttributeNames")
+    for found in _FIRST_NAMES.findall(str(body.get("FilterExpression", ""))):
+        if names.get(found, found) in keys:
+            raise InvalidRequest(
+                "Filter Expression can only contain non-primary key attributes: Primary key attribute: "
+                f"{names.get(found, found)}"
+            )
 
 
 def _operations(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

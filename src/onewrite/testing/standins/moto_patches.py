@@ -3,7 +3,7 @@
 Every request to DynamoDB goes through one method of moto's, whichever client sends it. There a lock makes it atomic, because moto
 checks a condition and then writes, and another thread could write in between.
 
-What is made right: keys of the wrong type; batches of too many writes, of writes to two tables, and of two writes of one item; projections
+What is made right: keys of the wrong type, those of indexes included; filters by a key; batches of too many writes, of writes to two tables, and of two writes of one item; projections
 in transactions and AttributesToGet; what begins_with and BETWEEN take; the size limit of an item and the limits of expressions; numbers, in requests and in what is computed; sets with
 duplicates; empty keys; comparisons of different types and of missing attributes; overlapping paths; paths below a scalar; an update
 without an expression; an update that only removes attributes from an item that is not there; a write that fails halfway; the token
@@ -50,6 +50,8 @@ from onewrite.testing.standins.dynamodb_rules import (
     InvalidRequest,
     Schema,
     check_batch_write,
+    check_filter,
+    check_index_keys,
     check_keys,
     check_request,
     is_too_large,
@@ -144,8 +146,28 @@ def _schema(handler: Any, table_name: str) -> Schema | None:
     return {name: types[name] for name in (table.hash_key_attr, table.range_key_attr) if name}
 
 
+def _types(handler: Any, table_name: str) -> Schema:
+    """The types of the key attributes of a table and of its indexes."""
+    table = handler.dynamodb_backend.tables[table_name.rpartition("/")[2]]
+    return {one["AttributeName"]: one["AttributeType"] for one in table.attr}
+
+
+def _check_filter(handler: Any) -> None:
+    body = handler.body
+    table = handler.dynamodb_backend.tables.get(body["TableName"].rpartition("/")[2])
+    if table is None:
+        return
+    indexes = {
+        index.name: [one["AttributeName"] for one in index.schema] for index in [*table.global_indexes, *table.indexes]
+    }
+    own = [name for name in (table.hash_key_attr, table.range_key_attr) if name]
+    check_filter(body, indexes.get(body.get("IndexName"), own))
+
+
 def _check_keys(handler: Any) -> None:
     body = handler.body
+    if "KeyConditionExpression" in body:
+        _check_filter(handler)
     batches: dict[str, Any] = body.get("RequestItems") or {}
     schemas = {name: schema for name in (body.get("TableName"), *batches) if name and (schema := _schema(handler, name))}
     if any(isinstance(batch, list) for batch in batches.values()):
@@ -156,6 +178,7 @@ def _check_keys(handler: Any) -> None:
         operations: list[Any] = [one for write in writes for one in write.values()] if writes else [batch]
         for operation in operations:
             check_keys(operation, schema)
+            check_index_keys(operation, _types(handler, name))
 
 
 def _check_transaction(handler: Any) -> None:
@@ -168,6 +191,7 @@ def _check_transaction(handler: Any) -> None:
             raise ResourceNotFoundException
         try:
             check_keys(operation, schema)
+            check_index_keys(operation, _types(handler, operation["TableName"]))
             reasons.append((None, None, None))
         except InvalidRequest as error:
             reasons.append(("ValidationError", str(error), None))
