@@ -416,14 +416,14 @@ def indexed(dynamodb: Any) -> Any:
 @pytest.mark.parametrize("state", [{"N": "1"}, {"S": ""}, {"NULL": True}], ids=str)
 @pytest.mark.parametrize("method", ["put_item", "batch_write_item", "transact_write_items"])
 def test_the_key_of_an_index_has_its_type(indexed: Any, method: str, state: dict[str, Any]) -> None:
-    put = {"TableName": "orders", "Item": {"id": {"S": "y"}, "made": S, "state": state}}
-    arguments: dict[str, Any] = {
+    put: dict[str, Any] = {"TableName": "orders", "Item": {"id": {"S": "y"}, "made": S, "state": state}}
+    requests: dict[str, dict[str, Any]] = {
         "put_item": put,
         "batch_write_item": {"RequestItems": {"orders": [{"PutRequest": {"Item": put["Item"]}}]}},
         "transact_write_items": {"TransactItems": [{"Put": put}]},
-    }[method]
+    }
     with pytest.raises(ClientError) as refused:
-        getattr(indexed, method)(**arguments)
+        getattr(indexed, method)(**requests[method])
     assert refused.value.response["Error"]["Code"] in (REFUSED, "TransactionCanceledException")
     assert indexed.scan(TableName="orders")["Count"] == 1
 
