@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, InSequence, Message, SeenIds, SeenNumbers
 from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -701,6 +701,44 @@ def test_a_plain_creation_that_an_upsert_has_forestalled_is_named(create: Callab
     assert "place is refused for good where it comes after pay, which has created its entity" in remark.text
 
 
+ON_INSERT = {"$setOnInsert": {"items": 3}}
+
+
+def upserting(placed: Any, paid: Any, ledger: Any = None) -> Callable[[Any], Handler]:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, ledger or SeenIds())
+        return lambda message: guarded.update_one(message, C1, placed if message.id == "place" else paid, upsert=True)
+
+    return build
+
+
+def items_of(orders: Any) -> list[Any]:
+    return [(one.get("items"), one.get("paid")) for one in orders.find()]
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(retention=None), SeenIds(), HighWaterMark(), SeenNumbers()], ids=repr)
+def test_a_guarded_creation_that_finds_what_another_upsert_has_made_is_named_though_its_mark_is_written(ledger: Any) -> None:
+    messages = Message("pay", "p", 1), Message("place", "q", 1)
+    report = explored(upserting(ON_INSERT, {"$inc": {"paid": 10}}, ledger), messages, observe=items_of)
+    assert report.ok
+    (remark,) = report.remarks
+    assert remark.kind == "early"
+    assert "place is Applied and writes nothing but its mark where it comes after pay, which has created" in remark.text
+
+
+@pytest.mark.parametrize(
+    ("placed", "paid"),
+    [
+        ({**ON_INSERT, "$set": {"placed": True}}, {"$inc": {"paid": 10}}),
+        (ON_INSERT, {**ON_INSERT, "$inc": {"paid": 10}}),
+        (ON_INSERT, {"$setOnInsert": {"items": 4}}),
+    ],
+    ids=["it writes more", "the other creates the same", "the first of two wins"],
+)
+def test_a_guarded_creation_that_loses_nothing_gets_no_remark(placed: Any, paid: Any) -> None:
+    assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of).remarks == ()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -748,6 +786,63 @@ def test_the_first_of_two_creations_wins_and_that_gets_no_remark() -> None:
         return lambda message: guarded.insert_one(message, {"_id": "12a", "of": message.id})
 
     assert explored(build, (PAY, PLACE), observe=lambda seats: seats.find_one()["of"]).remarks == ()
+
+
+def taken_if_free(seats: Any, seat: Any) -> None:
+    if seats.find_one({"_id": "12a"}) is None:
+        seats.insert_one(seat)
+
+
+TAKES = [
+    lambda seats, seat: seats.insert_one(seat),
+    lambda seats, seat: seats.update_one({"_id": "12a"}, {"$setOnInsert": {"of": seat["of"]}}, upsert=True),
+    taken_if_free,
+]
+
+
+def taking(take: Callable[[Any, Any], Any], holder: Callable[[Message], Any]) -> Callable[[Any], Handler]:
+    def build(seats: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with suppress(DuplicateKeyError):
+                take(seats, {"_id": "12a", "of": holder(message)})
+
+        return handle
+
+    return build
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_the_first_of_two_plain_creations_wins_and_the_other_is_not_idle(take: Callable[[Any, Any], Any]) -> None:
+    report = explored(taking(take, lambda message: message.id), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
+    assert report.remarks == ()
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_a_plain_creation_of_what_another_message_creates_alike_is_idle(take: Callable[[Any, Any], Any]) -> None:
+    report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
+    assert [remark.kind for remark in report.remarks] == ["idle"]
+
+
+def test_a_message_is_idle_that_a_plain_mark_takes_for_another_one_whatever_each_would_have_done() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            with suppress(DuplicateKeyError):
+                collection.insert_one({"_id": message.body["order"]})
+                collection.update_one(C1, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
+
+        return handle
+
+    messages = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
+    assert "idle" in [remark.kind for remark in explored(build, messages, deliveries=1, faults=0).remarks]
+
+
+def test_a_creation_is_idle_that_the_guard_takes_for_a_duplicate_of_another_one() -> None:
+    def build(collection: Any) -> Handler:
+        guarded = GuardedCollection(collection, SeenIds())
+        return lambda message: guarded.insert_one(Message("o-1"), {**C1, "balance": message.body["amount"]})
+
+    messages = TWO[0], Message("m2", body={"order": "o-1", "amount": 20})
+    assert [remark.kind for remark in explored(build, messages).remarks] == ["idle"]
 
 
 def test_a_plain_write_that_leaves_a_newer_state_alone_gets_no_remark() -> None:

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.label import OUTBOX
+from onewrite.label import OUTBOX, is_shared
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
@@ -78,6 +78,7 @@ class _Course:
     outcomes: list[object] = field(default_factory=list[object])
     finds_nothing: bool = False  # it has asked for an entity that is not there, or has tried to change one
     is_forestalled: bool = False  # it has sent a creation of what another message has made by an upsert
+    only_creates: bool = True  # all that it writes are creations
 
     @property
     def lost(self) -> bool:
@@ -95,6 +96,13 @@ class _Course:
 Courses: TypeAlias = Mapping[int, _Course]
 
 
+class _Processed(NamedTuple):
+    """What came of an order of the parts."""
+
+    courses: Courses
+    end: object  # what `observe` sees then
+
+
 def remarks_on(
     subject: Subject,
     orders: Iterator[Order],
@@ -108,8 +116,9 @@ def remarks_on(
     `written` is what they write when nothing disturbs them. `cancels_out`: in the end, `observe` sees what it saw at first.
     """
     given = next(orders)
-    courses = _processed(subject, given, observed)
-    others = [_processed(subject, order, observed) for order in islice(orders, _MOST_ORDERS)]
+    first = _processed(subject, given, observed)
+    in_each_order = [first, *[_processed(subject, order, observed) for order in islice(orders, _MOST_ORDERS)]]
+    courses, *others = (tried.courses for tried in in_each_order)
     raised = {part: course.error for part, course in courses.items() if course.error is not None}
     # A handler may raise to ask for another order. Then there is an order in which it need not.
     if raised and all(any(course.error is not None for course in tried.values()) for tried in others):
@@ -127,14 +136,14 @@ def remarks_on(
             )
             yield Remark("unapplied", text)
     # A message may have nothing to do before another one has come. Then there is an order in which all have something to do.
-    in_each_order = [courses, *others]
-    better = next((tried for tried in in_each_order if all(map(_acts, tried.values()))), courses)
-    seen = {part for tried in in_each_order for part, course in tried.items() if course.seen}
+    better = next((tried for tried in (courses, *others) if all(map(_acts, tried.values()))), courses)
+    seen = {part for tried in (courses, *others) for part, course in tried.items() if course.seen}
     for part in given:
-        if any(tried[part].changed for tried in in_each_order):
-            yield from islice((_on_early(subject, part, tried) for tried in in_each_order if tried[part].lost), 1)
+        ends = [tried.end for tried in in_each_order if tried.courses[part].changed]
+        lost = (tried.courses for tried in in_each_order if _loses(part, tried, ends))
+        yield from islice((_on_early(subject, part, tried) for tried in lost if ends), 1)
     for place, part in enumerate(given):
-        if not _acts(better[part]):
+        if not _acts(better[part]) and not _wins_elsewhere(part, first, in_each_order):
             yield Remark("idle", _on_idle(subject, part, given[:place], better[part]))
     if not seen:
         yield Remark("unobserved", _on_unobserved(subject, courses, written, observed))
@@ -175,15 +184,37 @@ def _acts(course: _Course) -> bool:
     return course.changed or course.says_why
 
 
+def _loses(part: int, tried: _Processed, ends: Sequence[object]) -> bool:
+    """Is the effect of a part lost in this order? `ends` is what is seen after the orders in which it takes effect.
+
+    An upsert that has forestalled a creation may itself have written all that the creation would have.
+    """
+    course = tried.courses[part]
+    return course.lost and not (course.is_forestalled and tried.end in ends)
+
+
+def _wins_elsewhere(part: int, loser: _Processed, in_each_order: Sequence[_Processed]) -> bool:
+    """Does a part that changes nothing in one order only create in another, where it comes first, and does the end show that?
+
+    Two want one seat. Who takes one message for another by mistake ends alike in both orders, does more than create, or is a Duplicate.
+    """
+    if any(isinstance(outcome, Duplicate) for outcome in loser.courses[part].outcomes):
+        return False
+    others = ((tried.courses[part], tried.end) for tried in in_each_order)
+    return any(course.changed and course.only_creates and end != loser.end for course, end in others)
+
+
 def _on_early(subject: Subject, part: int, courses: Courses) -> Remark:
     """About a part that came too early, or too late, to have its effect. The courses are in the order of the parts."""
     order = list(courses)
     place = order.index(part)
     earlier, later = (", ".join(_name(subject, other) for other in some) for some in (order[:place], order[place + 1 :]))
     if courses[part].is_forestalled:
+        applied = any(isinstance(outcome, Applied) for outcome in courses[part].outcomes)
         text = (
-            f"{_name(subject, part)} is refused for good where it comes after {earlier}, which has created its entity: what it writes "
-            "elsewhere is lost. If that is not meant, let the others not create the entity: without an upsert they are Missing, and come again."
+            f"{_name(subject, part)} {'is Applied and writes nothing but its mark' if applied else 'is refused for good'} where it comes "
+            f"after {earlier}, which has created its entity: what it writes elsewhere is lost. If that is not meant, let the others not "
+            "create the entity: without an upsert they are Missing, and come again."
         )
     else:
         where = f"before {later}" if later else f"after {earlier}"
@@ -228,7 +259,7 @@ def _on_idle(subject: Subject, part: int, earlier: Order, course: _Course) -> st
     )
 
 
-def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> Courses:
+def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -> _Processed:
     """Process the parts in this order, one at a time, and again those that are not settled by then."""
     courses = {part: _Course() for part in order}
     trial = Trial(subject)
@@ -237,9 +268,9 @@ def _processed(subject: Subject, order: Order, observed: Callable[[], object]) -
         for _ in range(ROUNDS):
             for part in [part for part in order if part not in trial.progress.settled]:
                 _process(trial, part, courses[part], lambda: (subject.machine.state, observed()), upserted)
+        return _Processed(courses, observed())
     finally:
         trial.abandon()
-    return courses
 
 
 def _process(
@@ -248,8 +279,14 @@ def _process(
     before, first, held = seen(), len(trial.steps), trial.keys_held()
     answer: Answer = trial.deliver(_owner(trial, part), (part,))
     after, left = seen(), trial.keys_held()
-    course.changed = course.changed or after != before
-    course.seen = course.seen or after[1] != before[1]
+    writes = [
+        step.taken.request for step in trial.steps[first:] if step.taken.request is not None and step.taken.request.writes
+    ]
+    course.only_creates = course.only_creates and all(map(_is_creation, writes))
+    # Of a guarded creation that finds its entity there, nothing is left but its mark.
+    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & upserted & held for write in writes)):
+        course.changed = course.changed or after != before
+        course.seen = course.seen or after[1] != before[1]
     course.error = course.error or answer.error
     course.outcomes += trial.steps[-1].outcomes
     course.unapplied = course.unapplied or _unapplied(trial.steps[first:])
@@ -276,8 +313,25 @@ def _is_refused(course: _Course) -> bool:
 
 
 def _is_creation(request: Request) -> bool:
+    return request.method in _CREATIONS or _sets_on_insert(request)
+
+
+def _sets_on_insert(request: Request) -> bool:
+    """Does it write nothing to a document that is there, but perhaps the mark of a guarded write?"""
     update = request.arguments.get("update")
-    return request.method in _CREATIONS or (isinstance(update, Mapping) and list(cast("Any", update)) == ["$setOnInsert"])
+    if not isinstance(update, Mapping) or "$setOnInsert" not in update:
+        return False
+    from onewrite.mongodb.writing.layout import labelled_fields  # noqa: PLC0415  # A test without MongoDB may run without pymongo.
+
+    changes = cast("Mapping[str, Mapping[str, object]]", update)
+    fields = {
+        path.partition(".")[0]: value
+        for name, change in changes.items()
+        if name != "$setOnInsert"
+        for path, value in change.items()
+    }
+    ours = labelled_fields(fields).difference(OUTBOX).union(filter(is_shared, fields))
+    return ours == fields.keys()
 
 
 def _is_for_a_relay(request: Request) -> bool:
