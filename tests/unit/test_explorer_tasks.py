@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -378,6 +380,76 @@ def test_a_lock_between_tasks_leaves_only_what_it_allows() -> None:
     assert [end["last"] for end in ends_of(handle, deliveries=1, faults=0)] == ["b"]
 
 
+async def gathered(work: Any, _: None) -> None:
+    await asyncio.gather(work)
+
+
+async def waited_for(work: Any, _: None) -> None:
+    await asyncio.wait([asyncio.ensure_future(work)])
+
+
+async def grouped(work: Any, _: None) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (asyncio.Lock, "an asyncio.Lock"),
+        (lambda: asyncio.Semaphore(1), "an asyncio.Semaphore"),
+        (lambda: asyncio.BoundedSemaphore(1), "an asyncio.Semaphore"),
+        (asyncio.Condition, "an asyncio.Lock"),
+    ],
+    ids=["Lock", "Semaphore", "BoundedSemaphore", "Condition"],
+)
+@pytest.mark.parametrize("waiting_for", [asyncio.wait_for, gathered, waited_for, grouped])
+def test_a_lock_that_another_delivery_holds_is_named_at_once_with_the_line_that_waits(
+    make: Callable[[], Any], name: str, waiting_for: Callable[[Any, None], Any]
+) -> None:
+    async def under(lock: Any, collection: Any) -> None:
+        async with lock:
+            await put(collection, "a")
+            await put(collection, "b")
+
+    line = under.__code__.co_firstlineno + 1
+
+    def build(collection: Any) -> Any:
+        lock = make()
+
+        async def handle(_: Message) -> None:
+            await waiting_for(under(lock, collection), None)
+
+        return handle
+
+    begin = time.perf_counter()
+    with pytest.raises(ConfigurationError) as refused:
+        explore(build, [M1], world, everything, timeout=PATIENCE)
+    assert time.perf_counter() - begin < PATIENCE / 2
+    assert f"m1, delivery 2 waits for {name} at {Path(__file__).name}:{line}, and nothing" in str(refused.value)
+
+
+def test_a_lock_whose_holder_waits_for_a_thread_is_waited_for() -> None:
+    """The thread wakes the loop by a call from outside, which the loop cannot know of before."""
+
+    async def handle(collection: Any) -> None:
+        lock, loop = asyncio.Lock(), asyncio.get_running_loop()
+
+        async def first() -> None:
+            async with lock:
+                woken = loop.create_future()
+                threading.Timer(0.01, loop.call_soon_threadsafe, [woken.set_result, None]).start()
+                await woken
+
+        async def second() -> None:
+            async with lock:
+                await put(collection, "a")
+
+        await asyncio.gather(first(), second())
+
+    assert ends_of(handle, deliveries=1, faults=0) == [{"a": 1}]
+
+
 def test_a_transaction_and_a_write_beside_it_in_one_delivery_end() -> None:
     """What waits for a transaction of its own delivery lets that go first."""
 
@@ -392,6 +464,51 @@ def test_a_transaction_and_a_write_beside_it_in_one_delivery_end() -> None:
 
     seen = [end["a"] for end in ends_of(handle, deliveries=1, faults=0)]
     assert sorted(seen) == [1, 2]
+
+
+def set_by_call_later(send: Callable[[], Any]) -> None:
+    asyncio.get_running_loop().call_later(5, asyncio.ensure_future, send())
+
+
+def set_by_call_at(send: Callable[[], Any]) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_at(loop.time() + 5, loop.create_task, send())
+
+
+@pytest.mark.parametrize(("set_timer", "below"), [(set_by_call_later, 1), (set_by_call_at, 2)])
+def test_what_a_timer_has_left_is_named_at_the_line_that_set_the_timer(
+    set_timer: Callable[[Callable[[], Any]], None], below: int
+) -> None:
+    async def handle(collection: Any) -> None:
+        set_timer(lambda: put(collection, "late"))
+        await put(collection, "a")
+
+    line = set_timer.__code__.co_firstlineno + below
+    with pytest.raises(
+        ConfigurationError, match=rf"left the task put \(.*, created at {Path(__file__).name}:{line}, behind"
+    ):
+        explored(handle)
+
+
+def test_a_request_that_a_timer_itself_sends_is_named_at_the_line_that_set_the_timer() -> None:
+    async def handle(collection: Any) -> None:
+        await put(collection, "a")
+        asyncio.get_running_loop().call_later(5, lambda: put(collection, "late").send(None))
+
+    line = handle.__code__.co_firstlineno + 2
+    with pytest.raises(
+        ConfigurationError, match=rf"left a timer of its event loop, set at {Path(__file__).name}:{line}, behind"
+    ):
+        explored(handle)
+
+
+def test_a_task_that_no_line_of_the_users_has_made_is_not_named_at_a_line_of_pythons() -> None:
+    async def handle(collection: Any) -> None:
+        await put(collection, "a")
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, put(collection, "late"))
+
+    with pytest.raises(ConfigurationError, match=r"left the task put \([^)]*\) behind"):
+        explored(handle)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Meter, meter
 from onewrite.testing.explorer.handler.determined import determine
-from onewrite.testing.explorer.handler.loops import OwnLoop, TaskPath, WatchedLoop, in_words, path_of
+from onewrite.testing.explorer.handler.loops import OwnLoop, Place, TaskPath, WatchedLoop, in_words, path_of, place_in_words
 from onewrite.testing.taps.everywhere import Listener, listener
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.mongodb.transaction_names import Owner, current_owner
@@ -220,6 +220,15 @@ class HandlerCall:
         self._wait(timers=timers)
         return True
 
+    def refuse_to_wait(self, what: str) -> NoReturn:
+        self._refuse(
+            ConfigurationError(
+                f"{self.name} waits for {what}, and nothing in its event loop can let go of that: probably another delivery holds it, which "
+                "stands still. Each delivery has a loop of its own, and a lock between loops does not work. If deliveries of your process "
+                "never overlap, explore with concurrency=1."
+            )
+        )
+
     def time_passes(self) -> bool:
         return self._given[1].form is Event.TIME_PASSES and not self.dead
 
@@ -246,9 +255,13 @@ class HandlerCall:
             raise Crash(f"The process is dead, and does not send {request}.")
         waiting = _Waiting(request, _current_task(), future)
         if self._returned and not self._may_go_on:
-            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}"))
+            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", self._timer_set_at()))
         self._waiting.append(waiting)
         return waiting
+
+    def _timer_set_at(self) -> Place | None:
+        """Where the timer was set that is going off, if one is."""
+        return next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
 
     def _wait(self, *, timers: bool) -> None:
         """Stand still until a request is answered, and hand the answer to whom it belongs."""
@@ -343,7 +356,7 @@ class HandlerCall:
         if left and not (self.dead or self._may_go_on):
             self._refuse(_left_behind(self.name, left[0], "has not ended"))
 
-    def _refuse(self, error: ConfigurationError) -> None:
+    def _refuse(self, error: ConfigurationError) -> NoReturn:
         self._misuse = self._misuse or error
         raise self._misuse
 
@@ -483,10 +496,12 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _left_behind(name: str, task: asyncio.Task[Any] | None, what: str) -> ConfigurationError:
-    """`what` the task does now that the handler has returned."""
+def _left_behind(
+    name: str, task: asyncio.Task[Any] | None, what: str, timer_set_at: Place | None = None
+) -> ConfigurationError:
+    """`what` the task does now that the handler has returned, or the timer that was set there."""
     return ConfigurationError(
-        f"{name} has returned and left {_what(task)}, which {what}. The message counts as done by then, so what is not done yet is lost if "
+        f"{name} has returned and left {_what(task, timer_set_at)}, which {what}. The message counts as done by then, so what is not done yet is lost if "
         "the process ends. Wait for it before the handler returns: await the task or create it in an asyncio.TaskGroup, and close "
         "async generators with contextlib.aclosing."
     )
@@ -499,8 +514,12 @@ def _never_ends(name: str, task: asyncio.Task[Any] | None) -> ConfigurationError
     )
 
 
-def _what(task: asyncio.Task[Any] | None) -> str:
-    return "a callback of its event loop behind" if task is None else in_words(task)
+def _what(task: asyncio.Task[Any] | None, timer_set_at: Place | None = None) -> str:
+    if task is not None:
+        return in_words(task)
+    if timer_set_at is not None:
+        return f"a timer of its event loop, set at {place_in_words(timer_set_at)}, behind"
+    return "a callback of its event loop behind"
 
 
 def _on_a_loop_of_another_kind(request: Request, loop: object) -> ConfigurationError:

@@ -15,23 +15,31 @@ import asyncio
 import inspect
 import os
 import re
+import sysconfig
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 from onewrite.testing.taps.faults import Crash
 
 # The number of a task among those that its parent has made, below the path of its parent.
 TaskPath: TypeAlias = tuple[int, ...]
+Place: TypeAlias = tuple[str, int]  # a file and a line of the user's
 
 # In a row without a request. Whoever looks at a clock that stands still would wait for ever, so it really waits then.
 _MOST_TIMERS = 1000
 _MOST_TIMERS_AT_THE_END = 100  # what has sent nothing by then may wait for ever
 _MOST_CANCELLATIONS = 3  # of tasks that go on waiting though they were cancelled
-_NOT_THE_USERS = tuple(f"{folder}{os.sep}" for folder in (Path(asyncio.__file__).parent, Path(__file__).parents[2]))
+_ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+_PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # may be in the folder of Python's own modules
+_WAITS_FOR_TASKS = frozenset({"_wait", "TaskGroup.__aexit__"})
+_LOCKS = {"Lock.acquire": "Lock", "Semaphore.acquire": "Semaphore"}
 _GIVEN_BY_ASYNCIO = re.compile(r"Task-\d+")
 _DRIVERS = frozenset({"pymongo", "motor", "botocore", "aiobotocore", "aiohttp"})
 
@@ -39,9 +47,9 @@ _DRIVERS = frozenset({"pymongo", "motor", "botocore", "aiobotocore", "aiohttp"})
 class Task(asyncio.Task[Any]):
     """A task that knows where it comes from."""
 
-    def __init__(self, path: TaskPath, made_in: FrameType | None, coro: Any, **options: Any) -> None:
+    def __init__(self, path: TaskPath, made_at: Place | None, coro: Any, **options: Any) -> None:
         self.path = path
-        self.made_at = _place(made_in)  # a file and a line of the user's
+        self.made_at = made_at
         self.children = 0
         self.closes: Any = None  # the async generator that it closes, since the handler has left it open
         super().__init__(coro, **options)
@@ -77,6 +85,10 @@ class StandsStill(Protocol):
         """Has the explorer decided that a timer goes off though requests are pending?"""
         ...
 
+    def refuse_to_wait(self, what: str) -> NoReturn:
+        """The call waits for what only another delivery can let go."""
+        ...
+
 
 class WatchedLoop:
     """A loop, and the call that runs in it."""
@@ -85,6 +97,7 @@ class WatchedLoop:
         self.loop = loop
         self.left: list[asyncio.Task[Any]] = []  # the tasks that had not ended when the loop was left
         self.is_running = False
+        self.timer_set_at: Place | None = None  # that is going off
         self._call = call
         # The same in each run of a schedule, unless the loop has timers from before.
         self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
@@ -106,7 +119,7 @@ class WatchedLoop:
         loop, real = self.loop, self.loop._selector  # noqa: SLF001  # asyncio takes a selector only when it makes a loop
         makes_tasks = loop.get_task_factory() is None
         loop._selector = _Selector(real, self._idle)  # noqa: SLF001  # the same
-        loop.time, loop.run_in_executor = self._time, self._run_in_executor
+        loop.time, loop.run_in_executor, loop.call_at = self._time, self._run_in_executor, self._call_at
         loop._asyncgen_finalizer_hook = self._finalise  # noqa: SLF001  # what Python calls for a generator that nobody has any more
         if makes_tasks:
             loop.set_task_factory(self._task)
@@ -116,7 +129,7 @@ class WatchedLoop:
         finally:
             self.is_running = False
             loop._selector = real  # noqa: SLF001  # the same
-            del loop.time, loop.run_in_executor, loop._asyncgen_finalizer_hook  # noqa: SLF001  # the same
+            del loop.time, loop.run_in_executor, loop.call_at, loop._asyncgen_finalizer_hook  # noqa: SLF001  # the same
             if makes_tasks:
                 loop.set_task_factory(None)
             self.left += [task for task in self.tasks() if task not in self.left]
@@ -187,9 +200,25 @@ class WatchedLoop:
         else:
             self._orphans += 1
             path = (self._orphans,)
-        task = Task(path, inspect.currentframe(), coro, loop=loop, **options)
+        task = Task(path, _place(inspect.currentframe()) or self.timer_set_at, coro, loop=loop, **options)
         self._tasks.append(task)
         return task
+
+    def _call_at(self, when: float, callback: Callable[..., Any], *args: Any, **options: Any) -> asyncio.TimerHandle:
+        """Set a timer as the loop does, and remember where. `call_later` comes here too."""
+        set_at = _place(inspect.currentframe())
+        kind = cast("type[Any]", type(self.loop))
+        handle: asyncio.TimerHandle = kind.call_at(
+            self.loop, when, partial(self._go_off, set_at, callback), *args, **options
+        )
+        return handle
+
+    def _go_off(self, set_at: Place | None, callback: Callable[..., Any], *args: Any) -> None:
+        self.timer_set_at = set_at
+        try:
+            callback(*args)
+        finally:
+            self.timer_set_at = None
 
     def _run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
         kind = cast("type[Any]", type(self.loop))
@@ -229,7 +258,26 @@ class WatchedLoop:
         if self._call.dead:
             self._end_what_waits()
             return []
+        if timeout is None and len(real.get_map()) == 1 and (lock := self._lock()) is not None:
+            self._call.refuse_to_wait(lock)
         return self._really_wait(real, timeout)
+
+    def _lock(self) -> str | None:
+        """The lock that a task waits for, in words, if nothing but the holder of such a lock can let the loop go on.
+
+        What waits for something else, as for an event or a future, may be woken by a thread.
+        """
+        locks: list[str] = []
+        for task in self.unfinished():
+            coroutines = _coroutines(task)
+            inner = cast("CodeType", coroutines[-1].cr_code) if coroutines else None
+            if inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _LOCKS:
+                own = [each.cr_frame for each in coroutines if _is_the_users(each.cr_code.co_filename)]
+                at = f" at {place_in_words((own[-1].f_code.co_filename, own[-1].f_lineno))}" if own else ""
+                locks.append(f"an asyncio.{_LOCKS[inner.co_qualname]}{at}")
+            elif not _waits_for_tasks(task, inner):
+                return None
+        return locks[0] if locks else None
 
     def _end_what_waits(self) -> None:
         """The process is dead, but the handler waits for something."""
@@ -273,7 +321,7 @@ def in_words(task: asyncio.Task[Any]) -> str:
     code: Any = getattr(task.get_coro(), "cr_code", None)
     runs = repr(task.get_coro()) if code is None else f"{code.co_qualname} ({_line(code)})"
     made_at = task.made_at if isinstance(task, Task) else None
-    made = "" if made_at is None else f", created at {Path(made_at[0]).name}:{made_at[1]},"
+    made = "" if made_at is None else f", created at {place_in_words(made_at)},"
     name = "" if _GIVEN_BY_ASYNCIO.fullmatch(task.get_name()) else f"{task.get_name()!r}, "
     return f"the task {name}{runs}{made} behind"
 
@@ -282,11 +330,41 @@ def _line(code: CodeType) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
-def _place(frame: FrameType | None) -> tuple[str, int] | None:
-    """The file and the line of the user's code in this frame or in the nearest one around it."""
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+def place_in_words(place: Place) -> str:
+    file, line = place
+    return f"{Path(file).name}:{line}"
+
+
+def _place(frame: FrameType | None) -> Place | None:
+    """The place in the user's code of this frame or of the nearest one around it. None: only Python and the explorer are there."""
+    while frame is not None and not _is_the_users(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(maxsize=1024)
+def _is_the_users(file: str) -> bool:
+    """Is this file of the user's code, or of a package?"""
+    is_pythons = file.startswith((_PYTHONS, _ASYNCIO, "<frozen ")) and _PACKAGES.search(file) is None
+    return not is_pythons and not file.startswith(_OURS)
+
+
+def _coroutines(task: asyncio.Task[Any]) -> list[Any]:
+    """The coroutine of a task, the one that it waits for, and so on."""
+    found: list[Any] = []
+    coroutine: Any = task.get_coro()
+    while hasattr(coroutine, "cr_code"):
+        found.append(coroutine)
+        coroutine = coroutine.cr_await
+    return found
+
+
+def _waits_for_tasks(task: asyncio.Task[Any], inner: CodeType | None) -> bool:
+    """Does it wait for other tasks, as `gather`, `wait` and `TaskGroup` do?"""
+    waits_for: Any = getattr(task, "_fut_waiter", None)
+    if isinstance(waits_for, asyncio.Task) or cast("type[Any]", type(waits_for)).__name__ == "_GatheringFuture":
+        return True
+    return inner is not None and inner.co_filename.startswith(_ASYNCIO) and inner.co_qualname in _WAITS_FOR_TASKS
 
 
 def _is_a_drivers(task: asyncio.Task[Any]) -> bool:
