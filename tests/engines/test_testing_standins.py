@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.handlers import generate_idempotent_uuid
+from bson import Int64, ObjectId, Regex
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
@@ -304,6 +306,33 @@ def test_what_moto_gets_wrong_beyond_mending_is_refused_with_the_way_out(moto: A
     key, sets = {"id": {"S": "a"}}, ",".join(f"a{n}=:v" for n in range(300))
     with pytest.raises(StandInLies, match=r"RecursionError.*dynoxide\(\)"):
         moto.update_item(TableName="things", Key=key, UpdateExpression=f"SET {sets}", ExpressionAttributeValues={":v": S})
+    assert item_of(moto) is None
+
+
+EMPTY_NAME: dict[str, Any] = {"L": [{"M": {"": S}}]}
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("put_item", {"Item": {"id": {"S": "a"}, "": S}}),
+        ("put_item", {"Item": {"id": {"S": "a"}, "v": EMPTY_NAME}}),
+        ("update_item", {"UpdateExpression": "SET v=:v", "ExpressionAttributeValues": {":v": EMPTY_NAME}}),
+        (
+            "update_item",
+            {
+                "UpdateExpression": "SET v.#n=:v",
+                "ExpressionAttributeNames": {"#n": ""},
+                "ExpressionAttributeValues": {":v": S},
+            },
+        ),
+    ],
+    ids=["in an item", "in a map that is put", "in a map that is set", "in a path"],
+)
+def test_an_empty_attribute_name_is_refused_which_moto_takes(moto: Any, method: str, arguments: dict[str, Any]) -> None:
+    key = {"Key": {"id": {"S": "a"}}} if method == "update_item" else {}
+    with pytest.raises(StandInLies, match="a name has at least one character"):
+        getattr(moto, method)(TableName="things", **key, **arguments)
     assert item_of(moto) is None
 
 
@@ -717,6 +746,9 @@ UPSERTS = {
     "$all of a condition": ({"_id": "a", "q": {"$all": [{"$elemMatch": {"b": 1}}]}}, {"_id": "a"}),
     "$eq": ({"_id": {"$eq": "a"}, "q": {"$eq": 2}}, {"_id": "a", "q": 2}),
     "$ne and a pattern": ({"_id": "a", "q": {"$ne": 1}, "t": {"$regex": "x"}}, {"_id": "a"}),
+    "a pattern alone": ({"_id": "a", "t": re.compile("x")}, {"_id": "a"}),
+    "patterns in operators": ({"_id": "a", "$and": [{"s": Regex("x")}], "t": {"$in": [re.compile("x")]}}, {"_id": "a"}),
+    "$all of a pattern": ({"_id": "a", "t": {"$all": [re.compile("x")]}}, {"_id": "a"}),
 }
 
 
@@ -743,6 +775,66 @@ def test_an_upsert_on_mongomock_is_refused_where_mongodb_refuses_it(mongodb: Any
         mongodb.update_one(query, {"$inc": {"n": 1}}, upsert=True)
     assert refused.value.code == code
     assert mongodb.count_documents({}) == 0
+
+
+def test_a_pattern_for_the_id_gives_an_upsert_a_new_id(mongodb: Any) -> None:
+    done = mongodb.update_one({"_id": re.compile("x")}, {"$inc": {"n": 1}}, upsert=True)
+    assert isinstance(done.upserted_id, ObjectId)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(53, re.compile("x")), (53, Regex("x")), (53, [1]), (52, {"$a": 1}), (52, {"a": [{"$b": 1}]})],
+    ids=str,
+)
+def test_what_cannot_be_an_id_is_refused_with_its_code(mongodb: Any, code: int, name: Any) -> None:
+    with pytest.raises(WriteError) as refused:
+        mongodb.insert_one({"_id": name})
+    assert refused.value.code == code
+    assert mongodb.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("name", [re.compile("x"), [1]], ids=str)
+def test_an_upsert_of_what_cannot_be_an_id_is_refused_with_its_code(mongodb: Any, name: Any) -> None:
+    with pytest.raises(WriteError) as refused:
+        mongodb.update_one({"_id": {"$eq": name}}, {"$inc": {"n": 1}}, upsert=True)
+    assert refused.value.code == 53
+    with pytest.raises(OperationFailure) as refused_again:
+        mongodb.find_one_and_update({"_id": {"$eq": name}}, {"$inc": {"n": 1}}, upsert=True)
+    assert refused_again.value.code == 53
+
+
+SAME_IN_PYTHON = [(1, True), (False, 0), ({"a": 1}, {"a": True}), ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_IN_PYTHON, ids=str)
+def test_an_id_that_only_python_takes_for_equal_is_another_one_or_refused(mongodb: Any, one: Any, other: Any) -> None:
+    mongodb.insert_one({"_id": one})
+    writes: list[Callable[[], Any]] = [
+        lambda: mongodb.insert_one({"_id": other}),
+        lambda: mongodb.update_one({"_id": other}, {"$inc": {"n": 1}}, upsert=True),
+    ]
+    for write in writes:
+        with suppress(StandInLies):  # which is what mongomock says
+            write()
+            mongodb.delete_one({"_id": other})
+        assert mongodb.count_documents({}) == 1
+        assert type(mongodb.find_one()["_id"]) is type(one)
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_IN_PYTHON, ids=str)
+def test_a_unique_index_compares_as_mongodb_does(mongodb: Any, one: Any, other: Any) -> None:
+    mongodb.create_index("u", unique=True)
+    mongodb.insert_many([{"u": one}, {"u": other}])
+    with pytest.raises(DuplicateKeyError):
+        mongodb.insert_one({"u": other})
+
+
+@pytest.mark.parametrize("other", [1.0, Int64(1), 1], ids=repr)
+def test_numbers_of_one_value_are_one_id(mongodb: Any, other: Any) -> None:
+    mongodb.insert_one({"_id": 1})
+    with pytest.raises(DuplicateKeyError):
+        mongodb.insert_one({"_id": other})
 
 
 def test_a_filter_that_is_none_is_refused(mongodb: Any) -> None:

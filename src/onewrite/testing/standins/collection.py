@@ -1,19 +1,22 @@
 """mongomock's collections, made to answer as MongoDB does where mongomock is known to answer otherwise.
 
 What is made right: Calls are atomic under threads. Filters and the operators of updates are evaluated here, by mongodb_filters.py and
-mongodb_updates.py, and not by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates of
-conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
-upsert takes its fields from `$and`, and from an `$or`, `$in` or `$all` of one, and refuses `$expr`. A pipeline removes what `$set` sets from a
-missing field, keeps the rest of a document that it sets a part of, and knows `$unset` and `$replaceWith`. Expressions may use `$not` of a
-list and `$$NOW`, and compare with missing fields. A projection of find_one_and_* does not lose the document. `did_upsert` and
-`modified_count` are right, a DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
+mongodb_updates.py, and not by mongomock: with MongoDB's types, its order of values and of fields, its arrays and its error codes. Updates
+of conflicting paths, of values of the wrong type, beyond 64 bits and beyond 16 MB are refused, and a failing update changes nothing. An
+upsert takes its fields from `$and`, and from an `$or`, `$in` or `$all` of one, none from a regular expression, and refuses `$expr`. An
+`_id` is no array, no regular expression, and has no name with `$`. A pipeline removes what `$set` sets from a missing field, keeps the rest
+of a document that it sets a part of, and knows `$unset` and `$replaceWith`. Expressions may use `$not` of a list and `$$NOW`, and compare
+with missing fields. A projection of find_one_and_* does not lose the document. `did_upsert` and `modified_count` are right, a
+DuplicateKeyError has its details, `bulk_write` takes pymongo's operations, and a collection has `options`.
 
-What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions
-that it does not know, a `$slice` alone in a projection, arrays in unique indexes, and whatever makes mongomock itself fail.
+What is refused with `StandInLies`: the methods and arguments that mongomock does not know or would ignore, operators and expressions that
+it does not know, a `$slice` alone in a projection, arrays in unique indexes, an `_id` that only Python takes for equal to another one, such
+as True and 1, and whatever makes mongomock itself fail.
 
-What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. A unique index takes
-values for equal that Python takes for equal, such as True and 1, and so does the one on `_id`. Positional paths (`a.$`) are mongomock's. An index that expires documents
-does so at once. There are no sessions, transactions, validation, collations, change streams or write concerns.
+What stays wrong: Expressions in pipelines take operands of the wrong type, or refuse them without MongoDB's error code. An `_id` that only
+MongoDB takes for equal to another one, such as Decimal128("1") and 1, is a new one. Positional paths (`a.$`) are mongomock's. An index that
+expires documents does so at once. An upsert takes no `_id` from its update, and none that is null from its filter. There are no sessions,
+transactions, validation, collations, change streams or write concerns.
 """
 
 # mongomock says little of its types.
@@ -54,16 +57,18 @@ from onewrite.testing.standins.bulk import bulk_write
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
 from onewrite.testing.standins.mongodb_filters import is_condition, matcher
 from onewrite.testing.standins.mongodb_rules import (
+    check_id,
     check_positional,
     check_update,
     duplicate_key,
     equalities,
     known_expression,
     may_be_missing,
+    without_patterns,
     write_error,
 )
 from onewrite.testing.standins.mongodb_updates import check_operators, flattened, is_positional, put, updated
-from onewrite.testing.standins.mongodb_values import MISSING, value_at_path
+from onewrite.testing.standins.mongodb_values import MISSING, equal, value_at_path
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -198,10 +203,17 @@ class StandInCollection(Collection):
                 f"BSON document too large ({size} bytes) - the connected server supports BSON document sizes up to "
                 f"{LARGEST_DOCUMENT} bytes."
             )
+        check_id(data.get("_id"))
         try:
             return super()._insert(data, *args, **kwargs)
         except DuplicateKeyError as error:
-            raise error if error.details else duplicate_key(self.full_name, "_id_", {"_id": data["_id"]}) from None
+            if error.details:
+                raise
+            if not any(equal(document["_id"], data["_id"]) for document in self._store.documents):
+                raise StandInLies(
+                    f"mongomock takes the _id {data['_id']!r} for one that is there, as Python takes True for 1. MongoDB does not. {REMEDY}."
+                ) from None
+            raise duplicate_key(self.full_name, "_id_", {"_id": data["_id"]}) from None
 
     def _ensure_uniques(self, new_data: Document) -> None:
         for name, index in self._store.indexes.items():
@@ -228,7 +240,7 @@ class StandInCollection(Collection):
         if isinstance(document, Mapping | list):
             check_update(document)
         if upsert:
-            spec = {**spec, **equalities(spec)}
+            spec = {**without_patterns(spec), **equalities(spec)}
         self._changed = 0
         result = super()._update(spec, document, upsert, *args, **kwargs)
         return {**result, "nModified": self._changed if result["updatedExisting"] else 0}

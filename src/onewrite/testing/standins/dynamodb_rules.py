@@ -74,6 +74,24 @@ def check_request(body: Mapping[str, Any]) -> None:
                 raise InvalidRequest("Item size has exceeded the maximum allowed size")
 
 
+def has_empty_name(body: Mapping[str, Any]) -> bool:
+    """Does the request give an empty name to an attribute, or to something in a map?"""
+    for operation in _operations(body):
+        item, values = _mapping(operation, "Item"), _mapping(operation, "ExpressionAttributeValues")
+        if "" in item or "" in _mapping(operation, "ExpressionAttributeNames").values():
+            return True
+        if any(map(_holds_empty_name, (*item.values(), *values.values()))):
+            return True
+    return False
+
+
+def _holds_empty_name(value: Value) -> bool:
+    ((kind, held),) = value.items()
+    if kind == "M" and "" in held:
+        return True
+    return any(map(_holds_empty_name, held.values() if kind == "M" else held if kind == "L" else ()))
+
+
 def check_batch_write(batches: Mapping[str, Sequence[Mapping[str, Any]]], schemas: Mapping[str, Schema]) -> None:
     """Refuse a BatchWriteItem with too many writes, with none, or with two of one item."""
     for table, writes in batches.items():

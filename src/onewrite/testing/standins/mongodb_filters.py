@@ -25,6 +25,7 @@ from onewrite.testing.standins.mongodb_values import (
     equal,
     is_finite,
     is_number,
+    is_pattern,
     rank,
     type_name,
 )
@@ -188,7 +189,7 @@ def _operator(name: str, argument: Any, evaluate: Expression) -> Predicate:
         case "$eq":
             return _any(_equals(argument, patterns=False))
         case "$ne":
-            if _is_pattern(argument):
+            if is_pattern(argument):
                 raise _bad("Can't have regex as arg to $ne.")
             return _not(_any(_equals(argument, patterns=False)))
         case "$gt" | "$gte" | "$lt" | "$lte":
@@ -227,10 +228,10 @@ def _operator(name: str, argument: Any, evaluate: Expression) -> Predicate:
 
 
 def _equals(wanted: Any, *, patterns: bool = True) -> Matches:
-    if patterns and _is_pattern(wanted):
+    if patterns and is_pattern(wanted):
         pattern = _pattern(wanted, "")
         return lambda value: (
-            (isinstance(value, str) and pattern.search(value) is not None) or (_is_pattern(value) and equal(value, wanted))
+            (isinstance(value, str) and pattern.search(value) is not None) or (is_pattern(value) and equal(value, wanted))
         )
     if isinstance(wanted, tuple):
         wanted = list(cast("tuple[Any, ...]", wanted))
@@ -238,7 +239,7 @@ def _equals(wanted: Any, *, patterns: bool = True) -> Matches:
 
 
 def _ordered(holds: Callable[[int], bool], limit: Any) -> Matches:
-    if _is_pattern(limit):
+    if is_pattern(limit):
         raise _bad("Can't have RegEx as arg to predicate over field.")
     kind = rank(limit)
     if is_number(limit) and as_decimal(limit).is_nan():
@@ -253,7 +254,7 @@ def _ordered(holds: Callable[[int], bool], limit: Any) -> Matches:
 
 
 def _negated(argument: Any, evaluate: Expression) -> Predicate:
-    if _is_pattern(argument):
+    if is_pattern(argument):
         return _any(_equals(argument))
     if not isinstance(argument, Mapping):
         raise _bad("$not needs a regex or a document")
@@ -334,10 +335,6 @@ def _with_member(argument: Any, evaluate: Expression) -> Predicate:
 
 def _members(value: Any) -> list[Any]:
     return list(cast("list[Any]", value)) if isinstance(value, list | _Whole) else []
-
-
-def _is_pattern(value: object) -> bool:
-    return isinstance(value, re.Pattern | Regex)
 
 
 def _pattern(value: Any, options: str) -> re.Pattern[str]:

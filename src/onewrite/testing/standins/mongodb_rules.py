@@ -11,7 +11,15 @@ from typing import Any, cast
 import mongomock
 from pymongo.errors import DuplicateKeyError, WriteError
 
-from onewrite.testing.standins.mongodb_values import MISSING, Document, compare, is_number, value_at_path
+from onewrite.testing.standins.mongodb_values import (
+    MISSING,
+    Document,
+    compare,
+    is_number,
+    is_pattern,
+    type_name,
+    value_at_path,
+)
 
 _COMPARISONS: Mapping[str, Callable[[int], bool]] = {
     "$eq": lambda order: order == 0,
@@ -102,6 +110,31 @@ def _asked_arrays(query: Document, array: str) -> Iterator[str]:
             yield array
 
 
+def check_id(value: object) -> None:
+    """Refuse what cannot be the `_id` of a document."""
+    if isinstance(value, list | tuple) or is_pattern(value):
+        raise write_error(53, f"The '_id' value cannot be of type {type_name(value)}")
+    for name in _names(value):
+        if name.startswith("$"):
+            raise write_error(52, f"_id fields may not contain '$'-prefixed fields: {name} is not valid for storage.")
+
+
+def _names(value: object) -> Iterator[str]:
+    """The names in a document, and in the documents in it."""
+    if isinstance(value, Mapping):
+        for name, inner in cast("Document", value).items():
+            yield name
+            yield from _names(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("Sequence[object]", value):
+            yield from _names(inner)
+
+
+def without_patterns(query: Document) -> Document:
+    """The same filter with its bare regular expressions written as `$regex`, which mongomock does not put into a new document."""
+    return {name: {"$regex": value} if is_pattern(value) else value for name, value in query.items()}
+
+
 def equalities(query: Document) -> dict[str, Any]:
     """The fields that an upsert takes from its filter: those that must equal one value."""
     found: dict[str, Any] = {}
@@ -124,11 +157,16 @@ def _equalities(query: Document) -> Iterator[tuple[str, Any]]:
                 yield from _equalities(cast("Document", part))
             case _, _ if name.startswith("$"):
                 pass
-            case _, {"$eq": value} | {"$in": [value]}:
+            case _, {"$eq": value}:
+                yield name, value
+            case _, {"$in": [value]} if not is_pattern(value):
                 yield name, value
             case _, {"$all": [*values]}:
-                yield from [(name, value) for value in values if not (isinstance(value, Mapping) and "$elemMatch" in value)]
+                known = [value for value in values if not (isinstance(value, Mapping) and "$elemMatch" in value)]
+                yield from [(name, value) for value in known if not is_pattern(value)]
             case _, {**operators} if any(str(operator).startswith("$") for operator in operators):
+                pass
+            case _ if is_pattern(condition):
                 pass
             case _:
                 yield name, condition

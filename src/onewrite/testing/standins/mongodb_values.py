@@ -112,6 +112,11 @@ def is_number(value: object) -> bool:
     return rank(value) == _NUMBER
 
 
+def is_pattern(value: object) -> bool:
+    """Is it a regular expression, of Python's or of BSON's?"""
+    return isinstance(value, re.Pattern | Regex)
+
+
 def as_decimal(number: Any) -> Decimal:
     return number.to_decimal() if isinstance(number, Decimal128) else Decimal(number)
 

@@ -9,7 +9,7 @@ duplicates; empty keys; comparisons of different types and of missing attributes
 without an expression; an update that only removes attributes from an item that is not there; a write that fails halfway; the token
 of a transaction. An answer has no date, since a test may give its stores another clock.
 
-What is refused with `StandInLies`: PartiQL, and every request at which moto itself fails.
+What is refused with `StandInLies`: PartiQL, empty attribute names, also in maps, and every request at which moto itself fails.
 
 What stays wrong: the consumed capacity where it is asked for, which of two mistakes in one request is named, `UPDATED_OLD` of a nested path, the reason of a transaction that fails for another cause
 than a condition, time to live, streams, throttling, and conflicts between transactions.
@@ -54,6 +54,7 @@ from onewrite.testing.standins.dynamodb_rules import (
     check_index_keys,
     check_keys,
     check_request,
+    has_empty_name,
     is_too_large,
     number,
 )
@@ -123,6 +124,11 @@ def _checked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 _check_keys(handler)
         except InvalidRequest as error:
             raise MockValidationException(str(error)) from error
+        if has_empty_name(body):
+            # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
+            raise StandInLies(
+                "moto takes an empty attribute name, and in DynamoDB a name has at least one character. Give it one."
+            )
         if "AttributesToGet" in body and "ProjectionExpression" not in body:
             _project(body)
         answer = original(handler)
