@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
@@ -181,3 +184,61 @@ def test_a_call_that_does_not_ask_again_what_it_asked_before_is_not_recalled() -
             recall.learn(answered, threads.begin(lambda _: None, ONE[0], "m1, delivery 2", known=[(0, Answer(None))]))
     finally:
         threads.close()
+
+
+# --- what is left behind ----------------------------------------------------------------------------------------------
+
+
+class Local:
+    """What a handler has in a variable of its own."""
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Let Python not look for garbage, so that only what nobody refers to ends."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.usefixtures("no_collection")
+def test_errors_that_are_remembered_do_not_keep_what_the_handler_had(*, fails: bool) -> None:
+    """Each of them would keep all frames through which it has gone, and these all that is explored."""
+    kept: list[weakref.ref[Local]] = []
+
+    def build(collection: Any) -> Handler:
+        store = GuardedCollection(collection, SeenIds())
+
+        def handle(message: Message) -> Any:
+            local = Local()
+            kept.append(weakref.ref(local))
+            try:
+                outcome = store.update_one(message, C1, {"$inc": {"n": message.body}}, upsert=True)
+            except Exception as error:
+                if fails:
+                    raise LookupError("not now") from error
+                raise
+            return outcome
+
+        return handle
+
+    report = explore(build, TWO, customers, credit)
+    assert report.ok
+    assert len(kept) > 10
+    assert [local for local in kept if local() is not None] == []
+
+
+def test_an_error_that_came_from_itself_loses_its_frames_too() -> None:
+    def build(collection: Any) -> Handler:
+        def handle(message: Message) -> None:
+            try:
+                collection.insert_one({"_id": message.id, "n": message.body})
+            except DuplicateKeyError:
+                return
+            except PyMongoError as error:
+                raise error from error
+
+        return handle
+
+    assert explore(build, ONE, customers, credit).ok

@@ -48,6 +48,21 @@ class Answer(NamedTuple):
     faulty: bool = False  # a fault has made it what it is
 
 
+def without_frames(error: BaseException | None) -> None:
+    """Take away the tracebacks of an error that is remembered, and of those that it came from.
+
+    Their frames hold the error itself and all that is explored. Nothing of that would end before Python looks for garbage, and there
+    would be so much that looking takes a third of the time.
+    """
+    left, seen = [error], set[int]()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:  # an error may have come from itself
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]
+
+
 TIME_PASSES, NEVER_SENT = Answer(form=Event.TIME_PASSES, faulty=True), Answer(form=Event.NEVER_SENT)
 
 
@@ -108,7 +123,7 @@ class HandlerCall:
         self._returned = False
         self._is_over = False  # the thread has done its job
         self._misuse: ConfigurationError | None = None
-        self._met_error = False  # has it been given an answer that was an error?
+        self._errors: list[BaseException] = []  # that it has been given for answers
         self._stops_after_end = 0
 
     # --- called from the explorer's thread ---
@@ -178,6 +193,10 @@ class HandlerCall:
         self._returned = True
         with suppress(BaseException):
             self._end_loops()
+        for met in (*self._errors, self.result.error):
+            # What stops the exploration keeps its traceback, for the user.
+            if not isinstance(met, ConfigurationError):
+                without_frames(met)
         self._loops.clear()  # their tasks have contexts in which this call is, and a circle stays until Python looks for garbage
         self._is_over = True
         if self.dead:
@@ -286,7 +305,8 @@ class HandlerCall:
         waiting = self._waiting.pop(which)
         self._in_order -= 1
         if not waiting.cancelled:
-            self._met_error = self._met_error or answer.error is not None
+            if answer.error is not None:
+                self._errors.append(answer.error)
             self._last = path_of(waiting.task)
             _give(waiting, answer)
 
@@ -325,7 +345,7 @@ class HandlerCall:
         Whoever raises, or has met an error, may leave tasks behind: `gather` raises the first exception, and the others go on.
         Whoever leaves a task behind though all went well has not waited for it.
         """
-        return self.result.error is not None or self._met_error
+        return self.result.error is not None or bool(self._errors)
 
     def _end_loops(self) -> None:
         """Let what the handler has left in its event loops come to an end, or refuse it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, Asked, Event, HandlerCall, Stop
+from onewrite.testing.explorer.handler.calls import Answer, Asked, Event, HandlerCall, Stop, without_frames
 from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.transition import copied, repeated
@@ -314,4 +314,5 @@ def _copied(answer: Answer) -> Answer:
     try:
         return Answer(again(), faulty=answer.faulty)
     except Exception as error:
+        without_frames(error)
         return Answer(error=error, faulty=answer.faulty)

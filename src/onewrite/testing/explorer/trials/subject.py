@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads, HandlerCall, current_call, in_an_event_loop
+from onewrite.testing.explorer.handler.calls import (
+    Answer,
+    CallThreads,
+    HandlerCall,
+    current_call,
+    in_an_event_loop,
+    without_frames,
+)
 from onewrite.testing.explorer.handler.comparable import comparable
 from onewrite.testing.explorer.handler.deliverables import Deliverable, deliverables_of
 from onewrite.testing.explorer.handler.invocation import Handler, Invocation
@@ -144,6 +151,7 @@ class Subject:
         except ConfigurationError:
             raise
         except Exception as error:
+            without_frames(error)
             answer = Answer(error=error)
         if self.recall is None or key is None:
             return answer
