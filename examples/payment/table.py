@@ -18,16 +18,16 @@ def create_table(dynamodb: DynamoDBServiceResource, name: str) -> Table:
         KeySchema=[{"AttributeName": "paymentId", "KeyType": "HASH"}],
         AttributeDefinitions=[
             {"AttributeName": "paymentId", "AttributeType": "S"},
-            {"AttributeName": "outbox_shard", "AttributeType": "N"},
-            {"AttributeName": "outbox_due", "AttributeType": "S"},
+            {"AttributeName": "ow_shard", "AttributeType": "N"},
+            {"AttributeName": "ow_due", "AttributeType": "S"},
         ],
         GlobalSecondaryIndexes=[
             {
                 # Sparse: only an item with a pending event has these two attributes.
                 "IndexName": INDEX,
                 "KeySchema": [
-                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                    {"AttributeName": "ow_shard", "KeyType": "HASH"},
+                    {"AttributeName": "ow_due", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }

@@ -20,7 +20,7 @@ from saga.events import CreditRefused, CreditReleased, CreditReserved, Order, Or
 
 class Credit:
     def __init__(self, accounts: Collection[dict[str, Any]], *, clock: Callable[[], float]) -> None:
-        accounts.create_index("outbox_due", sparse=True)  # by which a relay finds what is pending
+        accounts.create_index("ow_due", sparse=True)  # by which a relay finds what is pending
         outbox = Outbox("shop/credit")
         self.guarded = GuardedCollection(accounts, SeenIds(), outbox=outbox, clock=clock)
 

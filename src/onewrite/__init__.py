@@ -10,7 +10,7 @@ from onewrite.errors import (
 )
 from onewrite.event import Event, Outbox
 from onewrite.inbox import Inbox
-from onewrite.ledgers import HighWaterMark, InSequence, SeenIds, SeenNumbers
+from onewrite.ledgers import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
     Answer,
@@ -47,6 +47,7 @@ __all__ = [
     "InvalidUpdate",
     "LedgerMismatch",
     "Message",
+    "MessageIDs",
     "Missing",
     "OnewriteError",
     "Outbox",

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
-from onewrite.label import DEFAULTS, OUTBOX, OUTBOX_ATTRIBUTE, outbox_label
+from onewrite.label import outbox_label, whose
 from onewrite.message import Message
 
 T = TypeVar("T")
@@ -189,25 +189,17 @@ class Emitter(NamedTuple):
     whose: str
 
 
-def emitter_of(outbox: Outbox | None, attributes: tuple[str, ...]) -> Emitter | None:
-    """For a store whose ledgers have these attributes, its own first. Raises unless it may have this outbox.
+def emitter_of(outbox: Outbox | None, attribute: str) -> Emitter | None:
+    """For a store whose ledger is known by this. Raises unless it may have this outbox.
 
     Two services that write to one entity keep two ledgers in it, and each may emit for one message.
     """
     if outbox is None:
         return None
-    _check_outbox(outbox, attributes)
-    own = attributes[0]
-    return Emitter(outbox, "" if own in DEFAULTS else f"in {len(own)}:{own} ")
-
-
-def _check_outbox(outbox: object, attributes: tuple[str, ...]) -> None:
-    if not isinstance(outbox, Outbox):
+    if not isinstance(cast("object", outbox), Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: give an Outbox, as in outbox=Outbox('shop/orders').")
-    if shared := {OUTBOX_ATTRIBUTE, *OUTBOX}.intersection(attributes):
-        raise ConfigurationError(
-            f"The outbox needs {min(shared)!r}, which is the attribute of the store's ledger: give the ledger another."
-        )
+    own = whose(attribute)
+    return Emitter(outbox, f"in {len(own)}:{own} " if own else "")
 
 
 def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
@@ -309,11 +301,11 @@ def _keys(causes: Sequence[Message], events: Sequence[Event]) -> list[str]:
     counts: dict[tuple[int, str], int] = {}
     keys: list[str] = []
     of_whom = [id(message) for message in causes]  # a message is found many times faster by its address than by what it says
-    for whose, event in zip(of_whom, events, strict=True):
-        place = counts.get((whose, event.type), 0)
+    for cause, event in zip(of_whom, events, strict=True):
+        place = counts.get((cause, event.type), 0)
         keys.append(_key(event, place))
         if event.name is None:
-            counts[whose, event.type] = place + 1
+            counts[cause, event.type] = place + 1
     if len(set(zip(of_whom, keys, strict=True))) < len(keys):
         raise InvalidUpdate("Two events of one write have the same name: consumers would take them for one.")
     return keys

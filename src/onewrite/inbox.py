@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError
+from onewrite.label import is_ours
 from onewrite.message import Message, together
 from onewrite.targets import check_inbox_store
 from onewrite.tombstone import check_retention
@@ -57,9 +58,9 @@ class Inbox:
             raise ConfigurationError(
                 f"Inbox(also={also!r}): give the names that the consumer had before, as in also=('bills',)."
             )
-        if self.key == self.ttl_attribute or TOKEN in (self.key, self.ttl_attribute):
+        if self.key == self.ttl_attribute or is_ours(self.key) or is_ours(self.ttl_attribute):
             raise ConfigurationError(
-                f"Inbox: key, ttl_attribute and {TOKEN!r} name three attributes: give each a name of its own."
+                f"Inbox(key={self.key!r}, ttl_attribute={self.ttl_attribute!r}): give two names, neither of which begins with ow_."
             )
 
         if self.clock is not None:
@@ -80,7 +81,7 @@ class Inbox:
         return (self.clock or clock)() + self.retention.total_seconds()
 
 
-TOKEN = "attempt"  # noqa: S105  # the name of an attribute: which call has put the item there
+TOKEN = "ow_t"  # noqa: S105  # the name of an attribute: which call has put the item there
 
 
 def token_of(call: str) -> bytes:

@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 FORMAT = "ow1"  # the version of what is stored
+OURS = "ow_"  # begins every name that we store, and no name of the caller's
 _OUTBOX_LABEL = f"{FORMAT} outbox "  # how the label of an outbox begins. Its name follows
-_SUFFIX = "_ledger"
-DEFAULTS = ("messageIDs", "events")  # the attributes of ledgers that are given none: of ids, and of numbers
+_LABEL = "l"
+# How the names of one ledger begin. The name that the user gave it may be there, and no source is before its colon.
+PREFIX = r"ow_(?:[A-Za-z0-9_-]{1,32}:)?"
+_LABELS = re.compile(rf"{PREFIX}{_LABEL}")
+_NAMES = re.compile("[A-Za-z0-9_-]{1,32}")
+BY_HAND = "messageIDs"  # where handlers keep a set of ids by hand, unless the user says otherwise
 # These three are the same in every store, whatever its ledger: a store must see what another one has left there.
 TOMBSTONE = "ow_tombstone"  # there in what is left of an entity that was deleted
 STEPS = "ow_steps"  # which messages have begun a step and not finished it
 STEP = "ow_step_"  # on DynamoDB begins the name of each such step
-_SHARED = re.compile(rf"{TOMBSTONE}|{STEPS}|{STEP}[0-9a-f]{{20}}")
 
 
-def is_shared(name: str) -> bool:
-    """Is this one of the names that all stores keep for themselves?"""
-    return name.startswith("ow_") and _SHARED.fullmatch(name) is not None
+def is_ours(name: str) -> bool:
+    """Is this a name that onewrite keeps for itself?"""
+    return name.startswith(OURS)
+
+
+def is_step(name: str) -> bool:
+    """Is this the name of a step, on DynamoDB?"""
+    return name.startswith(STEP)
+
+
+def label_of(name: str) -> str:
+    """Where the label of the ledger of that name stands. A ledger is known by it, as a set of the caller's is by its attribute."""
+    return f"{OURS}{name}:{_LABEL}" if name else f"{OURS}{_LABEL}"
+
+
+def prefix_of(attribute: str) -> str:
+    """How all names begin that a ledger stores, known by its label; for a set of the caller's, those beside the set."""
+    return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
+
+
+def whose(attribute: str) -> str:
+    """What tells the steps and events of one ledger from those of another: its name, or its set led by an "@"."""
+    return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
+
+
+def known_by(text: str) -> str:
+    """The attribute of the ledger of which `whose` says this."""
+    return text[1:] if text.startswith("@") else label_of(text)
 
 
 class Slot(NamedTuple):
@@ -32,27 +61,26 @@ class Slot(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The text in `slot` says how an attribute's ledger is kept. It must be absent, or one of `accepts`; then it is `text`."""
+    """The text in `slot` says how a ledger is kept. It must be absent, or one of `accepts`; then it is `text`."""
 
     slot: Slot
     text: str
     accepts: tuple[str, ...]
-    kept: str  # how this store keeps the ledger of this attribute, or kept it before
+    kept: str  # how this store keeps this ledger, or kept it before
 
 
 class OutboxNames(NamedTuple):
     """The top-level attributes or fields in which an entity's outbox is kept. They are the same in every store."""
 
-    label: str = f"outbox{_SUFFIX}"
-    events: str = "outbox_events"
-    sent: str = "outbox_sent"
-    incarnation: str = "outbox_incarnation"
-    due: str = "outbox_due"
-    shard: str = "outbox_shard"
+    label: str = "ow_o"
+    events: str = "ow_events"
+    sent: str = "ow_sent"
+    incarnation: str = "ow_life"
+    due: str = "ow_due"
+    shard: str = "ow_shard"
 
 
 OUTBOX = OutboxNames()
-OUTBOX_ATTRIBUTE = "outbox"
 
 
 def outbox_label(name: str) -> str:
@@ -64,29 +92,9 @@ def is_outbox_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(_OUTBOX_LABEL)
 
 
-def label_slot(attribute: str) -> Slot:
-    return Slot(f"{attribute}{_SUFFIX}")
-
-
-def labelled_attribute(name: str, text: object) -> str | None:
-    """The attribute whose ledger has its label in the field of that name, if it is a label."""
-    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) and is_label(text) else None
-
-
-class Labelled(NamedTuple):
-    """What has left its label among the fields of an entity."""
-
-    ledgers: set[str]  # the attributes of ledgers
-    plain: set[str]  # names that are wholly ours: those of the ledgers that hold ids themselves, and all names of the outbox
-
-
-def labelled(fields: Iterable[tuple[str, object]]) -> Labelled:
-    found = {attribute: text for name, text in fields if (attribute := labelled_attribute(name, text)) is not None}
-    plain = {attribute for attribute, text in found.items() if shows_plain_set(text)}
-    if is_outbox_label(found.get(OUTBOX_ATTRIBUTE)):
-        del found[OUTBOX_ATTRIBUTE]
-        plain.update(OUTBOX)
-    return Labelled({*found}, plain)
+def is_label_name(name: str) -> bool:
+    """Is this where the label of a ledger stands?"""
+    return name.startswith(OURS) and _LABELS.fullmatch(name) is not None
 
 
 def has_pending(fields: Mapping[str, object]) -> bool:
@@ -121,7 +129,7 @@ def _other_name(held: str, ours: str) -> str:
     return (
         f"The outbox of this entity is Outbox({held!r}), and this one is Outbox({ours!r}): consumers know events by that name, and would "
         f"take the same event for another one. Use {held!r}. To rename an outbox, let a relay of the old name publish all that is pending "
-        "while nobody emits, remove the outbox from the entities (onewrite strip --attribute outbox), and deploy the new name to writers "
+        "while nobody emits, remove the outbox from the entities (onewrite strip --attribute ow_o), and deploy the new name to writers "
         "and relays: their events are of another source then, and are counted from 1 again."
     )
 
@@ -130,22 +138,17 @@ def is_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
-def shows_plain_set(text: object) -> bool:
-    """Does this label say that the attribute itself holds the ids?"""
-    return text == f"{FORMAT} all text"
-
-
 def mismatch(label: Label, found: object) -> str:
-    attribute = label.slot.group.removesuffix(_SUFFIX)
+    attribute = label.slot.group
     if not is_label(found):
-        return f"{label.slot.group!r} holds {found!r}, which no ledger put there: give the ledger another attribute."
+        return f"{attribute!r} holds {found!r}, which no ledger of this version has put there: another writer uses the name. Repair the entity."
     kept = str(found).removeprefix(f"{FORMAT} ")
     if kept.startswith("> "):
         return _moved(attribute, kept)
     return (
-        f"The ledger of this entity is kept as {kept!r}, and this store keeps {label.kept.removeprefix(f'{FORMAT} ')!r}: "
-        f"it would not see the messages that are there. Name the ledger that was used before in also=, as in "
-        f"SeenIds(..., also={_constructor(kept, attribute)}), and keep it there while such entities may get a message."
+        f"The ledger in {attribute!r} of this entity is kept as {kept!r}, and this store keeps {label.kept.removeprefix(f'{FORMAT} ')!r}: "
+        f"it would not see the messages that are there. If that one was used before, name it in also={_constructor(kept, attribute)}, and "
+        "keep it there while such entities may get a message. If both are in use, as by two services, give this one a name of its own."
     )
 
 
@@ -156,35 +159,41 @@ def _moved(attribute: str, kept: str) -> str:
     )
 
 
-def other_kind(slot: Slot, found: object) -> str:
-    attribute, kept = slot.group.removesuffix(_SUFFIX), str(found).removeprefix(f"{FORMAT} ")
-    if kept.startswith("> "):
-        return _moved(attribute, kept)
-    return (
-        f"This entity has a ledger of another kind in {attribute!r}, and this store does not look there. If that one was used "
-        f"before, name it in also={_constructor(kept, attribute)}. If both are in use, as by two "
-        "services, give each an attribute of its own."
-    )
-
-
 def _constructor(kept: str, attribute: str) -> str:
     """The call that makes the ledger which is kept so."""
+    name = f"name={whose(attribute)!r}" if whose(attribute) else ""
     if kept == "marks":
-        return f"HighWaterMark(attribute={attribute!r})"
+        return f"HighWaterMark({name})"
     span, _, text = kept.partition(" ")
     if span == "numbers":
-        return f"SeenNumbers({text}, {attribute!r})"
+        return f"SeenNumbers({', '.join(filter(None, [text, name]))})"
     unit = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "us": "microseconds"}.get(span.lstrip("0123456789"))
-    retention = "None" if unit is None else f"timedelta({unit}={span.rstrip('dhmsu')})"
-    return f"SeenIds({retention}, {attribute!r}{', readable=True' if text else ''})"
+    retention = "retention=None" if unit is None else f"timedelta({unit}={span.rstrip('dhmsu')})"
+    return f"SeenIds({', '.join(filter(None, [retention, name, 'readable=True' if text else '']))})"
 
 
-_FORBIDDEN = frozenset("$\0.@")
+def check_name(name: object) -> None:
+    """Raise unless a ledger may have this name, or none."""
+    if not isinstance(name, str) or (name and not _NAMES.fullmatch(name)):
+        raise ConfigurationError(
+            f"name={name!r}: give a ledger that stands beside another one up to 32 letters, digits, '_' or '-', such as 'billing'. It is part "
+            "of every name that the ledger stores."
+        )
+
+
+_FORBIDDEN = frozenset("$\0.")
 
 
 def check_attribute(attribute: object) -> None:
-    """Raise unless this can name what we keep in an entity."""
-    if not isinstance(attribute, str) or not attribute or attribute == "_id" or _FORBIDDEN & set(attribute):
+    """Raise unless this can name something of ours that stands where the caller wants it."""
+    if (
+        not isinstance(attribute, str)
+        or not attribute
+        or attribute == "_id"
+        or _FORBIDDEN & set(attribute)
+        or is_ours(attribute)
+    ):
         raise ConfigurationError(
-            f"attribute={attribute!r}: name a top-level field of the entity that nothing else uses, without any of . $ @ in it."
+            f"{attribute!r} cannot stand at the top of an entity: give the name of an attribute or a field without any of . $ in it, which does "
+            f"not begin with {OURS}."
         )

@@ -29,6 +29,10 @@ def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 def accepting(flow: Flow[A], *, missing_ok: bool, counts: bool) -> Flow[A]:
     """The flow, whose outcome is settled where the entity is missing and that is an answer. `counts`: later messages wait for this one."""
+    return _accepting(flow, missing_ok=missing_ok, counts=counts) if missing_ok else flow
+
+
+def _accepting(flow: Flow[A], *, missing_ok: bool, counts: bool) -> Flow[A]:
     outcome = yield from flow
     return accepted(outcome, missing_ok=missing_ok, counts=counts)
 

@@ -186,8 +186,8 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Ma
     in_time = due is None or (events and _is_moment(due))
     if events is None or not counted or not in_time or None in ours.values():
         raise LedgerMismatch(
-            "The outbox of an entity holds something else than events and their count: another writer uses its attributes, which begin with "
-            "outbox_. Repair the entity."
+            "The outbox of an entity holds something else than events and their count: another writer uses its names. Repair the "
+            "entity."
         )
     tombstone = read_tombstone(held[TOMBSTONE]) if TOMBSTONE in held else None
     return Box(entity, origin, sent, incarnation, events, due, tombstone)

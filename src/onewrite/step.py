@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
+from onewrite.label import known_by, whose
 from onewrite.message import Message, named, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
@@ -46,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step as an entity holds it. `ledger` is the attribute of the ledger that the finish writes; `first`: never taken over."""
+    """A step as an entity holds it. By `ledger` that one is known which the finish writes; `first`: never taken over."""
 
     ledger: str
     message: Message
@@ -77,9 +78,10 @@ class Step(NamedTuple):
 
     def stored(self) -> dict[str, Any]:
         message = self.message
-        held: dict[str, Any] = {"ledger": self.ledger, "id": message.id, "key": self.key, "fence": self.fence}
+        held: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         held |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
         optional = {"source": message.source, "sequence": message.sequence, "parts": [*message.parts], "unsent": self.unsent}
+        optional["ledger"] = whose(self.ledger)
         return held | {name: value for name, value in optional.items() if value not in ("", None, [], False)}
 
 
@@ -92,8 +94,9 @@ def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float)
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    named = together(ledger, message.source, *message.parts, message.id)
-    return blake2b(named.encode(), digest_size=_MARK_BYTES).digest()
+    name, named = whose(ledger), together(message.source, *message.parts, message.id)
+    # Without a name it begins with a digit.
+    return blake2b(f"in {together(name)}{named}".encode() if name else named.encode(), digest_size=_MARK_BYTES).digest()
 
 
 def read_step(held: object) -> Step:
@@ -108,7 +111,7 @@ def read_step(held: object) -> Step:
             parts=tuple(fields.get("parts", ())),
         )
         since, until = seconds(fields["since"]), seconds(fields["until"])
-        ledger, key, fence = str(fields["ledger"]), str(fields["key"]), str(fields["fence"])
+        ledger, key, fence = known_by(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
         raise no_step() from error

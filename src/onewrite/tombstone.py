@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.event import moment
-from onewrite.label import check_attribute, is_shared
+from onewrite.label import check_attribute
 
 _NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
@@ -105,7 +105,7 @@ def check_store_tombstones(tombstones: object, is_taken: Callable[[str], bool]) 
             f"tombstones={tombstones!r}: give Tombstones, as in tombstones=Tombstones(timedelta(days=14))."
         )
     name = tombstones.ttl_attribute
-    if is_shared(name) or is_taken(name):
+    if is_taken(name):
         raise ConfigurationError(
             f"Tombstones(ttl_attribute={name!r}) has an attribute that something else of the store has: give it another."
         )

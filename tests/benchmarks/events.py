@@ -53,7 +53,7 @@ def rows(plan: Plan) -> Iterator[Row]:
     with Mongod() as mongod, MongoClient[dict[str, Any]](mongod.uri) as mongo:
         yield from _on_mongodb(plan, mongo)
         collection = mongo.shop.relayed
-        collection.create_index("outbox_due", sparse=True)
+        collection.create_index("ow_due", sparse=True)
         documents = GuardedCollection(collection, SeenIds(), outbox=PLAIN)
         yield from _relays("mongod", documents, lambda entity, n: _add_document(documents, entity, n))
 

@@ -33,19 +33,18 @@ def _marks(plan: Plan, collection: Any) -> Iterator[Duel]:
         return lambda turn: durable.update_one(
             {
                 "_id": key(turn),
-                "events_ledger": {"$in": [None, "ow1 marks"]},
-                "messageIDs_ledger": {"$exists": False},
+                "ow_l": {"$in": [None, "ow1 marks"]},
                 "$and": [
                     {
                         "$or": [
-                            {"events@.%": {"$exists": False}},
-                            {"events@.%": {"$lt": turn + 1}, "events@.%.0": {"$exists": False}},
+                            {"ow_@.%": {"$exists": False}},
+                            {"ow_@.%": {"$lt": turn + 1}, "ow_@.%.0": {"$exists": False}},
                         ]
                     }
                 ],
             },
             {
-                "$set": {"status": "SHIPPED", "events_ledger": "ow1 marks", "events@.%": turn + 1},
+                "$set": {"status": "SHIPPED", "ow_l": "ow1 marks", "ow_@.%": turn + 1},
                 "$inc": {"shipments": 1},
             },
         )
@@ -76,18 +75,16 @@ def _seen(key: str, message_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return (
         {
             "_id": key,
-            "messageIDs_ledger": {"$in": [None, "ow1 14d"]},
-            "events_ledger": {"$exists": False},
-            "messageIDs": {"$not": {"$type": "array"}},
-            "messageIDs_14d.r4": {"$ne": mark},
-            "messageIDs_14d.r0": {"$ne": mark},
-            "messageIDs_14d.r1": {"$ne": mark},
+            "ow_l": {"$in": [None, "ow1 14d"]},
+            "ow_r.r4": {"$ne": mark},
+            "ow_r.r0": {"$ne": mark},
+            "ow_r.r1": {"$ne": mark},
         },
         {
-            "$set": {"status": "SHIPPED", "messageIDs_ledger": "ow1 14d"},
+            "$set": {"status": "SHIPPED", "ow_l": "ow1 14d"},
             "$inc": {"shipments": 1},
-            "$push": {"messageIDs_14d.r1": mark},
-            "$unset": {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""},
+            "$push": {"ow_r.r1": mark},
+            "$unset": {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""},
         },
     )
 

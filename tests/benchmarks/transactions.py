@@ -120,8 +120,7 @@ def _on_mongodb(plan: Plan, mongo: MongoClient[dict[str, Any]]) -> Iterator[Row]
             with mongo.start_session() as session, session.start_transaction(**concerns):
                 for each, last in zip(operations, "ab", strict=True):
                     lacks = {
-                        path: {"$ne": mark} if path.startswith("messageIDs_14d.") else value
-                        for path, value in each["filter"].items()
+                        path: {"$ne": mark} if path.startswith("ow_r.") else value for path, value in each["filter"].items()
                     }
                     update = {**each["update"], "$push": dict.fromkeys(each["update"]["$push"], mark)}
                     collection.update_one({**lacks, "_id": f"{name} {turn:06d} {last}"}, update, session=session)

@@ -25,6 +25,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    MessageIDs,
     Missing,
     Outbox,
     Rejected,
@@ -39,7 +40,7 @@ from tests.contract.stores import Adding, MakeShop, Shop
 
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
-    "seen for ever readable": SeenIds(retention=None, readable=True),
+    "message ids": MessageIDs(),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -111,7 +112,7 @@ def test_a_fold_leaves_the_same_entity_as_single_writes(shop: Shop) -> None:
 
 def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, Any]:
     """All that an entity holds beside its key and what tells one call from another. Sets are in no order."""
-    kept = {name: value for name, value in item.items() if "_try_" not in name and name not in shop.key(order)}
+    kept = {name: value for name, value in item.items() if not name.startswith("ow_t") and name not in shop.key(order)}
     return {name: sorted(value, key=repr) if isinstance(value, list | set) else value for name, value in kept.items()}
 
 
@@ -365,8 +366,9 @@ def test_what_is_no_message_is_refused(shop: Shop) -> None:
         shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested
 
 
+@pytest.mark.parametrize("shop", [name for name in LEDGERS if name != "message ids"], indirect=True)  # which has no label
 def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
-    shop.put_raw("o", messageIDs_ledger="ow1 other", events_ledger="ow1 other")
+    shop.put_raw("o", ow_l="ow1 other")
     with pytest.raises(LedgerMismatch):
         shop.fold(messages(1, 2), "o")
 

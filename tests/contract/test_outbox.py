@@ -73,7 +73,7 @@ class Broker:
 
 
 def _pending(shop: Shop, order: str) -> list[str]:
-    return [event["type"] for event in (shop.raw(order) or {}).get("outbox_events", [])]
+    return [event["type"] for event in (shop.raw(order) or {}).get("ow_events", [])]
 
 
 def test_an_event_is_emitted_with_the_write_and_hidden_from_the_caller(shop: Shop) -> None:
@@ -82,7 +82,7 @@ def test_an_event_is_emitted_with_the_write_and_hidden_from_the_caller(shop: Sho
     entity = shop.get("o")
     assert entity is not None
     assert entity["n"] == 1
-    assert not [name for name in entity if name.startswith("outbox")]
+    assert not [name for name in entity if name.startswith("ow_")]
 
 
 def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
@@ -90,7 +90,7 @@ def test_a_message_that_comes_again_emits_nothing(shop: Shop) -> None:
     outcome = shop.add(M1, "o", emit=[PAID])
     assert isinstance(outcome, Duplicate)
     assert outcome.entity is not None
-    assert not [name for name in outcome.entity if name.startswith("outbox")]
+    assert not [name for name in outcome.entity if name.startswith("ow_")]
     assert _pending(shop, "o") == ["OrderPaid"]
 
 
@@ -267,9 +267,9 @@ def test_a_publisher_that_raises_leaves_the_event_pending_and_the_error_is_seen(
     assert _pending(shop, "o") == ["B"]
 
 
-@pytest.mark.parametrize("field", ["outbox_events", "outbox_sent", "outbox_incarnation", "outbox_due", "outbox_ledger"])
+@pytest.mark.parametrize("field", ["ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard", "ow_o"])
 def test_a_call_that_touches_the_outbox_is_refused(shop: Shop, field: str) -> None:
-    with pytest.raises(InvalidUpdate, match="belongs to the outbox"):
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
         shop.touch(M1, "o", field)
 
 
@@ -282,7 +282,7 @@ def test_a_field_with_a_name_like_the_outboxs_is_the_callers(shop: Shop) -> None
 def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_shop: MakeShop) -> None:
     shop, plain = make_shop(SeenIds(), OUTBOX), make_shop(SeenIds())
     shop.add(M1, "o", emit=[PAID])
-    assert not [name for name in plain.get("o") or {} if name.startswith("outbox")]
+    assert not [name for name in plain.get("o") or {} if name.startswith("ow_")]
     with pytest.raises(ConfigurationError, match="no outbox"):
         plain.add(M2, "o", emit=[PAID])
     with pytest.raises(ConfigurationError, match="no outbox"):
@@ -290,7 +290,7 @@ def test_a_store_without_an_outbox_emits_nothing_and_hides_that_of_others(make_s
 
 
 def test_two_services_that_emit_from_one_entity_for_one_message_emit_two_events(make_shop: MakeShop) -> None:
-    billing, shipping = (make_shop(SeenIds(attribute=each), OUTBOX) for each in ("billing", "shipping"))
+    billing, shipping = (make_shop(SeenIds(name=each), OUTBOX) for each in ("billing", "shipping"))
     assert isinstance(billing.add(M1, "o", emit=[PAID]), Applied)
     assert isinstance(shipping.add(M1, "o", emit=[PAID]), Applied)
     broker = Broker()
@@ -340,10 +340,10 @@ def test_no_writer_of_another_name_emits_into_the_outbox(make_shop: MakeShop, na
         other.fold([M2, Message("m3")], "o", Adding(emit=lambda m: Event("Paid", 1, cause=m)))
     assert shop.raw("o") == before
     assert isinstance(other.add(M2, "o"), Applied)  # which emits nothing
-    assert "outbox_ledger" not in (other.get("o") or {})
+    assert "ow_o" not in (other.get("o") or {})
 
 
-@pytest.mark.parametrize("fields", [{"outbox_events": ["mine"]}, {"outbox_ledger": "ow9 outbox"}])
+@pytest.mark.parametrize("fields", [{"ow_events": ["mine"]}, {"ow_o": "ow9 outbox"}])
 def test_what_others_keep_in_the_outboxs_place_is_left_as_it_is(shop: Shop, fields: dict[str, Any]) -> None:
     shop.put_raw("o", **fields)
     with pytest.raises(LedgerMismatch, match="outbox"):
@@ -359,16 +359,16 @@ LATE = {"id": "i", "type": "A", "body": "1", "time": "some day", "nonce": "n", "
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("events", []), ("events", [LATE]), ("events", None), ("due", "x"), ("due", None), ("sent", None), ("incarnation", 1)],
+    [("events", []), ("events", [LATE]), ("events", None), ("due", "x"), ("due", None), ("sent", None), ("life", 1)],
 )
 def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop: Shop, name: str, value: object) -> None:
     broker = Broker()
     for order in ("odd", "good"):
         swept_shop.add(M1, order, emit=[PAID])
     raw = swept_shop.raw("odd") or {}
-    due = {"outbox_due": raw["outbox_events"][0]["time"]}
+    due = {"ow_due": raw["ow_events"][0]["time"]}
     swept_shop.delete_raw("odd")
-    swept_shop.put_raw("odd", **{**raw, **due, f"outbox_{name}": value, **swept_shop.key("odd")})
+    swept_shop.put_raw("odd", **{**raw, **due, f"ow_{name}": value, **swept_shop.key("odd")})
     swept_shop.relay(broker).sweep()
     assert broker.said() == [("OrderPaid", 1)]
     with pytest.raises(LedgerMismatch, match="something else than events"):
@@ -376,7 +376,7 @@ def test_an_outbox_that_cannot_be_read_is_named_and_holds_up_no_other(swept_shop
 
 
 def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(shop: Shop) -> None:
-    shop.put_raw("o", outbox_ledger=None)
+    shop.put_raw("o", ow_o=None)
     try:
         outcome: object = shop.add(M1, "o", emit=[PAID])
     except LedgerMismatch as refused:
@@ -386,10 +386,10 @@ def test_a_null_where_the_outboxs_label_would_be_is_no_reason_to_drop_a_message(
 
 
 def test_events_beside_a_null_for_their_label_are_those_of_others(shop: Shop) -> None:
-    shop.put_raw("o", outbox_ledger=None, outbox_events=["mine"])
+    shop.put_raw("o", ow_o=None, ow_events=["mine"])
     with pytest.raises(LedgerMismatch, match="outbox"):
         shop.add(M1, "o", emit=[PAID])
-    assert (shop.raw("o") or {})["outbox_events"] == ["mine"]
+    assert (shop.raw("o") or {})["ow_events"] == ["mine"]
 
 
 # --- the ids of events --------------------------------------------------------------------------------------------------

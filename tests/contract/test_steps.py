@@ -19,6 +19,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    MessageIDs,
     Missing,
     Outbox,
     Rejected,
@@ -33,7 +34,7 @@ from onewrite.step import STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
 MINUTE, DAY = 60.0, 86_400.0
-LEDGERS: dict[str, Ledger] = {"seen": SeenIds(), "mark": HighWaterMark(), "sequence": InSequence()}
+LEDGERS: dict[str, Ledger] = {"seen": SeenIds(), "ids": MessageIDs(), "mark": HighWaterMark(), "sequence": InSequence()}
 
 
 def message(n: int, source: str = "s") -> Message:
@@ -405,7 +406,7 @@ def test_a_step_that_makes_no_sense_is_refused_before_it_is_sent(shop: Shop, ask
 
 
 def test_a_service_with_a_ledger_of_its_own_has_steps_of_its_own(shop: Shop, make_shop: MakeShop) -> None:
-    other = make_shop(SeenIds(attribute="otherMessages"))
+    other = make_shop(SeenIds(name="otherMessages"))
     mine, theirs = begin(shop), other.begin(M1, "o")
     assert isinstance(theirs, Begun)
     assert len(shop.open_steps("o")) == len(other.open_steps("o")) == 1
@@ -420,7 +421,7 @@ def test_an_event_leaves_with_the_write_that_finishes(make_shop: MakeShop, outbo
     shop = make_shop(SeenIds(), outbox)
     shop.put_raw("o", n=0)
     assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
-    assert [event["type"] for event in (shop.raw("o") or {})["outbox_events"]] == ["Paid"]
+    assert [event["type"] for event in (shop.raw("o") or {})["ow_events"]] == ["Paid"]
 
 
 def test_a_store_whose_outbox_has_another_name_learns_so_before_the_effect(make_shop: MakeShop) -> None:

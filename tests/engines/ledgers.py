@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, SeenIds, SeenNumbers
+from onewrite import HighWaterMark, InSequence, MessageIDs, SeenIds, SeenNumbers
 
-AnyLedger: TypeAlias = SeenIds | HighWaterMark | InSequence | SeenNumbers
+AnyLedger: TypeAlias = SeenIds | MessageIDs | HighWaterMark | InSequence | SeenNumbers
 
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
     "readable": SeenIds(readable=True),
     "for_ever": SeenIds(retention=None),
-    "plain_set": SeenIds(retention=None, readable=True),
+    "plain_set": MessageIDs(),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
     "SeenNumbers": SeenNumbers(),

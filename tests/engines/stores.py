@@ -80,15 +80,15 @@ def create_table_with_outbox(
         KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
         AttributeDefinitions=[
             {"AttributeName": key, "AttributeType": "S"},
-            {"AttributeName": "outbox_shard", "AttributeType": "N"},
-            {"AttributeName": "outbox_due", "AttributeType": "S"},
+            {"AttributeName": "ow_shard", "AttributeType": "N"},
+            {"AttributeName": "ow_due", "AttributeType": "S"},
         ],
         GlobalSecondaryIndexes=[
             {
                 "IndexName": "pending",
                 "KeySchema": [
-                    {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                    {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                    {"AttributeName": "ow_shard", "KeyType": "HASH"},
+                    {"AttributeName": "ow_due", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }

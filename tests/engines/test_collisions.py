@@ -57,7 +57,7 @@ LEDGERS: dict[str, Ledger] = {
     "InSequence": InSequence(),
     "SeenNumbers": SeenNumbers(),
     "SeenNumbers, narrow": SeenNumbers(4),
-    "chain": SeenIds(also=HighWaterMark(attribute="marks")),
+    "chain": SeenIds(also=HighWaterMark(name="marks")),
 }
 _places = (f"collisions{n}" for n in itertools.count())
 

@@ -256,7 +256,7 @@ def test_a_sample_of_a_table_tells_its_indexes_and_the_share_of_the_ledger(dynam
     assert (found.engine, found.looked_at, found.own) == ("dynamodb", 3, item_size(own))
     assert found.largest == found.own + found.ledger
     assert found.largest_share == found.ledger / found.largest
-    assert found.kept == {"messageIDs: 14d": 3}
+    assert found.kept == {"ow_l: 14d": 3}
     assert found.indexes == (
         IndexLoad("all", item_size(own), copies_ledger=True, does="changes"),
         IndexLoad("keys", item_size({"id": "e1", "b": "y" * 20}), copies_ledger=False, does="still"),
@@ -272,4 +272,4 @@ def test_a_sample_of_a_collection_tells_the_share_of_the_ledger(collection: Coll
     assert (found.engine, found.name, found.entities, found.looked_at) == ("mongodb", collection.full_name, 4, 3)
     assert found.own == len(bson.encode({"_id": "e0", "body": "z" * 100}))
     assert found.largest == len(bson.encode(collection.find_one() or {}))
-    assert found.kept == {"messageIDs: all": 3}
+    assert found.kept == {"ow_l: all": 3}

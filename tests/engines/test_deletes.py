@@ -39,7 +39,7 @@ class Items:
     def deliver(self, kind: str, entity: str, client: Any = None) -> Outcome:
         message, key = Message(f"{kind} of {entity}"), {"id": entity}
         if kind.startswith("mine"):
-            mine = GuardedTable(client or self.client, SeenIds(attribute="mine"), table_name=self.table)
+            mine = GuardedTable(client or self.client, SeenIds(name="mine"), table_name=self.table)
             return mine.update_item(message, Key=key, **_ADD)
         orders = GuardedTable(client or self.client, SeenIds(), table_name=self.table, tombstones=TOMBSTONES)
         if kind == "create":
@@ -72,9 +72,7 @@ class Documents:
         message, key = Message(f"{kind} of {entity}"), {"_id": entity}
         store = self.collection if collection is None else collection
         if kind.startswith("mine"):
-            return GuardedCollection(store, SeenIds(attribute="mine")).update_one(
-                message, key, {"$inc": {"n": 1}}, upsert=True
-            )
+            return GuardedCollection(store, SeenIds(name="mine")).update_one(message, key, {"$inc": {"n": 1}}, upsert=True)
         orders = GuardedCollection(store, SeenIds(), tombstones=TOMBSTONES)
         if kind == "create":
             return orders.insert_one(message, {**key, "n": 0, "lines": ["a"]})
@@ -149,7 +147,7 @@ def test_what_threads_delete_stays_deleted_whoever_writes_and_whoever_dies(shop:
         assert {type(shop.deliver(kind, entity)).__name__ for kind in KINDS} <= {"Duplicate", "Gone"}
         assert shop.get(entity) is None
         held = shop.raw(entity)
-        left = {name for name in held if not name.startswith(("messageIDs", "mine", "ow_"))}
+        left = {name for name in held if not name.startswith("ow_")}
         assert left == {shop.key, "expiresAt"}
         assert 29 < (held["expiresAt"] - datetime.now(UTC).timestamp()) / 86_400 <= 30.001
 
@@ -176,5 +174,5 @@ def test_a_lost_answer_of_either_request_of_a_delete_leaves_a_clean_tombstone(dy
     faults.assert_all_used()
     assert isinstance(outcome, Applied)
     assert outcome.retried == (lost == 1)
-    assert {name for name in shop.raw("e") if not name.startswith(("messageIDs", "ow_"))} == {"id", "expiresAt"}
+    assert {name for name in shop.raw("e") if not name.startswith("ow_")} == {"id", "expiresAt"}
     assert type(shop.deliver("delete", "e")).__name__ == "Duplicate"

@@ -80,13 +80,13 @@ def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
     change = {"$set": {"status": "NEW", "expiresAt": moment}}
     assert isinstance(store.update_one(Message("m"), {"_id": "guarded"}, change, upsert=True), Applied)
     assert isinstance(store.delete_one(Message("d"), {"_id": "deleted"}), Applied)
-    marks = GuardedCollection(collection, HighWaterMark("marks"))
+    marks = GuardedCollection(collection, HighWaterMark(name="marks"))
     assert isinstance(marks.record(Message("m", sequence=1), {"_id": "guarded"}), Applied)
     collection.insert_many(
         [
             {"_id": "bare", "total": 1, "expiresAt": "never"},
-            {"_id": "unlabelled", "m_14d": {"r0": [b"x"]}},
-            {"_id": "unmarked", "m_ledger": "ow1 14d", "m_14d": {"r0": []}},
+            {"_id": "unlabelled", "ow_m:r": {"r0": [b"x"]}},
+            {"_id": "unmarked", "ow_m:l": "ow1 14d", "ow_m:r": {"r0": []}},
             {"_id": "named so by its user", "sizes_14d": {"small": 1}, "empty_14d": {}},
         ]
     )
@@ -95,14 +95,14 @@ def test_documents_are_read_with_their_ledgers(collection: Documents) -> None:
     assert result.expiry == ("expiresAt",)
     guarded = found["_id=S:guarded"]
     assert guarded.own == {"_id", "status", "expiresAt"}
-    assert guarded.kept == (Kept("marks", "marks"), Kept("messageIDs", "14d"))
-    assert guarded.ledger.keys() == {"messageIDs_ledger", "messageIDs_14d", "marks_ledger", "marks@"}
+    assert guarded.kept == (Kept("ow_l", "14d"), Kept("ow_marks:l", "marks"))
+    assert guarded.ledger.keys() == {"ow_l", "ow_r", "ow_marks:l", "ow_marks:@"}
     assert guarded.expires == moment.timestamp() + 60
     assert (guarded.unmarked, guarded.unlabelled) == ((), ())
     assert found["_id=S:deleted"].tombstone == 3 * 86_400
     assert (found["_id=S:bare"].ledger, found["_id=S:bare"].expires) == ({}, None)
-    assert found["_id=S:unlabelled"].unlabelled == ("m",)
-    assert found["_id=S:unmarked"].unmarked == ("m",)
+    assert found["_id=S:unlabelled"].unlabelled == ("ow_m:l",)
+    assert found["_id=S:unmarked"].unmarked == ("ow_m:l",)
     assert found["_id=S:named%20so%20by%20its%20user"].unlabelled == ()
 
 

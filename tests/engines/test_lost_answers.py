@@ -351,8 +351,8 @@ def test_a_step_whose_answers_are_lost_is_begun_once_finished_once_and_let_go(
 PAID = Event("Paid", 1)
 ASKED: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
 MOVING: dict[str, AnyLedger] = {
-    "ids after marks": SeenIds(attribute="seen", also=HighWaterMark("marks")),
-    "marks after ids after numbers": HighWaterMark("marks", also=SeenIds(also=SeenNumbers())),
+    "ids after marks": SeenIds(name="seen", also=HighWaterMark(name="marks")),
+    "marks after ids after numbers": HighWaterMark(name="marks", also=SeenIds(also=SeenNumbers())),
 }
 # What another writer does to the entity, given its store and the number of the next message, before the client sends again.
 MEANWHILE: dict[str, Callable[[GuardedTable, str, int], object]] = {

@@ -16,7 +16,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.cli import main
 from onewrite.cli.migrating import running
 from onewrite.dynamodb import GuardedTable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.measured
 
-BETWEEN = SeenIds(None, "ids", readable=True, also=SeenIds())
-NEW = SeenIds(also=SeenIds(None, "ids", readable=True))
+BETWEEN = MessageIDs("ids", also=SeenIds())
+NEW = SeenIds(also=MessageIDs("ids"))
 LAST = SeenIds()
 IDS = ("--ids", "ids", "--to", "14d", "--no-source")
 
@@ -44,7 +44,7 @@ class Place(ABC):
     @abstractmethod
     def old(self, entity: int, name: str) -> None: ...
     @abstractmethod
-    def guarded(self, ledger: SeenIds | HighWaterMark, entity: int, message: Message) -> object: ...
+    def guarded(self, ledger: SeenIds | MessageIDs | HighWaterMark, entity: int, message: Message) -> object: ...
     @abstractmethod
     def old_number(self, number: int) -> None: ...
     @abstractmethod
@@ -86,7 +86,7 @@ class TablePlace(Place):
                 ExpressionAttributeValues={":ids": {"SS": [name]}, ":id": {"S": name}, ":n": {"N": "1"}},
             )
 
-    def guarded(self, ledger: SeenIds | HighWaterMark, entity: int, message: Message) -> object:
+    def guarded(self, ledger: SeenIds | MessageIDs | HighWaterMark, entity: int, message: Message) -> object:
         add: Any = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
         return GuardedTable(self._client, ledger, table_name=self._name).update_item(
             message, Key={"id": f"e{entity}"}, **add
@@ -126,7 +126,7 @@ class CollectionPlace(Place):
     def old(self, entity: int, name: str) -> None:
         self._collection.update_one({"_id": entity, "ids": {"$ne": name}}, {"$push": {"ids": name}, "$inc": {"n": 1}})
 
-    def guarded(self, ledger: SeenIds | HighWaterMark, entity: int, message: Message) -> object:
+    def guarded(self, ledger: SeenIds | MessageIDs | HighWaterMark, entity: int, message: Message) -> object:
         return GuardedCollection(self._collection, ledger).update_one(message, {"_id": entity}, {"$inc": {"n": 1}})
 
     def old_number(self, number: int) -> None:
@@ -179,7 +179,7 @@ def test_consumers_of_every_kind_and_a_migration_that_is_killed_have_each_effect
     for entity in range(ENTITIES):
         place.put(entity, n=1, ids=place.as_set("m0"))
 
-    def guarded(ledger: SeenIds) -> Callable[[int, str], object]:
+    def guarded(ledger: SeenIds | MessageIDs) -> Callable[[int, str], object]:
         return lambda entity, name: place.guarded(ledger, entity, Message(name))
 
     def killed(*options: str) -> None:
@@ -304,4 +304,4 @@ def test_documents_with_ids_of_every_type_are_all_found(
     options = ("--version-in", "version", "--source", "orders")
     assert migrate(place, capsys, *options, "--yes")["written"]["carried"] == len(keys)
     assert migrate(place, capsys, *options, "--yes", "--drop")["written"]["dropped"] == len(keys)
-    assert collection.count_documents({"events@.orders": 7, "version": {"$exists": False}}) == len(keys)
+    assert collection.count_documents({"ow_@.orders": 7, "version": {"$exists": False}}) == len(keys)

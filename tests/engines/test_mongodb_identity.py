@@ -24,6 +24,7 @@ from onewrite import (
     InSequence,
     InvalidUpdate,
     Message,
+    MessageIDs,
     Missing,
     Outbox,
     Outcome,
@@ -251,7 +252,7 @@ def test_where_case_does_not_count_marks_that_are_numbers_and_their_sources_stay
 
 TEXT: dict[str, tuple[AnyLedger, Message]] = {
     "readable": (SeenIds(readable=True), M1),
-    "plain_set": (SeenIds(None, readable=True), M1),
+    "plain_set": (MessageIDs(), M1),
     "after_readable": (SeenIds(None, also=SeenIds(readable=True)), M1),
     "text_sequence": (HighWaterMark(), Message("m-1", sequence="a")),
 }

@@ -127,7 +127,10 @@ def test_a_unique_index_of_the_callers_own_passes_through(collection: Documents,
     with pytest.raises(DuplicateKeyError) as raised:
         ways[way]()
     assert (raised.value.details or {})["keyPattern"] == {"email": 1}
-    assert list(collection.find(sort=[("_id", -1)])) == [{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}]
+    assert list(collection.find(sort=[("_id", -1)])) == [
+        {"_id": "other", "email": "a@b"},
+        {"_id": "e", "email": "c@d"},
+    ]
 
 
 # ---------------------------------------------------------------- write concern

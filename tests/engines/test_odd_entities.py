@@ -49,8 +49,8 @@ ODD: tuple[Any, ...] = (
     *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
 )
 OURS = (
-    *("messageIDs", "messageIDs_ledger", "events", "events_ledger"),
-    *("outbox_sent", "outbox_incarnation", "ow_steps", "ow_tombstone"),
+    *("messageIDs", "ow_l", "ow_r", "ow_@", "ow_all"),
+    *("ow_sent", "ow_life", "ow_steps", "ow_tombstone"),
 )
 SOURCES = (
     *("0", "1.0", ".", "$", "$n", "%", "%t0", "@", "s0", "a/b", " ", "#0"),

@@ -457,7 +457,7 @@ def test_a_due_time_that_is_no_text_hides_no_other(collection: Collection[dict[s
     store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
     for n in range(4):
         _add(store, n)
-    collection.update_many({"_id": {"$in": ["e1", "e2"]}}, {"$set": {"outbox_due": odd}})
+    collection.update_many({"_id": {"$in": ["e1", "e2"]}}, {"$set": {"ow_due": odd}})
     relay = Relay(store, told)
     assert [each.entity for each in relay.broken()] == [{"_id": "e1"}, {"_id": "e2"}]
     assert [each.event.body for each in relay.waiting()] == ["0", "3"]

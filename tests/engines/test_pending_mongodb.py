@@ -51,7 +51,7 @@ class Commands(CommandListener):
 def heard(mongod: Mongod, collection: Documents) -> Iterator[tuple[Documents, Commands]]:
     """The collection, with its documented index, and the commands that are sent to it."""
     commands = Commands()
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     with MongoClient[dict[str, Any]](mongod.uri, event_listeners=[commands]) as client:
         yield client.test[collection.name], commands
 
@@ -96,7 +96,7 @@ def test_what_an_operator_and_a_sweep_look_at_grows_with_what_is_pending_alone(
         case _:
             event = relay.waiting(most=1)[0].event
             assert relay.skip(dict(event.entity), id=event.id) is not None
-    searches = [command for command in commands.sent if "outbox_due" in command.get("filter", {})]
+    searches = [command for command in commands.sent if "ow_due" in command.get("filter", {})]
     assert len(searches) == 1  # one cursor, and no search for each
     assert examined(collection, searches[0])[1] <= count
     finds = [command for command in commands.sent if "find" in command or "getMore" in command]
@@ -215,7 +215,7 @@ IDS: list[Any] = [
 def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
     collection: Documents, codec: CodecOptions[Any]
 ) -> None:
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     emitting(collection.with_options(codec_options=CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)), IDS)
     store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
     told: list[Outgoing] = []
@@ -224,7 +224,7 @@ def test_a_relay_finds_and_clears_each_entity_once_however_its_client_reads_ids(
     swept = relay.sweep()
     assert (swept.published, swept.complete, swept.broken, swept.failed) == (len(IDS), True, [], [])
     assert len({event.source for event in told}) == len(told) == len(IDS)
-    assert collection.count_documents({"outbox_due": {"$exists": True}}) == 0
+    assert collection.count_documents({"ow_due": {"$exists": True}}) == 0
     assert relay.sweep().entities == 0
 
 
@@ -247,7 +247,7 @@ def test_an_operator_acts_on_whatever_is_listed_however_the_client_reads_ids(
 
 
 def test_a_document_whose_id_cannot_be_read_holds_up_no_other(collection: Documents) -> None:
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     store = emitting(collection, ["a", "caf_", "z"])
     broken = collection.with_options(codec_options=CodecOptions(document_class=RawBSONDocument)).find_one({"_id": "caf_"})
     assert broken is not None
@@ -286,7 +286,7 @@ def test_a_document_whose_id_the_driver_does_not_write_as_it_is_goes_out_or_is_t
     collection: Documents, element: bytes, is_indexed: bool
 ) -> None:
     if is_indexed:
-        collection.create_index("outbox_due", sparse=True)
+        collection.create_index("ow_due", sparse=True)
     emitting(collection, ["odd"])
     rest = {name: value for name, value in (collection.find_one() or {}).items() if name != "_id"}
     collection.delete_many({})
@@ -295,7 +295,7 @@ def test_a_document_whose_id_the_driver_does_not_write_as_it_is_goes_out_or_is_t
     relay = Relay(store, told.extend, clock=lambda: NOW + 10)
     swept = relay.sweep()
     assert {"_id": "good"} in [event.entity for event in told]
-    left = collection.count_documents({"outbox_events": {"$exists": True}})
+    left = collection.count_documents({"ow_events": {"$exists": True}})
     assert (left == 0, not swept.broken, swept.complete, not relay.broken()) in [(True,) * 4, (False,) * 4]
 
 
@@ -316,12 +316,12 @@ def test_what_is_written_to_while_it_is_listed_is_listed_once(
     collection: Documents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its new time is behind the cursor's place, which meets it again."""
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     store, reads, find_one = emitting(collection, range(150)), itertools.count(), Collection.find_one
 
     def busy(self: Documents, query: Any, *args: Any, **more: Any) -> Any:
         due = datetime(2099, 1, 1, tzinfo=UTC) + timedelta(seconds=next(reads))
-        collection.update_one({"_id": query["_id"]}, {"$set": {"outbox_due": f"{due:%Y-%m-%dT%H:%M:%S}.000Z"}})
+        collection.update_one({"_id": query["_id"]}, {"$set": {"ow_due": f"{due:%Y-%m-%dT%H:%M:%S}.000Z"}})
         return find_one(self, query, *args, **more)
 
     monkeypatch.setattr(Collection, "find_one", busy)
@@ -334,7 +334,7 @@ def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
     collection: Documents, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """As behind a balancer in front of several routers. All are due at one moment, and are more than a page."""
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     store, told, refresh = emitting(collection, range(250)), list[Outgoing](), Cursor._refresh
 
     def lost(self: Any) -> int:
@@ -355,7 +355,7 @@ def test_a_search_ends_whose_cursor_the_server_gives_up_at_each_page(
 
 
 def test_a_cursor_that_the_server_has_given_up_is_opened_again_where_it_was(collection: Documents) -> None:
-    collection.create_index("outbox_due", sparse=True)
+    collection.create_index("ow_due", sparse=True)
     for n in range(250):
         emitting(collection, [f"o{n:03}"], now=NOW + n // 3)
     store, told = GuardedCollection(collection, SeenIds(), outbox=OUTBOX), list[str]()

@@ -17,6 +17,7 @@ from onewrite import (
     HighWaterMark,
     InSequence,
     Message,
+    MessageIDs,
     Outbox,
     SeenIds,
     SeenNumbers,
@@ -65,12 +66,12 @@ def test_ids_are_shown_with_the_time_in_which_they_were_written(place: Place, ca
     place.apply(SeenIds(), M1, at=NOW - 9 * DAY)
     place.apply(SeenIds(), M2)
     (ledger,) = inspect(place, capsys)["ledgers"]
-    assert (ledger["attribute"], ledger["kept"], ledger["moved_to"]) == ("messageIDs", "14d", None)
+    assert (ledger["attribute"], ledger["kept"], ledger["moved_to"]) == ("ow_l", "14d", None)
     old, new = sorted(ledger["sets"], key=lambda each: each["since"])
     for found, at in ((old, NOW - 9 * DAY), (new, NOW)):
         assert found["since"] <= moment(at) < found["until"]
         assert (len(found["ids"]), found["live"]) == (1, True)
-    slots = {place.place("messageIDs_14d", f"r{n}"): f"r{n}" for n in range(6)}
+    slots = {place.place("ow_r", f"r{n}"): f"r{n}" for n in range(6)}
     span = span_at(window(timedelta(days=14), timedelta(hours=6)), NOW, slots[new["place"]])
     assert (new["since"], new["until"]) == (moment(span.since), moment(span.until))
     assert len(new["ids"][0]["hash"]) == 20
@@ -140,7 +141,7 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
     ]
     assert (outbox["sent"], outbox["due"] is None or isinstance(outbox["due"], str)) == (0, True)
     assert (step["message"], step["source"], step["parts"], step["sequence"]) == ("m3", "bank", ["p"], 4)
-    assert (step["ledger"], step["until"], step["lease_is_over"]) == ("messageIDs", moment(NOW + 60), False)
+    assert (step["ledger"], step["until"], step["lease_is_over"]) == ("ow_l", moment(NOW + 60), False)
     parts = found["ledgers"][0]["bytes"] + outbox["bytes"] + found["step_bytes"]
     assert parts == found["ours"] < found["bytes"]
     assert place.run("inspect", "--at", moment(NOW + 61)) == 0
@@ -149,7 +150,7 @@ def test_events_steps_and_the_share_of_each_are_shown(place: Place, capsys: pyte
     assert "nobody knows whether its effect happened" in out
 
 
-HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(attribute="texts", readable=True), HighWaterMark("marks")
+HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(name="texts", readable=True), HighWaterMark(name="marks")
 STOCK = Message("m1", source="e").part("stock")
 
 
@@ -164,7 +165,7 @@ STOCK = Message("m1", source="e").part("stock")
         ([(READABLE, STOCK)], ("--source", "e"), "message m1 of source e, part stock: for that one give --source e --part stock."),
         ([(HASHED, Message("m1", source="nowhere to be seen"))], (), "give --source and --part if it has any."),
         ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', and none of ''."),
-        ([(SeenNumbers(8, "numbers"), Message("m1", source="a", sequence=2))], ("--sequence", "2"), "give --source a."),
+        ([(SeenNumbers(8, name="numbers"), Message("m1", source="a", sequence=2))], ("--sequence", "2"), "give --source a."),
     ],
 )  # fmt: skip
 def test_a_message_that_is_asked_for_without_all_of_its_name_is_found_or_what_is_missing_is_said(
@@ -214,73 +215,73 @@ def test_an_entity_without_a_ledger_has_nothing(place: Place, capsys: pytest.Cap
     assert "There is no entity" in capsys.readouterr().err
 
 
-def test_ids_that_are_kept_by_hand_are_found_under_the_default_name_or_the_one_that_is_given(
+def test_a_set_of_ids_is_found_in_messageids_or_where_it_is_said_to_be(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.put(messageIDs={"m1", "m2"}, tags={"red"})
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
     assert [each["id"] for each in inspect(place, capsys, "--attribute", "tags")["ledgers"][0]["sets"][0]["ids"]] == ["red"]
-    assert answers(place, capsys, "m1", "--source", "any") == [("SeenIds(retention=None, readable=True)", "Duplicate")]
+    assert answers(place, capsys, "m1", "--source", "any") == [("MessageIDs()", "Duplicate")]
     assert place.run("inspect") == 0
     assert "without a label: maybe ids that are kept by hand" in capsys.readouterr().out
 
 
 def test_a_ledger_that_has_moved_is_still_looked_into(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     found = {each["attribute"]: each["moved_to"] for each in inspect(place, capsys)["ledgers"]}
-    assert found == {"messageIDs": "seen", "seen": None}
+    assert found == {"ow_l": "ow_seen:l", "ow_seen:l": None}
     assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Duplicate")]
     assert place.run("inspect", "--message", "m1") == 0
     out = capsys.readouterr().out
-    assert "which has moved to seen" in out
-    assert "messageIDs_14d" in out.split("would get:")[1]
+    assert "which has moved to ow_seen:l" in out
+    assert "ow_r" in out.split("would get:")[1]
 
 
 def test_another_version_of_the_format_is_named_and_never_changed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.put(messageIDs_ledger="ow2 14d", events_ledger="ow1 unheard of")
+    place.put(**{"ow_l": "ow2 14d", "ow_new:l": "ow1 unheard of"})
     found = {each["attribute"]: each["other_version"] for each in inspect(place, capsys)["ledgers"]}
-    assert found == {"messageIDs": "ow2 14d", "events": None}
+    assert found == {"ow_l": "ow2 14d", "ow_new:l": None}
     assert answers(place, capsys, "m1") == [("", "LedgerMismatch"), ("", "LedgerMismatch")]
     assert place.run("inspect", "--message", "m1") == 0
     assert "written by another version of onewrite" in capsys.readouterr().out
-    for attribute in ("messageIDs", "events"):
+    for attribute in ("ow_l", "ow_new:l"):
         assert place.run("forget", "m1", "--attribute", attribute, "--yes") == 2
-        assert "the version that wrote it" in capsys.readouterr().err or attribute == "events"
+        assert "the version that wrote it" in capsys.readouterr().err or attribute == "ow_new:l"
         assert place.run("clear", "--attribute", attribute, "--yes") == 2
     assert place.run("strip", "--yes", entity=None) == 1
-    assert (place.stored() or {}).keys() >= {"messageIDs_ledger", "events_ledger"}
+    assert (place.stored() or {}).keys() >= {"ow_l", "ow_new:l"}
 
 
 def test_what_no_ledger_has_put_there_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    place.apply(HighWaterMark("marks"), Message("m", source="s", sequence=1))
-    place.apply(SeenNumbers(8, "numbers"), Message("m", source="s", sequence=1))
+    place.apply(HighWaterMark(name="marks"), Message("m", source="s", sequence=1))
+    place.apply(SeenNumbers(8, name="numbers"), Message("m", source="s", sequence=1))
     stored = place.stored() or {}
     stored = {name: value for name, value in stored.items() if name not in ("id", "_id")}
     stored["marks"] = "the caller's own"
     if place.names_tokens:
         stored |= {
-            "messageIDs_14d_r5": 1,
-            "messageIDs_all": 2,
-            "marks@t": True,
-            "numbers@%w8=s.t0": "x",
-            "numbers@%w8=u.s1": {1},
-            "numbers@%w2=u.t1": 1,
+            "ow_r5": 1,
+            "ow_all": 2,
+            "ow_marks:@t": True,
+            "ow_numbers:@%w8=s.t0": "x",
+            "ow_numbers:@%w8=u.s1": {1},
+            "ow_numbers:@%w2=u.t1": 1,
         }
-        stored |= {"messageIDs_99999999999d_r1": 1}
+        stored |= {"ow_99999999999d_r1": 1}
     else:
-        stored["messageIDs_14d"] |= {"r5": 1, "r9": [2]}
-        stored |= {"messageIDs_all": 2, "messageIDs_99999999999d": {"r1": 1}}
-        stored["marks@"] |= {"t": True}
-        stored["numbers@"]["%w8=s"]["t0"] = "x"
-        stored["numbers@"] |= {"%w8=u": {"s1": [1]}, "%w2=u": {"t1": 1}}
+        stored["ow_r"] |= {"r5": 1, "r9": [2]}
+        stored |= {"ow_all": 2, "ow_99999999999d_r": {"r1": 1}}
+        stored["ow_marks:@"] |= {"t": True}
+        stored["ow_numbers:@"]["%w8=s"]["t0"] = "x"
+        stored["ow_numbers:@"] |= {"%w8=u": {"s1": [1]}, "%w2=u": {"t1": 1}}
     place.put(**stored)
     found = inspect(place, capsys)["ledgers"]
     foreign = {each["place"] for ledger in found for each in ledger["foreign"]}
     dot = "" if place.names_tokens else "."
-    assert {f"marks@{dot}t", f"numbers@{dot}%w8=u.s1", "messageIDs_all", place.place("messageIDs_14d", "r5")} <= foreign
+    assert {f"ow_marks:@{dot}t", f"ow_numbers:@{dot}%w8=u.s1", "ow_all", place.place("ow_r", "r5")} <= foreign
     assert place.run("inspect") == 0
     assert "which no ledger has put there" in capsys.readouterr().out
 
@@ -290,7 +291,7 @@ def test_damaged_steps_outboxes_and_tombstones_are_told(place: Place, capsys: py
     steps: dict[str, Any] = (
         {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
     )
-    place.put(outbox_ledger="ow1 outbox shop/orders", outbox_events=[1], ow_tombstone=1, **steps)
+    place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **steps)
     found = inspect(place, capsys)
     assert "Repair the entity" in found["steps"][0]["damaged"]
     assert "epair the entity" in found["outboxes"][0]["damaged"]
@@ -372,7 +373,7 @@ def test_the_ledger_of_a_store_may_be_asked_instead(
     place.apply(HighWaterMark(), Message("m", source="s", sequence=5))
     options = ("m", "--source", "s", "--sequence", "6", "--ledger")
     assert answers(place, capsys, *options, "shop_stores:LEDGER") == [("InSequence(first=0)", "Applied")]
-    vars(import_module("shop_stores"))["STORE"] = place.store(SeenIds(attribute="mine"))
+    vars(import_module("shop_stores"))["STORE"] = place.store(SeenIds(name="mine"))
     assert answers(place, capsys, *options, "shop_stores:STORE") == [("SeenIds(14d)", "Applied")]
     assert place.run("inspect", "--message", "m", "--ledger", "shop_stores:OTHER") == 2
     assert "neither a guarded store nor a ledger" in capsys.readouterr().err
@@ -385,7 +386,14 @@ def test_the_ledger_of_a_store_may_be_asked_instead(
 
 @pytest.mark.parametrize(
     "ledger",
-    [SeenIds(), SeenIds(timedelta(hours=1), readable=True), SeenIds(None), SeenIds(None, readable=True), SeenNumbers(8)],
+    [
+        SeenIds(),
+        SeenIds(timedelta(hours=1), readable=True),
+        SeenIds(None),
+        SeenIds(None, readable=True),
+        MessageIDs(),
+        SeenNumbers(8),
+    ],
     ids=lambda ledger: ledger.layout,
 )
 def test_what_is_forgotten_takes_effect_exactly_once_more(
@@ -399,26 +407,36 @@ def test_what_is_forgotten_takes_effect_exactly_once_more(
     assert (shown["written"], place.stored()) == (False, before)
     done = printed(capsys, lambda: place.run("forget", *options, "--json", "--yes", "--shown", shown["shown"]))
     assert done == {**shown, "written": True}
-    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
     assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
 
 
 def test_a_mark_is_removed_from_every_set_and_in_every_spelling(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     message, day = Message("m1", source="s"), timedelta(days=1)
-    before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, "seen"))
+    before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, name="seen"))
     merged: dict[str, Any] = {}
     for n, ledger in enumerate(before):  # as one change of the ledger after the other leaves it
         place.apply(ledger, message, Message("m6"), entity=f"e{n}")
         merged |= place.stored(f"e{n}") or {}
-    merged |= {"messageIDs": {"m1", "m5", "@s/m1"}, "messageIDs_ledger": "ow1 > seen"}
-    place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "seen_ledger")})
-    last = SeenIds(attribute="seen", also=before)
+    merged |= {"ow_l": "ow1 > ow_seen:l"}
+    place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "ow_seen:l")})
+    last = SeenIds(name="seen", also=before)
     assert place.apply(last, Message("m9"), message) == ["Applied", "Duplicate"]
     shown = printed(capsys, lambda: place.run("forget", "m1", "--source", "s", "--json", "--yes"))
-    assert len(shown["changes"]) == len(before) + 1
-    assert "counts for every source" in " ".join(shown["effects"])
+    assert len(shown["changes"]) == len(before)
     assert place.apply(last, message, message) == ["Applied", "Duplicate"]
-    assert place.apply(last, Message("m5"), Message("m6"), Message("m9")) == ["Duplicate"] * 3
+    assert place.apply(last, Message("m6"), Message("m9")) == ["Duplicate"] * 2
+
+
+def test_an_id_that_counts_for_every_source_is_forgotten_for_all_of_them(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.put(messageIDs={"m1", "m5", "@s/m1"})
+    shown = printed(capsys, lambda: place.run("forget", "m1", "--source", "s", "--json", "--yes"))
+    assert len(shown["changes"]) == 2
+    assert "counts for every source" in " ".join(shown["effects"])
+    message = Message("m1", source="s")
+    assert place.apply(MessageIDs(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
 
 
 def test_forgetting_is_refused_where_it_would_not_help(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -447,10 +465,10 @@ def test_an_open_step_keeps_its_ledger_as_it_is(
 
 def test_a_mark_cannot_forget_one_message_and_says_what_to_do(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(HighWaterMark(), Message("m1", source="s", sequence=1))
-    place.apply(HighWaterMark("more"), Message("m1", sequence=1))
-    assert place.run("forget", "m1", "--source", "s", "--attribute", "events") == 2
+    place.apply(HighWaterMark(name="more"), Message("m1", sequence=1))
+    assert place.run("forget", "m1", "--source", "s", "--attribute", "ow_l") == 2
     assert "onewrite set-mark --source s" in capsys.readouterr().err
-    assert place.run("forget", "m1", "--attribute", "more") == 2
+    assert place.run("forget", "m1", "--attribute", "ow_more:l") == 2
     assert "onewrite set-mark with" in capsys.readouterr().err
 
 
@@ -458,16 +476,16 @@ def test_what_cannot_be_forgotten_is_told(place: Place, capsys: pytest.CaptureFi
     place.apply(SeenIds(), M1)
     assert place.run("forget", "m2") == 1
     assert "No ledger" in capsys.readouterr().err
-    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
-    place.apply(SeenIds(attribute="other"), M2)
+    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="other"), M2)
     for options, text in (
-        (("m1", "--attribute", "messageIDs"), "has moved to 'seen'"),
+        (("m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
         (("m2",), "say with --attribute"),
         (("m2", "--attribute", "nothing"), "There is no ledger in 'nothing'"),
     ):
         assert place.run("forget", *options, "--yes") == 2
         assert text in capsys.readouterr().err
-    assert place.run("forget", "m2", "--attribute", "other", "--yes") == 0
+    assert place.run("forget", "m2", "--attribute", "ow_other:l", "--yes") == 0
 
 
 def test_a_number_whose_slot_has_gone_on_cannot_be_forgotten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -515,7 +533,7 @@ def test_a_mark_that_is_set_back_lets_in_what_it_names(place: Place, capsys: pyt
         "Sequences 2 to 3 of source 's': each takes effect again if it is delivered again.",
         "InSequence waits for 2 next.",
     ]
-    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
     assert place.apply(InSequence(), *messages, messages[1]) == ["Duplicate", "Applied", "Applied", "Stale"]
 
 
@@ -567,13 +585,13 @@ def test_a_mark_keeps_its_spelling(
 def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     store = place.store(InSequence(), clock=lambda: NOW)
     place.write(store, Message("m1", source="s", sequence=1))
-    place.apply(SeenIds(attribute="ids"), M1)
+    place.apply(SeenIds(name="ids"), M1)
     for options, code, text in (
         (("1", "--source", "s"), 1, "is 1 already"),
         (("--remove", "--source", "t"), 1, "is not there already"),
         ((), 2, "or --remove"),
         (("1", "--remove"), 2, "or --remove"),
-        (("1", "--attribute", "ids"), 2, "There is no ledger of marks"),
+        (("1", "--attribute", "ow_ids:l"), 2, "There is no ledger of marks"),
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
@@ -581,14 +599,14 @@ def test_a_mark_is_not_set_where_that_would_be_wrong(place: Place, capsys: pytes
     assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
     assert "has a step open" in capsys.readouterr().err
     assert place.run("set-mark", "5", "--source", "t", "--yes") == 0
-    place.apply(HighWaterMark("more"), Message("m", source="s", sequence=1))
+    place.apply(HighWaterMark(name="more"), Message("m", source="s", sequence=1))
     assert place.run("set-mark", "5", "--source", "t") == 2
-    assert "'events' and 'more'" in capsys.readouterr().err
+    assert "'ow_l' and 'ow_more:l'" in capsys.readouterr().err
 
 
 def test_something_else_than_a_mark_is_not_overwritten(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    group: dict[str, Any] = {"events@s": [1]} if place.names_tokens else {"events@": {"s": [1]}}
-    place.put(events_ledger="ow1 marks", **group)
+    group: dict[str, Any] = {"ow_@s": [1]} if place.names_tokens else {"ow_@": {"s": [1]}}
+    place.put(ow_l="ow1 marks", **group)
     assert place.run("set-mark", "5", "--source", "s", "--yes") == 2
     assert "which is no mark" in capsys.readouterr().err
 
@@ -623,12 +641,12 @@ def test_a_ledger_that_has_moved_is_cleared_and_still_says_where_to(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.apply(SeenIds(), M1)
-    place.apply(SeenIds(attribute="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
     assert place.run("clear") == 2
-    assert "'messageIDs', 'seen'" in capsys.readouterr().err
-    assert place.run("clear", "--attribute", "messageIDs", "--yes") == 0
-    assert place.apply(SeenIds(attribute="seen", also=SeenIds()), M1, M2) == ["Applied", "Duplicate"]
-    assert place.run("clear", "--attribute", "messageIDs", "--yes") == 1
+    assert "'ow_l', 'ow_seen:l'" in capsys.readouterr().err
+    assert place.run("clear", "--attribute", "ow_l", "--yes") == 0
+    assert place.apply(SeenIds(name="seen", also=SeenIds()), M1, M2) == ["Applied", "Duplicate"]
+    assert place.run("clear", "--attribute", "ow_l", "--yes") == 1
     assert "holds nothing" in capsys.readouterr().err
 
 
@@ -642,7 +660,7 @@ def test_nothing_is_cleared_that_has_no_label(place: Place, capsys: pytest.Captu
 def test_tokens_are_cleared_alone(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
     assert place.run("clear", "--tokens", "--yes") == (0 if place.names_tokens else 1)
-    assert not [name for name in place.stored() or {} if "_try_" in name]
+    assert not [name for name in place.stored() or {} if name.startswith("ow_t")]
     assert place.apply(SeenIds(), M1) == ["Duplicate"]
     capsys.readouterr()
     assert place.run("clear", "--tokens") == 1
@@ -704,7 +722,7 @@ def test_long_lists_are_cut_for_a_person(place: Place, capsys: pytest.CaptureFix
     store = place.store(SeenIds(None, readable=True), clock=lambda: NOW, outbox=Outbox("shop"))
     for n in range(25):
         place.write(store, Message(f"m{n:02}"), emit=[Event("Paid", {})])
-    place.apply(SeenNumbers(400, "numbers"), *[Message("m", sequence=n) for n in range(25)])
+    place.apply(SeenNumbers(400, name="numbers"), *[Message("m", sequence=n) for n in range(25)])
     assert place.run("inspect") == 0
     out = capsys.readouterr().out
     assert out.count("and 5 more, which --json shows") == 2

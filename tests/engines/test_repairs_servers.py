@@ -13,6 +13,7 @@ from onewrite import (
     Event,
     HighWaterMark,
     Message,
+    MessageIDs,
     Outbox,
     SeenIds,
     SeenNumbers,
@@ -26,7 +27,7 @@ from tests.support.repairs import CollectionPlace, Place, TablePlace, log_as_it_
 pytestmark = pytest.mark.measured
 
 LEASE = timedelta(minutes=1)
-LEDGERS: list[Ledger] = [SeenIds(), SeenIds(None, "text", readable=True), HighWaterMark("marks"), SeenNumbers(8, "numbers")]
+LEDGERS: list[Ledger] = [SeenIds(), MessageIDs("text"), HighWaterMark(name="marks"), SeenNumbers(8, name="numbers")]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 FRESH = Message("m9", source="s", sequence=4)
 
@@ -158,16 +159,16 @@ def test_after_strip_an_entity_is_its_business_part(place: Place, capsys: pytest
     for entity in ("e", "f"):
         for ledger in LEDGERS:
             assert apply(place, ledger, *MESSAGES, entity=entity) == ["Applied"] * 3
-        apply(place, SeenIds(attribute="seen", also=SeenIds()), FRESH, entity=entity)
+        apply(place, SeenIds(name="seen", also=SeenIds()), FRESH, entity=entity)
     place.put("clean", n=1, events_log="x")
     expected = place.store(SeenIds()).without_ledger(place.stored() or {})
     assert expected["n"] == 13
     counted = printed(capsys, lambda: place.run("strip", "--json", entity=None))
     assert (counted["read"], counted["clean"], counted["stripped"], counted["written"]) == (3, 1, 2, False)
-    assert place.run("strip", "--attribute", "marks", "--yes", entity=None) == 0
+    assert place.run("strip", "--attribute", "ow_marks:l", "--yes", entity=None) == 0
     left = (place.stored() or {}).keys()
-    assert not [name for name in left if name.startswith("marks")]
-    assert [name for name in left if name.startswith("numbers")]
+    assert not [name for name in left if name.startswith("ow_marks")]
+    assert [name for name in left if name.startswith("ow_numbers")]
     assert place.run("strip", "--yes", "--page-size", "1", entity=None) == 0
     assert place.stored() == expected
     again = printed(capsys, lambda: place.run("strip", "--json", "--yes", entity=None))
@@ -185,11 +186,11 @@ def test_strip_holds_back_from_what_is_under_way(place: Place, capsys: pytest.Ca
     assert (found["read"], found["held_back"], found["stripped"]) == (2, 2, 0)
     assert sorted([each["why"].split(":")[0] for each in found["reasons"]]) == [
         "A step is open",
-        "Events are pending in 'outbox_events'",
+        "Events are pending in 'ow_events'",
     ]
     assert {entity: place.stored(entity) for entity in before} == before
-    assert place.run("strip", "--yes", "--attribute", "messageIDs", entity=None) == 1  # of the open step
-    assert [name for name in place.stored("pending") or {} if name.startswith("messageIDs")] == []
+    assert place.run("strip", "--yes", "--attribute", "ow_l", entity=None) == 1  # of the open step
+    assert [name for name in place.stored("pending") or {} if name in ("ow_l", "ow_r0", "ow_r")] == []
 
 
 def test_strip_deletes_what_was_deleted(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +199,7 @@ def test_strip_deletes_what_was_deleted(place: Place, capsys: pytest.CaptureFixt
     place.named(store, "delete", MESSAGES[1])
     assert place.run("strip", entity=None) == 0
     assert "1 would be deleted because only a tombstone is left" in capsys.readouterr().out
-    assert place.run("strip", "--attribute", "other", "--yes", entity=None) == 0
+    assert place.run("strip", "--attribute", "ow_other:l", "--yes", entity=None) == 0
     assert place.stored() is not None
     assert place.run("strip", "--yes", entity=None) == 0
     assert place.stored() is None
@@ -265,7 +266,7 @@ def test_strip_shows_how_far_it_has_come(
     plain: bool, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     apply(place, SeenIds(), MESSAGES[0])
-    place.put("f", messageIDs_ledger="ow2 14d")
+    place.put("f", ow_l="ow2 14d")
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(strip, "_MOST", 0)
     monkeypatch.setattr(progress, "is_plain", lambda *_: plain)

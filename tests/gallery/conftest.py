@@ -21,13 +21,13 @@ INDEXED_BY_WHAT_IS_PENDING: dict[str, Any] = {
         {
             "IndexName": "pending",
             "KeySchema": [
-                {"AttributeName": "outbox_shard", "KeyType": "HASH"},
-                {"AttributeName": "outbox_due", "KeyType": "RANGE"},
+                {"AttributeName": "ow_shard", "KeyType": "HASH"},
+                {"AttributeName": "ow_due", "KeyType": "RANGE"},
             ],
             "Projection": {"ProjectionType": "KEYS_ONLY"},
         }
     ],
-    "types": {"outbox_shard": "N"},
+    "types": {"ow_shard": "N"},
 }
 # Of the tables of these names.
 INDEXES = {"entries": INDEXED_BY_CUSTOMER, "accounts": INDEXED_BY_WHAT_IS_PENDING}

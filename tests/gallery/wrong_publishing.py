@@ -88,7 +88,7 @@ class _CollectionByCount(CollectionOutboxes):
     def _as_read(self, box: Any, place: int | None) -> dict[str, Any]:
         del place
         found = super()._as_read(box, None)
-        return {name: found[name] for name in ("_id", "outbox_sent")}
+        return {name: found[name] for name in ("_id", "ow_sent")}
 
 
 class _ByCount:

@@ -59,7 +59,7 @@ class Shop(Protocol):
 class TableShop:
     def __init__(self, table: Any, name: str) -> None:
         self.table, self.key = table, {"orderId": name}
-        self.other = GuardedTable(table, SeenIds(attribute="mine"), clock=lambda: NOW)
+        self.other = GuardedTable(table, SeenIds(name="mine"), clock=lambda: NOW)
 
     def deliver(self, what: str, store: Any = None) -> Outcome:
         orders = GuardedTable(store or self.table, SeenIds(), clock=lambda: NOW, tombstones=TOMBSTONES)
@@ -83,13 +83,13 @@ class TableShop:
 
     def left(self) -> set[str]:
         held = self.table.get_item(Key=self.key).get("Item", {})
-        return {name for name in held if not name.startswith(("messageIDs", "mine", "ow_"))} - self.key.keys()
+        return {name for name in held if not name.startswith("ow_")} - self.key.keys()
 
 
 class CollectionShop:
     def __init__(self, collection: Any, name: str) -> None:
         self.collection, self.key = collection, {"_id": name}
-        self.other = GuardedCollection(collection, SeenIds(attribute="mine"), clock=lambda: NOW)
+        self.other = GuardedCollection(collection, SeenIds(name="mine"), clock=lambda: NOW)
 
     def deliver(self, what: str, store: Any = None) -> Outcome:
         orders = GuardedCollection(store or self.collection, SeenIds(), clock=lambda: NOW, tombstones=TOMBSTONES)
@@ -114,7 +114,7 @@ class CollectionShop:
 
     def left(self) -> set[str]:
         held = self.collection.find_one(self.key) or {}
-        return {name for name in held if not name.startswith(("messageIDs", "mine", "ow_"))} - self.key.keys()
+        return {name for name in held if not name.startswith("ow_")} - self.key.keys()
 
 
 @pytest.fixture(scope="module", params=["table", "collection"])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from onewrite import HighWaterMark, InSequence, Message, SeenIds, SeenNumbers, sortable
+from onewrite import HighWaterMark, InSequence, Message, MessageIDs, SeenIds, SeenNumbers, sortable
 from onewrite.dynamodb.writing import layout as dynamodb
-from onewrite.label import Slot, labelled_attribute
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT, Advance, Mark, Number, Remember
 from onewrite.ledgers.marks import mark_slot
@@ -30,9 +30,10 @@ texts = st.one_of(
 ids = texts.filter(bool)
 parts = st.lists(texts, max_size=3).map(tuple)
 messages = st.builds(Message, id=ids, source=texts, parts=parts)
-attributes = st.one_of(
-    texts, st.sampled_from(["a", "a_14d", "a_all", "a_ledger", "a_try_r0", "messageIDs", "events"])
-).filter(lambda text: text not in ("", "_id") and not set("$\0.@") & set(text))
+ledger_names = st.one_of(
+    st.text(st.sampled_from("abl0_-R"), max_size=32),
+    st.sampled_from(["", "l", "r0", "all", "14d_r", "t0", "ow_l", "billing"]),
+)
 retentions = st.one_of(
     st.none(),
     st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=400)),
@@ -42,13 +43,13 @@ moments = st.floats(min_value=0, max_value=4e9)
 
 
 @st.composite
-def ledgers(draw: st.DrawFn, attribute: str | None = None) -> Ledger:
-    named = draw(attributes) if attribute is None else attribute
+def ledgers(draw: st.DrawFn, name: str | None = None) -> Ledger:
+    named = draw(ledger_names) if name is None else name
     if draw(st.booleans()):
-        return HighWaterMark(named)
+        return HighWaterMark(name=named)
     if draw(st.booleans()):
-        return SeenNumbers(draw(st.integers(4, 10_000)), named)
-    return SeenIds(draw(retentions), named, readable=draw(st.booleans()))
+        return SeenNumbers(draw(st.integers(4, 10_000)), name=named)
+    return SeenIds(draw(retentions), name=named, readable=draw(st.booleans()))
 
 
 def identity(message: Message) -> tuple[str, tuple[str, ...], str]:
@@ -129,12 +130,12 @@ def test_a_message_can_be_read_from_its_text(message: Message) -> None:
 @given(texts, parts, texts, parts)
 def test_two_sources_or_parts_never_share_a_slot(one: str, a: tuple[str, ...], other: str, b: tuple[str, ...]) -> None:
     assume((one, a) != (other, b))
-    assert mark_slot("events", Message("m", one, parts=a)) != mark_slot("events", Message("m", other, parts=b))
+    assert mark_slot("ow_l", Message("m", one, parts=a)) != mark_slot("ow_l", Message("m", other, parts=b))
 
 
 @given(messages)
 def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> None:
-    slot = mark_slot("events", message)
+    slot = mark_slot("ow_l", message)
     assert slot.key
     assert not set(".$\0") & set(slot.key)
     assert mongodb.path_of(slot).split(".") == [slot.group, slot.key]
@@ -143,7 +144,7 @@ def test_a_slot_has_nothing_that_an_engine_reads_as_a_path(message: Message) -> 
 @given(messages)
 def test_a_source_and_its_parts_can_be_read_from_their_slot(message: Message) -> None:
     source, *parts = (
-        mark_slot("events", message).key.removeprefix("%" * (not message.source and not message.parts)).split("%+")
+        mark_slot("ow_l", message).key.removeprefix("%" * (not message.source and not message.parts)).split("%+")
     )
     assert (_plain(source), tuple(map(_plain, parts))) == (message.source, message.parts)
 
@@ -192,35 +193,37 @@ def test_a_ledgers_fields_are_all_known_as_its_own_and_all_differ(
 ) -> None:
     made = names(ledger, numbered(message), now)
     assert len(set(made)) == len(made)
-    assert all(layout.belongs(ledger.terms, name) for name in made)
+    assert all(layout.is_made_by(ledger.attribute, name) and is_ours(name) for name in made)
 
 
 @engines
 @given(data=st.data(), one=messages, other=messages, now=moments)
-def test_two_ledgers_never_share_a_field_unless_one_makes_the_others_attribute(
+def test_two_ledgers_of_different_names_never_share_a_field(
     layout: Any, names: Any, data: st.DataObject, one: Message, other: Message, now: float
 ) -> None:
     first, second = data.draw(ledgers()), data.draw(ledgers())
     assume(first.attribute != second.attribute)
-    assume(not layout.belongs(first.terms, second.attribute))
-    assume(not layout.belongs(second.terms, first.attribute))
-    assert set(names(first, numbered(one), now)).isdisjoint(names(second, numbered(other), now))
+    mine, theirs = names(first, numbered(one), now), names(second, numbered(other), now)
+    assert set(mine).isdisjoint(theirs)
+    assert not any(layout.is_made_by(first.attribute, name) for name in theirs)
+    assert {*mine, *theirs}.isdisjoint({*OUTBOX, STEPS, TOMBSTONE})
 
 
 @engines
-@given(data=st.data(), attribute=attributes, message=messages, now=moments)
-def test_two_ledgers_under_one_attribute_share_nothing_but_label_and_tokens(
-    layout: Any, names: Any, data: st.DataObject, attribute: str, message: Message, now: float
+@given(data=st.data(), name=ledger_names, message=messages, now=moments)
+def test_two_ledgers_of_one_name_share_nothing_but_label_and_tokens(
+    layout: Any, names: Any, data: st.DataObject, name: str, message: Message, now: float
 ) -> None:
     """So that each finds its own, after one has taken the other's place."""
-    first, second = data.draw(ledgers(attribute)), data.draw(ledgers(attribute))
+    first, second = data.draw(ledgers(name)), data.draw(ledgers(name))
     assume(first.layout != second.layout)
     shared = set(names(first, numbered(message), now)) & set(names(second, numbered(message), now))
     # On MongoDB all sources are in one field, whatever is kept of them.
-    kept = {name for name in shared if not name.startswith(f"{attribute}_try_r")}
-    assert kept - {f"{attribute}@"} == {f"{attribute}_ledger"}
+    prefix = prefix_of(first.attribute)
+    kept = {each for each in shared if not each.startswith(f"{prefix}t")}
+    assert kept - {f"{prefix}@"} == {first.attribute}
     slots = [made_slots(ledger, numbered(message), now) for ledger in (first, second)]
-    assert set(slots[0]) & set(slots[1]) == {Slot(f"{attribute}_ledger")}
+    assert set(slots[0]) & set(slots[1]) == {Slot(first.attribute)}
 
 
 @engines
@@ -229,60 +232,32 @@ def test_what_is_hidden_is_exactly_what_the_ledger_makes(
     layout: Any, names: Any, ledger: Ledger, message: Message, now: float, theirs: dict[str, int]
 ) -> None:
     made = dict.fromkeys(names(ledger, numbered(message), now), 0)
-    callers = {name: value for name, value in theirs.items() if not name.startswith(ledger.attribute)}
+    callers = {name: value for name, value in theirs.items() if not is_ours(name)}
     assert layout.without_ledger(ledger.terms, made | callers) == callers
 
 
 @engines
 @given(data=st.data(), message=messages, now=moments, theirs=st.dictionaries(texts, st.integers(), max_size=4))
-def test_another_ledger_is_hidden_too_once_it_has_left_its_label(
+def test_another_ledger_is_hidden_too_with_its_label_or_without(
     layout: Any, names: Any, data: st.DataObject, message: Message, now: float, theirs: dict[str, int]
 ) -> None:
     own, other = data.draw(ledgers()), data.draw(ledgers())
-    made: dict[str, Any] = dict.fromkeys(names(own, numbered(message), now) + names(other, numbered(message), now), 0)
-    made |= {name_of_label: f"ow1 {each.layout}" for each in (other, own) for name_of_label in [f"{each.attribute}_ledger"]}
-    assume(made[f"{other.attribute}_ledger"] == f"ow1 {other.layout}")
-    callers = {
-        name: value
-        for name, value in theirs.items()
-        if not name.startswith((own.attribute, other.attribute)) and labelled_attribute(name, value) is None
-    }
-    assert layout.without_ledger(own.terms, made | callers) == callers
+    made = data.draw(st.lists(st.sampled_from(names(own, numbered(message), now) + names(other, numbered(message), now))))
+    callers = {name: value for name, value in theirs.items() if not is_ours(name)}
+    assert layout.without_ledger(own.terms, dict.fromkeys(made, 0) | callers) == callers
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "messageIDs",
-        "messageIDs_old",
-        "messageIDs_log",
-        "messageIDs2",
-        "messageIDs_14",
-        "messageIDs_14w",
-        "messageIDs_d",
-        "messageIDs_14tt_r0",
-        "messageIDs_14d_r6",
-        "messageIDs_14d_r0_",
-        "messageIDs_try",
-        "messageIDs_try_r5",
-        "messageIDs_all_",
-        "messageIDs_ledgers",
-        "MessageIDs_all",
-        "my_messageIDs_all",
-        "events",
-        "events@s",
-    ],
-)
+@pytest.mark.parametrize("name", ["messageIDs", "events", "ow", "ow-", "OW_l", "xow_l", "_ow_l", " ow_l", "o_w_l"])
 @pytest.mark.parametrize("layout", [dynamodb, mongodb], ids=["dynamodb", "mongodb"])
-def test_nothing_else_is_taken_for_the_ledgers(layout: Any, name: str) -> None:
-    assert not layout.belongs(SeenIds().terms, name)
+def test_nothing_else_is_taken_for_ours(layout: Any, name: str) -> None:
+    assert not layout.is_made_by("ow_l", name)
     assert layout.without_ledger(SeenIds().terms, {name: 1}) == {name: 1}
 
 
 def test_each_engine_leaves_alone_what_only_the_other_makes() -> None:
-    assert not dynamodb.belongs(SeenIds().terms, "messageIDs_14d")
-    for name in ("messageIDs_14d_r0", "messageIDs_try_r0", "messageIDs@s"):
-        assert not mongodb.belongs(SeenIds().terms, name)
+    assert not dynamodb.is_made_by("ow_l", "ow_r")
+    for name in ("ow_r0", "ow_t0", "ow_@s"):
+        assert not mongodb.is_made_by("ow_l", name)
 
 
 @given(ledger=ledgers(), message=messages, now=moments)
@@ -298,7 +273,7 @@ def test_both_engines_find_in_each_slot_what_was_put_there(ledger: Ledger, messa
         inner[name] = n
     in_item, in_document = dynamodb.lookup({dynamodb.name_of(slot): n for slot, n in held.items()}), mongodb.lookup(document)
     assert all(in_item(slot) == n == in_document(slot) for slot, n in held.items())
-    absent = Slot(f"{ledger.attribute}@", "never written")
+    absent = Slot(f"{prefix_of(ledger.attribute)}@", "never written")
     assert in_item(absent) is in_document(absent) is ABSENT
 
 
@@ -312,18 +287,19 @@ def names_of(slots: Iterable[Slot]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("ledger", "names"),
     [
-        (SeenIds(), [("messageIDs_ledger", "messageIDs_ledger"), *[(f"messageIDs_14d_r{n}", f"messageIDs_14d.r{n}") for n in range(SLOTS)]]),
+        (SeenIds(), [("ow_l", "ow_l"), *[(f"ow_r{n}", f"ow_r.r{n}") for n in range(SLOTS)]]),
         (
             SeenIds(timedelta(hours=36), readable=True),
-            [("messageIDs_ledger", "messageIDs_ledger"), *[(f"messageIDs_36ht_r{n}", f"messageIDs_36ht.r{n}") for n in range(SLOTS)]],
+            [("ow_l", "ow_l"), *[(f"ow_36ht_r{n}", f"ow_36ht_r.r{n}") for n in range(SLOTS)]],
         ),
-        (SeenIds(None), [("messageIDs_ledger", "messageIDs_ledger"), ("messageIDs_all", "messageIDs_all")]),
-        (SeenIds(None, "seen", readable=True), [("seen_ledger", "seen_ledger"), ("seen", "seen")]),
-        (HighWaterMark(), [("events_ledger", "events_ledger"), ("events@order-7", "events@.order-7")]),
-        (InSequence(attribute="n"), [("n_ledger", "n_ledger"), ("n@order-7", "n@.order-7")]),
+        (SeenIds(None), [("ow_l", "ow_l"), ("ow_all", "ow_all")]),
+        (SeenIds(None, readable=True, name="b"), [("ow_b:l", "ow_b:l"), ("ow_b:allt", "ow_b:allt")]),
+        (MessageIDs("seen"), [("seen", "seen")]),
+        (HighWaterMark(), [("ow_l", "ow_l"), ("ow_@order-7", "ow_@.order-7")]),
+        (InSequence(name="n"), [("ow_n:l", "ow_n:l"), ("ow_n:@order-7", "ow_n:@.order-7")]),
         (
             SeenNumbers(8),
-            [("events_ledger", "events_ledger"), *[(f"events@%w8=order-7.{part}0", f"events@.%w8=order-7.{part}0") for part in "ts"]],
+            [("ow_l", "ow_l"), *[(f"ow_@%w8=order-7.{part}0", f"ow_@.%w8=order-7.{part}0") for part in "ts"]],
         ),
     ],
 )  # fmt: skip

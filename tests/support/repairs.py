@@ -90,7 +90,7 @@ class TablePlace(Place):
         self.client.put_item(TableName=self.name, Item=typed({"id": entity, **fields}))
 
     def place(self, group: str, key: str = "") -> str:
-        return group if not key else f"{group}{key}" if group.endswith("@") else f"{group}_{key}"
+        return group if not key else f"{group}{key}" if group.endswith("@") else f"{group[:-1]}{key}"
 
 
 class CollectionPlace(Place):

@@ -23,6 +23,7 @@ from onewrite import (
     Inbox,
     InSequence,
     Message,
+    MessageIDs,
     Missing,
     Outcome,
     Rejected,
@@ -114,12 +115,12 @@ def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
-        SeenIds(retention=None, attribute="ids", readable=True),
+        MessageIDs("ids"),
         SeenIds(timedelta(days=1), also=SeenIds()),
         SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
-        HighWaterMark(attribute="marks", also=HighWaterMark()),
-        InSequence(first=0, attribute="marks", also=(SeenIds(), HighWaterMark())),
-        SeenNumbers(200, "numbers", also=(SeenNumbers(attribute="numbers"), HighWaterMark())),
+        HighWaterMark(name="marks", also=HighWaterMark()),
+        InSequence(first=0, name="marks", also=(SeenIds(), HighWaterMark())),
+        SeenNumbers(200, name="numbers", also=(SeenNumbers(name="numbers"), HighWaterMark())),
     )
 
 

@@ -87,8 +87,8 @@ def test_the_number_of_the_last_message_becomes_a_mark(orders: Any, capsys: pyte
     orders.put_item(Item={"id": "o-1", "version": 7})
     orders.put_item(Item={"id": "o-2", "version": "v-07"})
     assert told(capsys, *VERSION, "--yes")["written"]["carried"] == 2
-    assert item(orders)["events@orders/o-1"] == 7
-    assert item(orders, "o-2")["events@orders/o-2"] == "v-07"
+    assert item(orders)["ow_@orders/o-1"] == 7
+    assert item(orders, "o-2")["ow_@orders/o-2"] == "v-07"
     orders.update_item(Key={"id": "o-1"}, UpdateExpression="ADD version :n", ExpressionAttributeValues={":n": 1})
     assert told(capsys, *VERSION, "--yes", "--drop", code=1)["states"]["changed"] == 1
     assert told(capsys, *VERSION, "--yes", "--drop")["written"]["dropped"] == 1
@@ -102,7 +102,7 @@ def test_an_attribute_for_each_source_becomes_a_mark_for_each(orders: Any, capsy
     many = (*ORDERS, "--version-in", "events.*", "--source", "{*}")
     found = told(capsys, *many, "--yes")
     assert (found["marks"], found["written"]["carried"]) == (2, 1)
-    assert item(orders)["events@Delivery2"] == "0002-b"
+    assert item(orders)["ow_@Delivery2"] == "0002-b"
     assert told(capsys, *many, "--yes", "--drop")["written"]["dropped"] == 1
     assert [name for name in item(orders) if name.startswith("events.")] == []
 
@@ -111,16 +111,16 @@ def test_an_attribute_for_each_source_becomes_a_mark_for_each(orders: Any, capsy
     ("held", "why"),
     [
         ({"messageIDs": {1, 2}}, "Where a set of ids, as text, is expected"),
-        ({"messageIDs": {"@x/1"}}, "Ids that begin with @"),
-        ({"messageIDs": {"m1"}, "messageIDs_ledger": "ow1 7d"}, "The ledger of this entity is kept as '7d'"),
-        ({"messageIDs": {"m1"}, "messageIDs_ledger": "ow1 14d", "messageIDs_14d_r0": "x"}, "something else"),
+        ({"messageIDs": {"@x"}}, "Ids that begin with @"),
+        ({"messageIDs": {"m1"}, "ow_l": "ow1 7d"}, "The ledger in 'ow_l' of this entity is kept as '7d'"),
+        ({"messageIDs": {"m1"}, "ow_l": "ow1 14d", "ow_r0": "x"}, "something else"),
     ],
 )
 def test_an_entity_that_is_not_as_expected_is_named_and_left_alone(
     orders: Any, capsys: pytest.CaptureFixture[str], held: dict[str, Any], why: str
 ) -> None:
-    if "messageIDs_14d_r0" in held:
-        held = {**held, **{f"messageIDs_14d_r{n}": "x" for n in range(6)}}
+    if "ow_r0" in held:
+        held = {**held, **{f"ow_r{n}": "x" for n in range(6)}}
     orders.put_item(Item={"id": "o-1", **held})
     before = item(orders)
     (example,) = told(capsys, *IDS, "--yes", code=1)["examples"]
@@ -133,8 +133,8 @@ def test_an_entity_that_is_not_as_expected_is_named_and_left_alone(
     ("held", "why"),
     [
         ({"version": Decimal("1.5")}, "a mark is an integer or text"),
-        ({"version": 7, "events@orders/o-1": "v"}, "do not compare"),
-        ({"version": 7, "messageIDs_ledger": "ow1 14d"}, "a ledger of another kind"),
+        ({"version": 7, "ow_@orders/o-1": "v"}, "do not compare"),
+        ({"version": 7, "ow_l": "ow1 14d"}, "kept as '14d'"),
     ],
 )
 def test_a_version_that_is_no_mark_is_named_and_left_alone(
@@ -151,7 +151,7 @@ def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: 
         (example,) = told(capsys, *VERSION[:-1], f"{{{name}}}", code=1)["examples"]
         assert "no text and no integer" in example["why"]
     assert told(capsys, *VERSION[:-1], "s{whole}", "--yes")["written"]["carried"] == 1
-    assert item(orders)["events@s3"] == 7
+    assert item(orders)["ow_@s3"] == 7
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_a_source_that_the_entity_does_not_give_is_refused(orders: Any, capsys: 
         ((*ORDERS, "--ids", "a", "--no-source"), "Give --to"),
         ((*ORDERS, "--ids", "a", "--no-source", "--to", "marks"), "give 14d, 36h"),
         ((*ORDERS, "--ids", "a", "--no-source", "--to", "fortnight"), "give 14d, 36h"),
-        ((*ORDERS, "--ids", "messageIDs", "--no-source", "--to", "all text"), "there is nothing to carry"),
-        ((*ORDERS, "--ids", "events", "--no-source", "--to", "14d"), "give the new ledger an --attribute of its own"),
-        ((*ORDERS, "--ids", "a.b", "--no-source", "--to", "14d"), "name a top-level field"),
+        ((*ORDERS, "--ids", "a.b", "--no-source", "--to", "14d"), "cannot stand at the top of an entity"),
+        ((*ORDERS, "--ids", "ow_ids", "--no-source", "--to", "14d"), "does not begin with ow_"),
+        ((*ORDERS, "--ids", "a", "--no-source", "--to", "14d", "--name", "a b"), "up to 32 letters"),
         ((*ORDERS, "--ids", "a", "--to", "14d", "--source", "o/{id"), "stands in braces"),
         ((*IDS, "--resume", "/no/such/folder/bookmark"), "There is no folder"),
         ((*VERSION, "--to", "14d"), "--to goes with --ids"),
@@ -262,8 +262,8 @@ def test_every_command_of_the_page_can_be_run_in_the_order_shown(
         assert main(shlex.split(command)) == 0, capsys.readouterr().err
     assert "handled" not in item(orders)
     assert isinstance(GuardedTable(orders, SeenIds()).seen(Message("m1"), Key={"id": "o-1"}), Duplicate)
-    assert item(orders, "o-2")["events@orders/o-2"] == 7
-    assert item(orders, "o-2")["events@Order1"] == "0001-a"
+    assert item(orders, "o-2")["ow_@orders/o-2"] == 7
+    assert item(orders, "o-2")["ow_@Order1"] == "0001-a"
 
 
 # --- bookmarks ----------------------------------------------------------------------------------------------------------------

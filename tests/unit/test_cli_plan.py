@@ -218,12 +218,12 @@ def test_a_live_table_fills_in_what_no_option_says(orders: GuardedTable, capsys:
         ("by-day", "moves"),
         ("unused", "changes"),
     ]
-    assert plan["sample"]["kept"] == {"messageIDs: 14d": 5}
+    assert plan["sample"]["kept"] == {"ow_l: 14d": 5}
     assert main(["plan", *TABLE, "--item-bytes", "900", "--entities", "7"]) == 0
     out = capsys.readouterr().out
     assert "to 7 entities of 900 B" in out
     assert "orders: 5 of about 5 entities were read." in out
-    assert "Ledgers found: messageIDs: 14d (in 5)." in out
+    assert "Ledgers found: ow_l: 14d (in 5)." in out
 
 
 def test_an_index_that_no_item_is_in_is_told_and_not_counted(

@@ -150,7 +150,7 @@ def test_what_is_stuck_is_listed_and_skipped_after_a_question(
 
 
 def test_what_cannot_be_read_is_listed_behind_what_waits(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"outbox_sent": "many"}})
+    module.orders.outboxes.target.update_one({"_id": 2}, {"$set": {"ow_sent": "many"}})
     assert main(["relay", NAME, "--stuck"]) == 0
     waiting, broken = capsys.readouterr().out.splitlines()
     assert "1 pending  Poison" in waiting
@@ -305,7 +305,7 @@ def test_a_table_is_relayed_to_a_queue_without_a_module(aws: None) -> None:
     assert main(["relay", *OF_THE_TABLE, "--once", "--to", url]) == 0
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     assert json.loads(message["Body"])["source"].startswith("shop/orders/orderId=S:o/")
-    assert "outbox_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
+    assert "ow_events" not in boto3.resource("dynamodb").Table("orders").get_item(Key={"orderId": "o"})["Item"]
 
 
 def test_a_table_s_operator_needs_no_target(aws: None, capsys: pytest.CaptureFixture[str]) -> None:

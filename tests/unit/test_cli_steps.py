@@ -28,7 +28,7 @@ from tests.engines.stores import create_table
 
 START = 1_790_000_000.0
 LEASE = timedelta(minutes=1)
-LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark("marks"), InSequence(attribute="sequence")]
+LEDGERS: list[Ledger] = [SeenIds(), HighWaterMark(name="marks"), InSequence(name="sequence")]
 
 
 class Place(ABC):
@@ -118,7 +118,7 @@ def test_the_steps_of_every_ledger_are_listed_those_first_that_were_begun_first(
     found = listed(capsys, place)
     assert (found["open"], found["damaged"]) == (3, 0)
     assert [step["message"] for step in found["steps"]] == ["m2", "m1", "m0"]
-    assert [step["ledger"] for step in found["steps"]] == ["sequence", "marks", "messageIDs"]
+    assert [step["ledger"] for step in found["steps"]] == ["ow_sequence:l", "ow_marks:l", "ow_l"]
     first, step = found["steps"][0], begun[2]
     assert first["entity"].endswith("id=S:e2")
     assert (first["key"], first["source"], first["sequence"], first["parts"]) == (step.key, "bank", 1, [])
@@ -172,7 +172,7 @@ def test_a_line_says_what_an_operator_must_know_and_shows_no_control_character(
     entity = "_id=S:e1" if "mongodb" in place.url else "id=S:e1"
     assert line == (
         f"1:00:00  begun {moment(START)}, lease until {moment(START + 60)}  message m1 of \\x1b[31mbank\\n  "
-        f"key {step.key}  in messageIDs of {entity}"
+        f"key {step.key}  in ow_l of {entity}"
     )
     place.begin(2, source="")
     assert main(["steps", place.url]) == 0

@@ -370,7 +370,7 @@ def test_all_requests_of_an_asynchronous_call_go_to_one_item_although_its_key_is
         assert key == {"orderId": "another"}
         found = {name: table.get_item(Key={"orderId": name})["Item"] for name in ("o", "another")}
         assert found["another"] == {"orderId": "another", "n": 0}
-        assert "events_ledger" in found["o"] or "n" not in found["o"]
+        assert "ow_l" in found["o"] or "n" not in found["o"]
         plain.close()
 
 

@@ -33,7 +33,7 @@ from onewrite.ledgers.kept import Kept
 
 DAY = 86_400
 NOW = 1_790_000_000.0
-KEPT = Kept("messageIDs", "14d")
+KEPT = Kept("ow_l", "14d")
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY, visibility=60)
 WITH_DEAD = replace(QUEUE, dead_letters=f"{ARN}-dead")
@@ -48,7 +48,7 @@ FAILED = Unread("the thing", "timed out")
 
 def entity(name: str = "e", size: int = 100, *, own: str = "id total", **more: Any) -> Entity:
     """One with a ledger of 50 bytes, unless `more` says otherwise."""
-    given = {"ledger": {"messageIDs_ledger": 20, "messageIDs_14d_r0": 30}, "kept": (KEPT,), **more}
+    given = {"ledger": {"ow_l": 20, "ow_r0": 30}, "kept": (KEPT,), **more}
     return Entity(name, size, frozenset(own.split()), **given)
 
 
@@ -218,9 +218,9 @@ def test_what_kafka_lacks_is_said_with_both_remedies() -> None:
 
 
 def test_the_labels_of_a_sample_tell_the_ledgers_where_no_module_does() -> None:
-    later = Kept("other", "something new")
-    moved = Kept("old", "> messageIDs")
-    marks = entity(kept=(Kept("events", "marks"), later, moved))
+    later = Kept("ow_other:l", "something new")
+    moved = Kept("ow_old:l", "> ow_l")
+    marks = entity(kept=(Kept("ow_l", "marks"), later, moved))
     found = checked("order", Facts(queue=QUEUE, sample=sample(marks, entity(kept=(later,)))))
     assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
     without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))
@@ -251,7 +251,7 @@ def test_ttl_is_judged_by_the_entity_that_expires_last(left: int, expected: str)
     ],
 )
 def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int, expected: str) -> None:
-    facts = Facts(sample=sample(entity("small"), entity("large", size, ledger={"messageIDs_14d_r0": ledger}), bare()))
+    facts = Facts(sample=sample(entity("small"), entity("large", size, ledger={"ow_r0": ledger}), bare()))
     assert state("ledger-share", facts) == expected
     assert "large has" in checked("ledger-share", facts).told
     assert state("ledger-share", Facts(sample=sample(bare()))) == "not checked"
@@ -264,7 +264,7 @@ def test_the_share_of_the_ledger_in_the_largest_entities(size: int, ledger: int,
         (Index("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
         (Index("keys", ("total",), frozenset()), "passed"),
         (Index("some", ("total",), frozenset({"name"})), "passed"),
-        (Index("named", ("total",), frozenset({"messageIDs_14d_r0"})), "warning"),
+        (Index("named", ("total",), frozenset({"ow_r0"})), "warning"),
     ],
 )
 def test_an_index_that_copies_the_ledger_is_found(index: Index, expected: str) -> None:
@@ -288,7 +288,7 @@ def test_an_index_of_a_table_without_ledgers_copies_none_until_a_store_of_the_mo
         (bare(own="id"), "passed"),  # nothing but its key
         (bare(tombstone=9), "passed"),
         (bare(in_use=True), "passed"),
-        (bare(unlabelled=("messageIDs",)), "passed"),  # which is another finding
+        (bare(unlabelled=("ow_l",)), "passed"),  # which is another finding
         (entity("other"), "passed"),
     ],
 )
@@ -318,8 +318,8 @@ def test_where_ledgers_have_only_keys_in_common_the_same_attributes_tell_the_kin
 
 def test_parts_of_a_ledger_that_are_missing_are_found() -> None:
     assert state("damaged-ledgers", Facts(sample=sample(entity()))) == "passed"
-    assert state("damaged-ledgers", Facts(sample=sample(entity(unlabelled=("messageIDs",))))) == "error"
-    several = [entity(f"e{n}", unmarked=("messageIDs",)) for n in range(5)]
+    assert state("damaged-ledgers", Facts(sample=sample(entity(unlabelled=("ow_l",))))) == "error"
+    several = [entity(f"e{n}", unmarked=("ow_l",)) for n in range(5)]
     found = checked("damaged-ledgers", Facts(sample=sample(*several)))
     assert [finding.severity for finding in found.findings] == ["warning"]
     assert "e0, e1, e2 and 2 more" in found.findings[0].what

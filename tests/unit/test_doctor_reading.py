@@ -324,8 +324,8 @@ def test_an_item_is_read_with_its_ledger() -> None:
     one, two = sorted(sample_of(look(client).sample).entities, key=lambda each: each.name)
     assert one.name == "id=S:o1/part=S:head"
     assert one.own == {"id", "part", "expiresAt"}
-    assert one.kept == (Kept("messageIDs", "14d"),)
-    sets = [name for name in one.ledger if "_14d_r" in name]
+    assert one.kept == (Kept("ow_l", "14d"),)
+    sets = [name for name in one.ledger if name.startswith("ow_r")]
     assert one.ledger[sets[0]] == len(sets[0]) + 10
     assert sum(one.ledger.values()) < one.size
     assert (one.expires, one.in_use, one.unlabelled, one.unmarked, one.tombstone) == (5.0, True, (), (), None)
@@ -340,15 +340,16 @@ def put(client: Any, **fields: Any) -> Entity:
 @pytest.mark.parametrize(
     ("fields", "unlabelled", "unmarked"),
     [
-        ({"m_14d_r0": {b"x"}, "m_try_r1": {b"x"}}, ("m",), ()),
-        ({"m_14dt_r5": {"x"}, "m_ledger": "ow1 14d text"}, (), ()),
-        ({"m_14d_r6": {b"x"}, "m_14d_r0": "text", "r_all": {b"x"}}, (), ()),  # names as the user's own may be
-        ({"m_ledger": "ow1 14d", "m_try_r1": {b"x"}}, (), ("m",)),
-        ({"m_ledger": "ow1 all text", "m": {"x"}}, (), ()),
-        ({"m_ledger": "ow1 marks", "m@source": 7}, (), ()),
-        ({"m_ledger": "ow1 marks"}, (), ("m",)),
-        ({"m_ledger": "ow1 > other"}, (), ()),
-        ({"m_ledger": "ow1 of later", "m@x": 1}, (), ()),
+        ({"ow_m:r0": {b"x"}, "ow_m:t1": {b"x"}}, ("ow_m:l",), ()),
+        ({"ow_m:14dt_r5": {"x"}, "ow_m:l": "ow1 14d text"}, (), ()),
+        ({"m_14d_r0": {b"x"}, "ow": "text", "r_all": {b"x"}, "m@s": 1}, (), ()),  # names as the user's own may be
+        ({"ow_t0": {b"x"}, "messageIDs": {"m"}}, (), ()),  # as MessageIDs leaves it
+        ({"ow_m:l": "ow1 14d", "ow_m:t1": {b"x"}}, (), ("ow_m:l",)),
+        ({"ow_m:l": "ow1 all text", "ow_m:allt": {"x"}}, (), ()),
+        ({"ow_m:l": "ow1 marks", "ow_m:@source": 7}, (), ()),
+        ({"ow_m:l": "ow1 marks"}, (), ("ow_m:l",)),
+        ({"ow_m:l": "ow1 > ow_other:l"}, (), ()),
+        ({"ow_m:l": "ow1 of later", "ow_m:@x": 1}, (), ()),
     ],
 )
 def test_parts_of_a_ledger_that_are_missing_from_an_item_are_named(

@@ -193,7 +193,7 @@ def test_a_client_deletes_as_a_table_does(table: Any) -> None:
         ({"UpdateExpression": "SET n=:n"}, "takes no UpdateExpression"),
         ({"Item": {}}, "takes no Item"),
         ({"ReturnValues": "ALL_NEW"}, "ALL_OLD or NONE"),
-        ({"ConditionExpression": "attribute_exists(ow_tombstone)"}, "belongs to the ledger"),
+        ({"ConditionExpression": "attribute_exists(ow_tombstone)"}, "onewrite's own"),
     ],
 )
 def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent(table: Any, native: Any, says: str) -> None:

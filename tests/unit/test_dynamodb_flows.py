@@ -50,7 +50,7 @@ CLOSE: dict[str, Any] = {
     "ExpressionAttributeValues": {":yes": True},
 }
 ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
-SEEN: dict[str, Any] = {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14d_r1": {HASH}}
+SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
 
@@ -102,7 +102,7 @@ def test_a_refusal_shows_why_without_another_request() -> None:
 
 @pytest.mark.parametrize("native", [CLOSE, {**CLOSE, "ReturnValues": "UPDATED_NEW"}, {**CLOSE, "ReturnValues": "ALL_NEW"}])
 def test_a_try_whose_answer_was_lost_is_applied_and_shows_the_entity_where_that_was_asked_for(native: Any) -> None:
-    held = {**SEEN, "messageIDs_try_r4": {TOKEN}}
+    held = {**SEEN, "ow_t4": {TOKEN}}
     shown = ENTITY if native.get("ReturnValues") == "ALL_NEW" else None
     assert play(flows(SeenIds()).write(M5, native), refusal(held))[0] == Applied(M5, shown, retried=True)
 
@@ -166,16 +166,16 @@ def test_a_redelivery_to_an_entity_that_is_full_is_a_duplicate(client: bool) -> 
 
 def test_a_fresh_message_for_an_entity_that_is_full_says_how_large_it_is() -> None:
     with pytest.raises(
-        EntityTooLarge, match=r"409600 bytes: it has 64 now, 51 of them its ledger's and 13 the caller's own"
+        EntityTooLarge, match=r"409600 bytes: it has 39 now, 26 of them its ledger's and 13 the caller's own"
     ):
         play(flows(SeenIds()).write(Message("m6"), CLOSE), too_large(), {"Item": SEEN})
 
 
 def test_an_entity_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
     guarded = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", outbox=Outbox("shop"), awaited=False)
-    full = {**SEEN, "outbox_ledger": "ow1 outbox shop/orders", "outbox_events": [{"body": "x" * 1000}]}
+    full = {**SEEN, "ow_o": "ow1 outbox shop/orders", "ow_events": [{"body": "x" * 1000}]}
     with pytest.raises(
-        EntityTooLarge, match="51 of them its ledger's, 1060 its outbox's, whose events wait for a relay, and 13"
+        EntityTooLarge, match="26 of them its ledger's, 1047 its outbox's, whose events wait for a relay, and 13"
     ):
         play(guarded.write(Message("m6"), CLOSE), too_large(), {"Item": full})
 
@@ -216,10 +216,10 @@ def test_a_new_item_of_a_wrong_type_is_the_drivers_to_refuse_and_nothing_is_read
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs_14d_r1": "x"}),
-        (SeenIds(), {"messageIDs_14d_r1": {Decimal(5)}}),
-        (SeenIds(readable=True), {"messageIDs_14dt_r1": {HASH}}),
-        (SeenIds(retention=None), {"messageIDs_all": [1]}),
+        (SeenIds(), {"ow_r1": "x"}),
+        (SeenIds(), {"ow_r1": {Decimal(5)}}),
+        (SeenIds(readable=True), {"ow_14dt_r1": {HASH}}),
+        (SeenIds(retention=None), {"ow_all": [1]}),
     ],
 )
 def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver(
@@ -231,8 +231,8 @@ def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the
 
 @pytest.mark.parametrize("value", [Decimal(5), "x", None, True, {"x"}], ids=repr)
 def test_something_else_in_the_tokens_place_is_a_mismatch(value: object) -> None:
-    with pytest.raises(LedgerMismatch, match="'messageIDs_try_r4' holds something else than the tokens"):
-        play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, "messageIDs_try_r4": value}})
+    with pytest.raises(LedgerMismatch, match="'ow_t4' holds something else than the tokens"):
+        play(flows(SeenIds()).write(M5, CLOSE), mistyped(), {"Item": {**ENTITY, "ow_t4": value}})
 
 
 def test_a_callers_own_wrong_type_is_the_drivers_to_refuse() -> None:
@@ -249,7 +249,7 @@ def test_a_redelivery_whose_update_no_longer_fits_the_entity_is_a_duplicate() ->
 
 # --- a refusal in a sequence ------------------------------------------------------------------------------------------
 
-FOURTH: dict[str, Any] = {**ENTITY, "closed": True, "events_ledger": "ow1 marks", "events@s": Decimal(4)}
+FOURTH: dict[str, Any] = {**ENTITY, "closed": True, "ow_l": "ow1 marks", "ow_@s": Decimal(4)}
 CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
 
 
@@ -263,9 +263,9 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     assert isinstance(second, Call)
     assert second.method == "update_item"
     assert "closed" not in str(second.kwargs)
-    assert second.kwargs["UpdateExpression"].startswith("SET events_ledger=:ow_l0,#ow_m0=:ow_m0 ")
+    assert second.kwargs["UpdateExpression"].startswith("SET ow_l=:ow_l0,#ow_m0=:ow_m0 ")
     assert second.kwargs["ConditionExpression"].endswith("#ow_m0=:ow_p AND (attribute_exists(#k0))")
-    assert second.kwargs["ExpressionAttributeNames"] == {"#k0": "orderId", "#ow_m0": "events@s"}
+    assert second.kwargs["ExpressionAttributeNames"] == {"#k0": "orderId", "#ow_m0": "ow_@s"}
     assert "ReturnValues" not in second.kwargs
 
 
@@ -293,10 +293,10 @@ def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
     ("held", "expected"),
     [
         (None, Deferred(M5, 2)),  # the entity was deleted meanwhile
-        ({**FOURTH, "events@s": Decimal(5)}, Duplicate(M5, CLOSED)),
-        ({**FOURTH, "events@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
-        ({**FOURTH, "events@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
-        ({**FOURTH, "events@s": Decimal(5), "events_try_r4": {TOKEN}}, Rejected(M5, CLOSED)),  # its answer was lost
+        ({**FOURTH, "ow_@s": Decimal(5)}, Duplicate(M5, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
+        ({**FOURTH, "ow_@s": Decimal(5), "ow_t4": {TOKEN}}, Rejected(M5, CLOSED)),  # its answer was lost
     ],
 )
 def test_what_changed_before_the_mark_could_be_moved_is_told(held: Any, expected: object) -> None:
@@ -437,16 +437,16 @@ def test_a_clock_that_is_right_enough_or_not_told_is_no_matter(date: str | None,
 def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     few, many = ({n.to_bytes(10) for n in range(count)} for count in (LARGE_LEDGER // 10 - 10, LARGE_LEDGER // 10))
     store = flows(SeenIds())
-    play(store.get(KEY), {"Item": {**ENTITY, "messageIDs_14d_r0": few}})
+    play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": few}})
     assert caplog.records == []
     for _ in range(2):
-        play(store.get(KEY), {"Item": {**ENTITY, "messageIDs_14d_r0": many}})
-    assert [record.getMessage()[:40] for record in caplog.records] == ["The ledger of an entity has 10257 bytes,"]
+        play(store.get(KEY), {"Item": {**ENTITY, "ow_r0": many}})
+    assert [record.getMessage()[:40] for record in caplog.records] == ["The ledger of an entity has 10245 bytes,"]
 
 
 def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     store = flows(HighWaterMark())
-    marks = {f"events@{n}": Decimal(n) for n in range(MANY_SOURCES + 1)}
+    marks = {f"ow_@{n}": Decimal(n) for n in range(MANY_SOURCES + 1)}
     for _ in range(2):
         play(store.write(M5, CLOSE), refusal({**ENTITY, **marks}))
     assert [record.getMessage()[:44] for record in caplog.records] == ["An entity holds the marks of 101 sources, no"]

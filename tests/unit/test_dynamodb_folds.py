@@ -47,7 +47,7 @@ NOW = 1_790_000_000.0
 KEY = {"orderId": "o-1"}
 TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 NOT_SHARED = "attribute_not_exists(ow_tombstone) AND attribute_not_exists(ow_steps)"
-LABELLED = "(attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
+LABELLED = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
@@ -56,7 +56,7 @@ LEDGERS: dict[str, Ledger] = {
     "seen for ever readable": SeenIds(retention=None, readable=True),
     "seen after seen": SeenIds(timedelta(days=3), also=SeenIds()),
     "seen after marks": SeenIds(also=HighWaterMark()),
-    "seen with a long name": SeenIds(attribute="a" * 60),
+    "seen with a long name": SeenIds(name="a" * 32),
     "marks after seen": HighWaterMark(also=SeenIds()),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
@@ -94,13 +94,13 @@ def kinds(outcomes: list[Outcome]) -> list[type[Outcome]]:
 def seen(*numbers: int, **more: Any) -> dict[str, Any]:
     """An item that holds the marks of these messages."""
     entries = [SeenIds().entry(message(n), NOW) for n in numbers]
-    marks = {"messageIDs_14d_r1": {entry.own.mark for entry in entries}} if entries else {}
-    return {**KEY, "n": 1, "messageIDs_ledger": "ow1 14d", **marks, **more}
+    marks = {"ow_r1": {entry.own.mark for entry in entries}} if entries else {}
+    return {**KEY, "n": 1, "ow_l": "ow1 14d", **marks, **more}
 
 
 def with_step(item: dict[str, Any], number: int) -> dict[str, Any]:
-    mark = step_mark("messageIDs", message(number))
-    step = {"ledger": "messageIDs", "id": f"m{number}", "source": "s", "key": "k", "fence": "f", "first": True}
+    mark = step_mark("ow_l", message(number))
+    step = {"id": f"m{number}", "source": "s", "key": "k", "fence": "f", "first": True}
     step |= {"since": moment(NOW), "until": moment(NOW + 60)}
     return {**item, STEPS: {mark}, f"{STEP}{mark.hex()}": step}
 
@@ -110,21 +110,14 @@ def with_step(item: dict[str, Any], number: int) -> dict[str, Any]:
 
 def test_ids_are_looked_for_in_three_slots_and_added_to_one_all_at_once() -> None:
     request = requested(SeenIds(), messages(1, 2))
-    none = [f"contains(#ow_{slot},:ow_m{n})" for n in (0, 1) for slot in (1, 2, 3)]
-    assert request["ConditionExpression"].endswith(f"NOT attribute_type(#ow_0,:ow_list) AND NOT ({' OR '.join(none)})")
-    assert request["ExpressionAttributeNames"] == {
-        "#ow_0": "messageIDs",
-        "#ow_1": "messageIDs_14d_r4",
-        "#ow_2": "messageIDs_14d_r0",
-        "#ow_3": "messageIDs_14d_r1",
-    }
+    none = [f"contains(#ow_{slot},:ow_m{n})" for n in (0, 1) for slot in range(3)]
+    assert request["ConditionExpression"].endswith(f"{LABELLED} AND NOT ({' OR '.join(none)})")
+    assert request["ExpressionAttributeNames"] == {"#ow_0": "ow_r4", "#ow_1": "ow_r0", "#ow_2": "ow_r1"}
     marks = [SeenIds().entry(each, NOW).own.mark for each in messages(1, 2)]
     values = request["ExpressionAttributeValues"]
     assert [values[":ow_m0"], values[":ow_m1"], *values[":ow_s"]] == [*marks, *marks]
     assert request["UpdateExpression"] == (
-        "SET messageIDs_ledger=:ow_l0 "
-        "REMOVE messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r1,messageIDs_try_r2 "
-        "ADD n :n, messageIDs_14d_r1 :ow_s,messageIDs_try_r4 :ow_a"
+        "SET ow_l=:ow_l0 REMOVE ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 ADD n :n, ow_r1 :ow_s,ow_t4 :ow_a"
     )
 
 
@@ -133,10 +126,10 @@ def test_a_mark_must_be_below_the_first_sequence_and_goes_to_the_last() -> None:
     assert (
         request["ConditionExpression"] == f"{NOT_SHARED} AND {LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_f0)"
     )
-    assert request["UpdateExpression"].startswith("SET events_ledger=:ow_l0,#ow_m0=:ow_m0 ")
+    assert request["UpdateExpression"].startswith("SET ow_l=:ow_l0,#ow_m0=:ow_m0 ")
     values = request["ExpressionAttributeValues"]
     assert (values[":ow_f0"], values[":ow_m0"]) == (5, 9)
-    assert request["ExpressionAttributeNames"] == {"#ow_m0": "events@s"}
+    assert request["ExpressionAttributeNames"] == {"#ow_m0": "ow_@s"}
 
 
 def test_each_source_that_counts_is_asked_for_its_own_mark() -> None:
@@ -173,7 +166,7 @@ def test_the_steps_of_all_messages_are_asked_for_once_a_step_has_been_met() -> N
     request = requested(HighWaterMark(), messages(1, 2, 3), exact=True)
     assert "AND NOT contains(ow_steps,:ow_o) AND" in request["ConditionExpression"]
     assert request["ConditionExpression"].endswith(" AND NOT (contains(ow_steps,:ow_o1) OR contains(ow_steps,:ow_o2))")
-    steps = [step_mark("events", each) for each in messages(1, 2, 3)]
+    steps = [step_mark("ow_l", each) for each in messages(1, 2, 3)]
     assert [request["ExpressionAttributeValues"][name] for name in (":ow_o", ":ow_o1", ":ow_o2")] == steps
 
 
@@ -222,7 +215,7 @@ def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(na
 
 
 def test_the_documentation_says_how_many_ids_one_write_takes() -> None:
-    assert (flows(SeenIds()).most, flows(SeenIds(), exact=True).most, flows(HighWaterMark()).most) == (40, 29, 1000)
+    assert (flows(SeenIds()).most, flows(SeenIds(), exact=True).most, flows(HighWaterMark()).most) == (43, 31, 1000)
 
 
 def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
@@ -262,7 +255,7 @@ def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raise
 
 
 def test_an_answer_that_was_lost_is_applied_retried_for_all_messages_of_the_write() -> None:
-    item = seen(1, 2, messageIDs_try_r4={TOKEN})
+    item = seen(1, 2, ow_t4={TOKEN})
     outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2), write), refusal(item))
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
     assert len(calls) == 1
@@ -272,7 +265,7 @@ def test_the_entity_asked_for_is_there_after_a_lost_answer() -> None:
     def shows(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "ReturnValues": "ALL_NEW"}
 
-    item = seen(1, 2, messageIDs_try_r4={TOKEN})
+    item = seen(1, 2, ow_t4={TOKEN})
     outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2), shows), refusal(item))
     assert [outcome.entity for outcome in outcomes] == [{**KEY, "n": 1}] * 2
 
@@ -336,7 +329,7 @@ def test_an_item_that_has_no_room_for_one_raises_as_for_a_single_write() -> None
 
 
 def test_a_lost_answer_of_a_write_that_is_then_too_large_is_found() -> None:
-    look = {"Item": seen(1, 2, messageIDs_try_r4={Binary(TOKEN)})}
+    look = {"Item": seen(1, 2, ow_t4={Binary(TOKEN)})}
     outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
 
@@ -346,7 +339,7 @@ def test_a_value_of_the_wrong_type_raises_the_drivers_error_once_no_message_is_a
     with pytest.raises(ClientError, match="incorrect data type"):
         play_requests(flows(SeenIds()).fold(messages(1, 2), write), wrong, {"Item": seen(2)}, wrong, {"Item": seen(2)})
     with pytest.raises(LedgerMismatch, match="tokens of attempts"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), write), wrong, {"Item": seen(messageIDs_try_r4="mine")})
+        play_requests(flows(SeenIds()).fold(messages(1, 2), write), wrong, {"Item": seen(ow_t4="mine")})
 
 
 def test_a_function_that_names_no_entity_is_told_to() -> None:
@@ -372,7 +365,7 @@ def test_an_outbox_that_is_not_ours_is_a_mismatch() -> None:
 
     store = flows(SeenIds(), outbox=Outbox("shop"))
     with pytest.raises(LedgerMismatch, match="something else than events"):
-        play_requests(store.fold(messages(1, 2), emits), refusal({**seen(), "outbox_events": "mine"}))
+        play_requests(store.fold(messages(1, 2), emits), refusal({**seen(), "ow_events": "mine"}))
 
 
 def test_an_item_that_is_missing_defers_what_waits_for_an_earlier_message() -> None:
@@ -382,7 +375,7 @@ def test_an_item_that_is_missing_defers_what_waits_for_an_earlier_message() -> N
 
 
 def test_a_mark_of_another_source_is_no_reason() -> None:
-    item = {**KEY, "events_ledger": "ow1 marks", "events@s": 2, "events@t": 9}
+    item = {**KEY, "ow_l": "ow1 marks", "ow_@s": 2, "ow_@t": 9}
     given = [message(2), message(3), message(3, "t")]
     outcomes, _ = play_requests(flows(HighWaterMark()).fold(given, write), refusal(item), DONE)
     assert kinds(outcomes) == [Duplicate, Applied, Stale]

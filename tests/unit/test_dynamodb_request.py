@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
+from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, MessageIDs, SeenIds, sortable
 from onewrite.dynamodb.writing.attempt import new_attempt
-from onewrite.dynamodb.writing.layout import belongs, name_of
+from onewrite.dynamodb.writing.layout import is_made_by, name_of
 from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
 from onewrite.dynamodb.writing.values import Members, sendable, typed_value
 from onewrite.label import Slot
@@ -30,21 +30,16 @@ HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5
 TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 MARK = HighWaterMark()
 KEY = {"Key": {"orderId": "o-1"}}
-LABELLED = "(attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0) AND attribute_not_exists(events_ledger)"
-COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}
-
-
-def no_set_in(name: str) -> str:
-    return " AND ".join([f"NOT attribute_type({name},{kind})" for kind in COLLECTIONS])
+LABELLED = "(attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 
 NOT_SHARED = "attribute_not_exists(ow_tombstone) AND attribute_not_exists(ow_steps)"
 SET_CONDITION = (
-    f"{NOT_SHARED} AND {LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_14d_r4,:ow_m0) "
-    "AND NOT contains(messageIDs_14d_r0,:ow_m0) AND NOT contains(messageIDs_14d_r1,:ow_m0)"
+    f"{NOT_SHARED} AND {LABELLED} AND NOT contains(ow_r4,:ow_m0) "
+    "AND NOT contains(ow_r0,:ow_m0) AND NOT contains(ow_r1,:ow_m0)"
 )
-SET_VALUES = {":ow_l0": "ow1 14d", **COLLECTIONS, ":ow_m0": HASH}
-MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(events_ledger) OR events_ledger=:ow_l0) AND attribute_not_exists(messageIDs_ledger)"
+SET_VALUES = {":ow_l0": "ow1 14d", ":ow_m0": HASH}
+MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
@@ -79,35 +74,33 @@ def test_a_bounded_set_is_looked_at_in_three_slots_added_to_one_and_dropped_in_t
     assert listed(request) == {
         **KEY,
         "UpdateExpression": (
-            "SET #s = :s, messageIDs_ledger=:ow_l0 "
-            "REMOVE old, messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r1,messageIDs_try_r2 "
-            "ADD n :one, messageIDs_14d_r1 :ow_s,messageIDs_try_r4 :ow_a"
+            "SET #s = :s, ow_l=:ow_l0 REMOVE old, ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 ADD n :one, ow_r1 :ow_s,ow_t4 :ow_a"
         ),
         "ConditionExpression": f"{SET_CONDITION} AND (attribute_exists(orderId))",
-        "ExpressionAttributeNames": {"#s": "status", "#ow_0": "messageIDs"},
+        "ExpressionAttributeNames": {"#s": "status"},
         "ExpressionAttributeValues": {":s": "SHIPPED", ":one": 1, **SET_VALUES, ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValues": "ALL_NEW",
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
-@pytest.mark.parametrize("attribute", ["ids-seen", "1st", "größe", "a b", "_ids"])
+@pytest.mark.parametrize("name", ["ids-seen", "1st", "a", "_ids"])
 @pytest.mark.parametrize("ledger", [SeenIds, HighWaterMark], ids=["set", "mark"])
 @pytest.mark.parametrize("later", [0, 900, 1800, 2700])  # the ring of attempts turns within these
-def test_an_attribute_that_no_expression_can_name_gets_placeholders_and_none_is_left_over(
-    attribute: str, ledger: Any, later: int
+def test_names_that_no_expression_can_have_get_placeholders_and_none_is_left_over(
+    name: str, ledger: Any, later: int
 ) -> None:
     now = NOW + later
-    attempt = new_attempt(M5, ledger(attribute=attribute).entry(M5, now), "try", now)
+    attempt = new_attempt(M5, ledger(name=name).entry(M5, now), "try", now)
     request = guard_update(attempt, {**KEY, "UpdateExpression": "REMOVE #x", "ExpressionAttributeNames": {"#x": "x"}}).kwargs
     names = request["ExpressionAttributeNames"]
     text = f"{request['UpdateExpression']} {request['ConditionExpression']}"
     assert set(re.findall(r"#\w+", text)) == set(names)
-    assert attribute not in text
+    assert f"ow_{name}:" not in text
     plain = guard_update(
-        new_attempt(M5, ledger(attribute="ids").entry(M5, now), "try", now), {**KEY, "UpdateExpression": "REMOVE x"}
+        new_attempt(M5, ledger(name="ids").entry(M5, now), "try", now), {**KEY, "UpdateExpression": "REMOVE x"}
     ).kwargs
-    assert [spelt_out(request, part).replace(attribute, "ids") for part in EXPRESSIONS] == [
+    assert [spelt_out(request, part).replace(f"ow_{name}:", "ow_ids:") for part in EXPRESSIONS] == [
         spelt_out(plain, part) for part in EXPRESSIONS
     ]
 
@@ -122,17 +115,15 @@ def spelt_out(request: dict[str, Any], part: str) -> str:
 
 
 def test_where_nobody_needs_a_placeholder_no_names_are_sent() -> None:
-    seen = SeenIds(attribute="seen_ids")
-    assert "ExpressionAttributeNames" not in update(seen, UpdateExpression="REMOVE a")
-    assert "ExpressionAttributeNames" not in update(seen, UpdateExpression="REMOVE a", ExpressionAttributeNames={})
+    assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a")
+    assert "ExpressionAttributeNames" not in update(SeenIds(), UpdateExpression="REMOVE a", ExpressionAttributeNames={})
 
 
 def test_readable_ids_are_kept_in_sets_of_text() -> None:
     request = listed(update(SeenIds(readable=True)))
-    assert "ADD messageIDs_14dt_r1 :ow_s" in request["UpdateExpression"]
+    assert "ADD ow_14dt_r1 :ow_s" in request["UpdateExpression"]
     assert request["ExpressionAttributeValues"] == {
         ":ow_l0": "ow1 14d text",
-        **COLLECTIONS,
         ":ow_m0": "@s/m5",
         ":ow_s": ["@s/m5"],
         ":ow_a": [TOKEN],
@@ -142,29 +133,18 @@ def test_readable_ids_are_kept_in_sets_of_text() -> None:
 def test_a_set_that_is_kept_for_ever_is_one_attribute() -> None:
     assert listed(update(SeenIds(retention=None), UpdateExpression="SET a = :a")) == {
         **KEY,
-        "UpdateExpression": (
-            "SET a = :a, messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 "
-            "ADD messageIDs_all :ow_s,messageIDs_try_r4 :ow_a"
-        ),
-        "ConditionExpression": f"{NOT_SHARED} AND {LABELLED} AND {no_set_in('#ow_0')} AND NOT contains(messageIDs_all,:ow_m0)",
-        "ExpressionAttributeNames": {"#ow_0": "messageIDs"},
+        "UpdateExpression": ("SET a = :a, ow_l=:ow_l0 REMOVE ow_t1,ow_t2 ADD ow_all :ow_s,ow_t4 :ow_a"),
+        "ConditionExpression": f"{NOT_SHARED} AND {LABELLED} AND NOT contains(ow_all,:ow_m0)",
         "ExpressionAttributeValues": {**SET_VALUES, ":ow_l0": "ow1 all", ":ow_s": [HASH], ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
 
 
-def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
-    request = listed(update(SeenIds(retention=None, readable=True), Message("m5")))
-    assert spelt_out(request, "UpdateExpression") == (
-        "SET messageIDs_ledger=:ow_l0 REMOVE messageIDs_try_r1,messageIDs_try_r2 ADD messageIDs :ow_s,messageIDs_try_r4 :ow_a"
-    )
-    assert spelt_out(request, "ConditionExpression") == f"{NOT_SHARED} AND {LABELLED} AND NOT contains(messageIDs,:ow_m0)"
-    assert request["ExpressionAttributeValues"] == {
-        ":ow_l0": "ow1 all text",
-        ":ow_m0": "m5",
-        ":ow_s": ["m5"],
-        ":ow_a": [TOKEN],
-    }
+def test_a_set_of_the_callers_has_no_label() -> None:
+    request = listed(update(MessageIDs(), Message("m5")))
+    assert spelt_out(request, "UpdateExpression") == "REMOVE ow_t1,ow_t2 ADD messageIDs :ow_s,ow_t4 :ow_a"
+    assert spelt_out(request, "ConditionExpression") == f"{NOT_SHARED} AND NOT contains(messageIDs,:ow_m0)"
+    assert request["ExpressionAttributeValues"] == {":ow_m0": "m5", ":ow_s": ["m5"], ":ow_a": [TOKEN]}
 
 
 @pytest.mark.parametrize(
@@ -175,14 +155,14 @@ def test_readable_ids_that_are_kept_for_ever_are_the_attribute_itself() -> None:
         (InSequence(5), "(attribute_not_exists(#ow_m0) OR #ow_m0=:ow_p)", {":ow_p": 4}),
     ],
 )
-@pytest.mark.parametrize(("source", "name"), [("s", "events@s"), ("", "events@%"), ("a.b%", "events@a%2Eb%25")])
+@pytest.mark.parametrize(("source", "name"), [("s", "ow_@s"), ("", "ow_@%"), ("a.b%", "ow_@a%2Eb%25")])
 def test_a_mark_is_moved_where_it_may_be(
     ledger: Ledger, condition: str, values: dict[str, Any], source: str, name: str
 ) -> None:
     message = Message("m5", source=source, sequence=5)
     assert listed(update(ledger, message, UpdateExpression="REMOVE a", ConditionExpression="(b = c)")) == {
         **KEY,
-        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE a, events_try_r1,events_try_r2 ADD events_try_r4 :ow_a",
+        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE a, ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"{MARK_LABELLED} AND {condition} AND (b = c)",
         "ExpressionAttributeNames": {"#ow_m0": name},
         "ExpressionAttributeValues": {**values, ":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_a": [TOKEN]},
@@ -212,22 +192,20 @@ def test_a_sequence_of_text_is_compared_as_text(sequence: str, condition: str, v
 def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> None:
     request = listed(update(SeenIds(timedelta(days=30), also=SeenIds()), UpdateExpression="REMOVE a"))
     assert request["UpdateExpression"] == (
-        "SET messageIDs_ledger=:ow_l0 REMOVE a, messageIDs_30d_r1,messageIDs_30d_r3,messageIDs_30d_r4,"
-        "messageIDs_14d_r2,messageIDs_14d_r3,messageIDs_14d_r5,messageIDs_try_r1,messageIDs_try_r2 "
-        "ADD messageIDs_30d_r2 :ow_s,messageIDs_try_r4 :ow_a"
+        "SET ow_l=:ow_l0 REMOVE a, ow_30d_r1,ow_30d_r3,ow_30d_r4,"
+        "ow_r2,ow_r3,ow_r5,ow_t1,ow_t2 "
+        "ADD ow_30d_r2 :ow_s,ow_t4 :ow_a"
     )
     assert request["ConditionExpression"] == (
-        f"{NOT_SHARED} AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l0 OR messageIDs_ledger=:ow_l0_1) "
-        f"AND attribute_not_exists(events_ledger) AND {no_set_in('#ow_0')} "
-        "AND NOT contains(messageIDs_30d_r5,:ow_m0) AND NOT contains(messageIDs_30d_r0,:ow_m0) "
-        "AND NOT contains(messageIDs_30d_r2,:ow_m0) "
-        "AND NOT contains(messageIDs_14d_r4,:ow_m1) AND NOT contains(messageIDs_14d_r0,:ow_m1) "
-        "AND NOT contains(messageIDs_14d_r1,:ow_m1)"
+        f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0 OR ow_l=:ow_l0_1) "
+        "AND NOT contains(ow_30d_r5,:ow_m0) AND NOT contains(ow_30d_r0,:ow_m0) "
+        "AND NOT contains(ow_30d_r2,:ow_m0) "
+        "AND NOT contains(ow_r4,:ow_m1) AND NOT contains(ow_r0,:ow_m1) "
+        "AND NOT contains(ow_r1,:ow_m1)"
     )
     assert request["ExpressionAttributeValues"] == {
         ":ow_l0": "ow1 30d",
         ":ow_l0_1": "ow1 14d",
-        **COLLECTIONS,
         ":ow_m0": HASH,
         ":ow_m1": HASH,
         ":ow_s": [HASH],
@@ -236,29 +214,28 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
 
 
 def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without() -> None:
-    by_hand = SeenIds(retention=None, readable=True)
-    request = listed(update(SeenIds(attribute="ids", also=by_hand)))
+    request = listed(update(SeenIds(name="ids", also=MessageIDs())))
     assert spelt_out(request, "ConditionExpression") == (
-        f"{NOT_SHARED} AND (attribute_not_exists(ids_ledger) OR ids_ledger=:ow_l0 OR ids_ledger=:ow_l0_1) "
-        "AND (attribute_not_exists(messageIDs_ledger) OR messageIDs_ledger=:ow_l1 OR messageIDs_ledger=:ow_l1_1) "
-        f"AND {no_set_in('ids')} AND NOT contains(ids_14d_r4,:ow_m0) AND NOT contains(ids_14d_r0,:ow_m0) "
-        "AND NOT contains(ids_14d_r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
+        f"{NOT_SHARED} AND (attribute_not_exists(ow_ids:l) OR ow_ids:l=:ow_l0 OR ow_ids:l=:ow_l0_1) "
+        "AND NOT contains(ow_ids:r4,:ow_m0) AND NOT contains(ow_ids:r0,:ow_m0) "
+        "AND NOT contains(ow_ids:r1,:ow_m0) AND NOT contains(messageIDs,:ow_m1) AND NOT contains(messageIDs,:ow_m1_0)"
     )
-    assert request["UpdateExpression"].startswith("SET ids_ledger=:ow_l0,messageIDs_ledger=:ow_l1 REMOVE ids_14d_r2,")
+    assert spelt_out(request, "UpdateExpression").startswith("SET ow_ids:l=:ow_l0 REMOVE ow_ids:r2,")
     values = request["ExpressionAttributeValues"]
-    assert (values[":ow_m1"], values[":ow_m1_0"]) == ("@s/m5", "m5")
-    assert [values[name] for name in (":ow_l0", ":ow_l0_1", ":ow_l1", ":ow_l1_1")] == [
-        "ow1 14d",
-        "ow1 > messageIDs",
-        "ow1 > ids",
-        "ow1 all text",
-    ]
+    assert (values[":ow_m1"], values[":ow_m1_0"], values[":ow_l0"]) == ("@s/m5", "m5", "ow1 14d")
+
+
+def test_a_ledger_that_is_followed_by_a_set_of_the_callers_says_where_that_is() -> None:
+    request = listed(update(MessageIDs("ids", also=SeenIds())))
+    values = request["ExpressionAttributeValues"]
+    assert spelt_out(request, "UpdateExpression").startswith("SET ow_l=:ow_l0 REMOVE ")
+    assert (values[":ow_l0"], values[":ow_l0_1"]) == ("ow1 > ids", "ow1 14d")
 
 
 def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
     request = listed(update(SeenIds(also=InSequence()), UpdateExpression="REMOVE a"))
     assert request["ConditionExpression"].endswith(" AND (attribute_not_exists(#ow_m1) OR #ow_m1<:ow_m1)")
-    assert request["ExpressionAttributeNames"] == {"#ow_0": "messageIDs", "#ow_m1": "events@s"}
+    assert request["ExpressionAttributeNames"] == {"#ow_m1": "ow_@s"}
     assert "#ow_m1" not in request["UpdateExpression"]
     assert request["ExpressionAttributeValues"][":ow_m1"] == 5
 
@@ -267,10 +244,9 @@ def test_a_new_item_has_the_labels_of_all_its_ledgers() -> None:
     created = listed(put(SeenIds(also=HighWaterMark())))
     assert created["Item"] == {
         "orderId": "o-1",
-        "messageIDs_ledger": "ow1 14d",
-        "events_ledger": "ow1 > messageIDs",
-        "messageIDs_try_r4": [TOKEN],
-        "messageIDs_14d_r1": [HASH],
+        "ow_l": "ow1 14d",
+        "ow_t4": [TOKEN],
+        "ow_r1": [HASH],
     }
     used = set(re.findall(r"[#:]ow_\w+", created["ConditionExpression"]))
     assert {*created["ExpressionAttributeNames"], *created["ExpressionAttributeValues"]} == used
@@ -297,9 +273,9 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
         "Item": {
             **item,
             "tags": ["a"],
-            "events_ledger": "ow1 marks",
-            "events@s": 5,
-            "events_try_r4": [TOKEN],
+            "ow_l": "ow1 marks",
+            "ow_@s": 5,
+            "ow_t4": [TOKEN],
         },
         "ConditionExpression": (
             "attribute_not_exists(#ow_k0) AND attribute_not_exists(#ow_k1) AND attribute_not_exists(#ow_k2) AND "
@@ -312,7 +288,7 @@ def test_a_new_item_gets_its_ledger_and_replaces_nothing_with_the_same_key() -> 
             "#ow_k1": "n",
             "#ow_k2": "price",
             "#ow_k3": "raw",
-            "#ow_m0": "events@s",
+            "#ow_m0": "ow_@s",
         },
         "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -329,17 +305,17 @@ def test_a_new_item_has_the_slot_of_now_and_no_other() -> None:
     request = listed(put(SeenIds()))
     assert request["Item"] == {
         "orderId": "o-1",
-        "messageIDs_ledger": "ow1 14d",
-        "messageIDs_14d_r1": [HASH],
-        "messageIDs_try_r4": [TOKEN],
+        "ow_l": "ow1 14d",
+        "ow_r1": [HASH],
+        "ow_t4": [TOKEN],
     }
     assert request["ConditionExpression"] == f"attribute_not_exists(#ow_k0) AND {SET_CONDITION}"
-    assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_0": "messageIDs"}
+    assert request["ExpressionAttributeNames"] == {"#ow_k0": "orderId"}
     assert request["ExpressionAttributeValues"] == SET_VALUES
 
 
 def test_a_new_item_in_an_attribute_that_no_expression_can_name_sends_no_name_that_its_condition_does_not_use() -> None:
-    request = put(SeenIds(attribute="ids-seen"))
+    request = put(SeenIds(name="ids-seen"))
     assert set(re.findall(r"#\w+", request["ConditionExpression"])) == set(request["ExpressionAttributeNames"])
 
 
@@ -365,9 +341,9 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
     assert listed(call.kwargs) == {
         "TableName": "orders",
         "Key": {"shop": "a", "size": 1},
-        "UpdateExpression": "SET events_ledger=:ow_l0,#ow_m0=:ow_m0 REMOVE events_try_r1,events_try_r2 ADD events_try_r4 :ow_a",
+        "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
         "ConditionExpression": f"{MARK_LABELLED} AND #ow_m0=:ow_p AND (attribute_exists(#k0) AND attribute_exists(#k1))",
-        "ExpressionAttributeNames": {"#k0": "shop", "#k1": "size", "#ow_m0": "events@s"},
+        "ExpressionAttributeNames": {"#k0": "shop", "#k1": "size", "#ow_m0": "ow_@s"},
         "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
@@ -385,8 +361,8 @@ import json
 from types import SimpleNamespace
 from onewrite import *
 from onewrite.dynamodb import GuardedTable
-by_hand = SeenIds(None, readable=True)
-ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(attribute="ids", also=by_hand)]
+by_hand = MessageIDs()
+ledgers = [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark(), InSequence(), SeenIds(name="ids", also=by_hand)]
 native = dict(UpdateExpression="SET a=:a REMOVE b,c ADD d :a", ConditionExpression="e=:a OR f=:a", ExpressionAttributeValues={":a": 1})
 for ledger in ledgers:
     table = GuardedTable(SimpleNamespace(update_item=print), ledger, table_name="orders", clock=lambda: 1.79e9)
@@ -425,36 +401,36 @@ def test_a_set_in_one_order_is_still_a_set() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 TOUCHES: list[dict[str, Any]] = [
-    {"UpdateExpression": "SET events_ledger = :v"},
-    {"UpdateExpression": "SET a = :v REMOVE events_try_r0"},
-    {"UpdateExpression": "SET a = events_all"},
-    {"UpdateExpression": "SET events_14d_r0.a = :v"},
-    {"UpdateExpression": "SET a = if_not_exists(events_ledger.a, :v)"},
-    {"UpdateExpression": "SET a = list_append(b, events_36ht_r5[0])"},
-    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "events@"}},
-    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events@s"}},
-    {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "events@t"}},
-    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "events@a\nb"}},
-    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(events_ledger)"},
-    {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(events_all) > :n)"},
-    {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "events@s"}},
-    {"ConditionExpression": "a BETWEEN events_try_r4 AND :v"},
-    {"ConditionExpression": "a IN (:v, events_90s_r0.b)"},
+    {"UpdateExpression": "SET ow_l = :v"},
+    {"UpdateExpression": "SET a = :v REMOVE ow_t0"},
+    {"UpdateExpression": "SET a = ow_all"},
+    {"UpdateExpression": "SET ow_r0.a = :v"},
+    {"UpdateExpression": "SET a = if_not_exists(ow_l.a, :v)"},
+    {"UpdateExpression": "SET a = list_append(b, ow_36ht_r5[0])"},
+    {"UpdateExpression": "ADD #e :v", "ExpressionAttributeNames": {"#e": "ow_@"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "ow_@s"}},
+    {"UpdateExpression": "REMOVE #e.a[1]", "ExpressionAttributeNames": {"#e": "ow_@t"}},
+    {"UpdateExpression": "REMOVE #e", "ExpressionAttributeNames": {"#e": "ow_@a\nb"}},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(ow_l)"},
+    {"UpdateExpression": "REMOVE a", "ConditionExpression": "NOT (a = :v AND size(ow_all) > :n)"},
+    {"ConditionExpression": "#e = :v", "ExpressionAttributeNames": {"#e": "ow_@s"}},
+    {"ConditionExpression": "a BETWEEN ow_t4 AND :v"},
+    {"ConditionExpression": "a IN (:v, ow_90s_r0.b)"},
 ]
 
 
 @pytest.mark.parametrize("native", TOUCHES, ids=str)
 def test_a_call_that_touches_the_ledger_is_refused(native: dict[str, Any]) -> None:
-    with pytest.raises(InvalidUpdate, match=r"touches 'events.*belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match=r"touches 'ow_.*onewrite's own"):
         update(**native)
     if "UpdateExpression" not in native:
-        with pytest.raises(InvalidUpdate, match=r"touches 'events"):
+        with pytest.raises(InvalidUpdate, match=r"touches 'ow_"):
             put(**native)
 
 
-@pytest.mark.parametrize("name", ["events_ledger", "events@s", "events@", "events_try_r0"])
+@pytest.mark.parametrize("name", ["ow_l", "ow_@s", "ow_@", "ow_t0"])
 def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
         put(Item={"orderId": "o-1", name: 1})
 
 
@@ -464,14 +440,14 @@ def test_a_new_item_that_brings_a_ledger_is_refused(name: str) -> None:
         {"UpdateExpression": "SET events = :v"},
         {"UpdateExpression": "SET events.x = :v"},
         {"UpdateExpression": "SET events_note = :v"},
-        {"UpdateExpression": "SET a.events_ledger = :v"},
+        {"UpdateExpression": "SET a.ow_l = :v"},
         {"UpdateExpression": "SET eventsx = :v"},
         {"UpdateExpression": "SET event = :v"},
         {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "events.x"}},
-        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "eventsx@a"}},
-        {"UpdateExpression": "SET #events_ledger = :events", "ExpressionAttributeNames": {"#events_ledger": "a"}},
-        {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "events_ledger"}},
-        {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.events_all, :events_all)"},
+        {"UpdateExpression": "SET #e = :v", "ExpressionAttributeNames": {"#e": "events@a"}},
+        {"UpdateExpression": "SET #owl = :events", "ExpressionAttributeNames": {"#owl": "a"}},
+        {"UpdateExpression": "SET a.#e = :v", "ExpressionAttributeNames": {"#e": "ow_l"}},
+        {"UpdateExpression": "REMOVE a", "ConditionExpression": "contains(a.ow_all, :owall)"},
     ],
     ids=str,
 )
@@ -486,37 +462,20 @@ def test_a_new_item_may_have_business_attributes_that_are_called_almost_like_a_l
 
 
 def test_a_ledgers_attributes_are_those_that_it_makes_and_no_others() -> None:
-    sets = ("a_14d_r0", "a_14dt_r5", "a_36h_r1", "a_90m_r2", "a_1s_r3", "a_1500000us_r4", "a_all")
-    theirs = (*sets, "a_ledger", "a_try_r0", "a_try_r4", "a@", "a@s", "a@s.t", "a@%", "a@a\nb")
-    lookalikes = ("a_14d_r6", "a_14d_r00", "a_14d", "a_14w_r0", "a_d_r0", "a_all_r0", "a_try_r5", "a_ledger_", "a_ledgers")
-    others = (*lookalikes, "a", "ab", "a.b", "a_", "a_r0", "b_all", "", "xa_all", "a_14d_r0\n")
-    terms = SeenIds(attribute="a").terms
-    assert [name for name in (*theirs, *others) if belongs(terms, name)] == [*theirs]
+    sets = ("ow_a:r0", "ow_a:14dt_r5", "ow_a:36h_r1", "ow_a:90m_r2", "ow_a:1s_r3", "ow_a:1500000us_r4", "ow_a:all")
+    theirs = (*sets, "ow_a:l", "ow_a:t0", "ow_a:t4", "ow_a:@", "ow_a:@s", "ow_a:@s.t", "ow_a:@%", "ow_a:@a\nb")
+    lookalikes = ("ow_a:r6", "ow_a:r00", "ow_a:r", "a_14w_r0", "a_d_r0", "a_all_r0", "ow_a:t5", "a_ledger_", "a_ledgers")
+    others = (*lookalikes, "a", "ab", "a.b", "a_", "a_r0", "ow_b:all", "", "xa_all", "ow_a:r0\n")
+    assert [name for name in (*theirs, *others) if is_made_by("ow_a:l", name)] == [*theirs]
 
 
-def test_the_attribute_itself_belongs_to_a_ledger_that_keeps_readable_ids_for_ever_and_to_what_follows_it() -> None:
-    by_hand = SeenIds(retention=None, readable=True, attribute="a")
-    assert [belongs(ledger.terms, "a") for ledger in (by_hand, SeenIds(attribute="b", also=by_hand))] == [True, True]
-    assert not belongs(SeenIds(retention=None, attribute="a").terms, "a")
-
-
-def test_an_attribute_is_matched_letter_by_letter() -> None:
-    terms = SeenIds(attribute="a+(b").terms
-    assert [name for name in ("a+(b_all", "aa(b_all", "a+(b") if belongs(terms, name)] == ["a+(b_all"]
-
-
-def test_a_ledger_owns_the_attributes_of_those_before_it() -> None:
-    terms = SeenIds(attribute="new", also=HighWaterMark(also=SeenIds(attribute="old"))).terms
-    assert [name for name in ("new_all", "old_all", "events@s", "other_all") if belongs(terms, name)] == [
-        "new_all",
-        "old_all",
-        "events@s",
-    ]
+def test_a_set_of_the_callers_is_one_attribute() -> None:
+    assert [name for name in ("a", "ab", "ow_l", "ow_t0", "ow_a:l") if is_made_by("a", name)] == ["a"]
 
 
 def test_a_slot_is_an_attribute_of_its_own() -> None:
-    slots = (Slot("a"), Slot("a_14d", "r0"), Slot("a@", "s"), Slot("a@", "%"))
-    assert [name_of(slot) for slot in slots] == ["a", "a_14d_r0", "a@s", "a@%"]
+    slots = (Slot("a"), Slot("ow_a:r", "r0"), Slot("ow_a:@", "s"), Slot("ow_a:@", "%"))
+    assert [name_of(slot) for slot in slots] == ["a", "ow_a:r0", "ow_a:@s", "ow_a:@%"]
 
 
 @pytest.mark.parametrize(
@@ -574,7 +533,7 @@ def test_a_condition_may_be_boto3s_own(condition: Any, text: str, names: dict[st
     assert (
         request["ConditionExpression"] == f"{MARK_LABELLED} AND (attribute_not_exists(#ow_m0) OR #ow_m0<:ow_m0) AND {text}"
     )
-    assert request["ExpressionAttributeNames"] == {**said["ExpressionAttributeNames"], **names, "#ow_m0": "events@s"}
+    assert request["ExpressionAttributeNames"] == {**said["ExpressionAttributeNames"], **names, "#ow_m0": "ow_@s"}
     assert request["ExpressionAttributeValues"] == {
         **said["ExpressionAttributeValues"],
         **values,
@@ -593,9 +552,9 @@ def test_a_condition_of_boto3s_own_that_has_no_values_adds_none() -> None:
     assert created["ExpressionAttributeValues"] == {":ow_l0": "ow1 marks", ":ow_p": 4}
 
 
-@pytest.mark.parametrize("path", ["events_all", "events_all.@s", "events_all[0]"])
+@pytest.mark.parametrize("path", ["ow_all", "ow_all.@s", "ow_all[0]"])
 def test_a_condition_of_boto3s_own_may_not_touch_the_ledger(path: str) -> None:
-    with pytest.raises(InvalidUpdate, match="'events_all', which belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match="'ow_all': every name that begins with ow_ is onewrite's own"):
         update(ConditionExpression=Attr(path).exists())
 
 
@@ -664,9 +623,9 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
     assert created["Item"] == {
         "orderId": {"S": "o-1"},
         "a": {"L": [{"N": "1"}]},
-        "events_ledger": {"S": "ow1 marks"},
-        "events@s": {"N": "5"},
-        "events_try_r4": {"BS": [TOKEN]},
+        "ow_l": {"S": "ow1 marks"},
+        "ow_@s": {"N": "5"},
+        "ow_t4": {"BS": [TOKEN]},
     }
 
 
@@ -703,7 +662,7 @@ def test_a_sequence_has_38_digits_at_most(call: Any, ledger: Ledger, sign: int) 
     request = call(ledger, Message("m", sequence=longest))
     assert longest in [
         request.get("ExpressionAttributeValues", {}).get(":ow_m0"),
-        request.get("Item", {}).get("events@%"),
+        request.get("Item", {}).get("ow_@%"),
     ]
     with pytest.raises(InvalidMessage, match=r"38 digits.*sortable"):
         call(ledger, Message("m", sequence=longest + sign))

@@ -24,7 +24,7 @@ OUTBOX = Outbox("o")
 
 
 def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
-    return [*emission(emitter_of(outbox, ("messageIDs",)), message, [*events], NOW, call).events]
+    return [*emission(emitter_of(outbox, "ow_l"), message, [*events], NOW, call).events]
 
 
 def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
@@ -146,10 +146,9 @@ def test_what_is_escaped_counts_as_it_is_stored() -> None:
 
 def test_events_of_two_ledgers_differ_for_one_message() -> None:
     def id_under(attribute: str) -> str:
-        return emission(emitter_of(OUTBOX, (attribute,)), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
+        return emission(emitter_of(OUTBOX, attribute), M1, [Event("A", 1)], NOW, "call").events[0]["id"]
 
-    assert id_under("events") == id_under("messageIDs")  # no entity has both
-    assert len({id_under(each) for each in ("messageIDs", "billing", "shipping")}) == 3
+    assert len({id_under(each) for each in ("ow_l", "ow_billing:l", "ow_shipping:l", "messageIDs", "billing")}) == 5
 
 
 def test_a_type_is_the_text_of_a_member_of_an_enum() -> None:
@@ -189,7 +188,7 @@ def test_times_as_text_sort_as_times_do_and_can_be_read_again() -> None:
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [("A", 1)], [Event("A", 1), None], {"A": 1}], ids=repr)
 def test_what_is_no_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="takes a list of events"):
-        emission(emitter_of(OUTBOX, ("messageIDs",)), M1, emit, NOW, "call")
+        emission(emitter_of(OUTBOX, "ow_l"), M1, emit, NOW, "call")
 
 
 @pytest.mark.parametrize("given", ["", None, 1, "\ud800", "a\nb", "é\x85", "é" * 1025], ids=ascii)
@@ -229,15 +228,12 @@ def test_an_outbox_that_cannot_be_is_refused(arguments: Any) -> None:
         Outbox(**{"name": "o", **arguments})
 
 
-def test_a_store_takes_an_outbox_of_an_attribute_of_its_own_only() -> None:
+def test_a_store_takes_an_outbox_beside_a_ledger_of_any_name() -> None:
     wrong: Any = "shop/orders"
     with moto_table("orders") as table:
         with pytest.raises(ConfigurationError, match="give an Outbox"):
             GuardedTable(table, SeenIds(), outbox=wrong)
-        with pytest.raises(ConfigurationError, match="needs 'outbox', which is the attribute of the store's ledger"):
-            GuardedTable(table, SeenIds(attribute="outbox"), outbox=OUTBOX)
-        with pytest.raises(ConfigurationError, match="needs 'outbox_events', which is the attribute of the store's ledger"):
-            GuardedTable(table, SeenIds(attribute="new", also=SeenIds(attribute="outbox_events")), outbox=OUTBOX)
+        GuardedTable(table, SeenIds(name="outbox"), outbox=OUTBOX)
 
 
 @pytest.mark.parametrize("name", ["shop/orders", "urn:shop:orders", "https://shop.example/orders", "a/b:c", "shop"])

@@ -16,7 +16,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
-from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds, sortable
+from onewrite import Applied, HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.writing import layout
 from onewrite.ledgers import Ledger
@@ -32,8 +32,9 @@ LEDGERS: dict[str, Ledger] = {
     "seen-36h-readable": SeenIds(timedelta(hours=36), readable=True),
     "seen-all": SeenIds(retention=None),
     "seen-all-readable": SeenIds(retention=None, readable=True),
+    "message-ids": MessageIDs(),
     "marks": HighWaterMark(),
-    "moved": SeenIds(attribute="seen", also=HighWaterMark()),
+    "moved": SeenIds(name="seen", also=HighWaterMark()),
 }
 SEQUENCE = InSequence()  # reads and writes what HighWaterMark does
 MESSAGES = [

@@ -55,7 +55,7 @@ def _entities() -> dict[str, Any]:
 def _typed(item: dict[str, Any]) -> dict[str, Any]:
     """An item as JSON, with its sets and names in order. The tokens have a test of their own."""
     serialize: Any = TypeSerializer().serialize
-    typed = {name: serialize(item[name]) for name in sorted(item) if "_try_" not in name}
+    typed = {name: serialize(item[name]) for name in sorted(item) if not name.startswith("ow_t")}
     return {name: {"NS": sorted(value["NS"])} if "NS" in value else value for name, value in typed.items()}
 
 

@@ -21,7 +21,7 @@ from tests.support.seams import drawing, named
 FILE = Path(__file__).parents[1] / "golden" / "outbox.json"
 START = 1_790_000_000.0
 OUTBOX = Outbox("shop/orders", index="pending")
-NAMES = ("outbox_ledger", "outbox_events", "outbox_sent", "outbox_incarnation", "outbox_due", "outbox_shard")
+NAMES = ("ow_o", "ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard")
 FIRST = [Event("OrderPaid", {"cents": 1250, "to": "é"}), Event("OrderPaid", None, cause="c-1")]
 SECOND = [Event("OrderShipped", [1], name="parcel")]
 
@@ -63,11 +63,7 @@ def _one() -> Any:
 
 
 def _kept(entity: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: int(entity[name]) if name in ("outbox_sent", "outbox_shard") else entity[name]
-        for name in NAMES
-        if name in entity
-    }
+    return {name: int(entity[name]) if name in ("ow_sent", "ow_shard") else entity[name] for name in NAMES if name in entity}
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def _entities() -> dict[str, Any]:
             items, documents = _stores(table, collection, SeenIds(), NOW + n, f"call {n}")
             assert isinstance(items.begin(message, "charge", Key={"orderId": "o"}, **ASKED), Begun)
             assert isinstance(documents.begin(message, "charge", {"_id": "o"}, **ASKED), Begun)
-        items, documents = _stores(table, collection, HighWaterMark(attribute="marks"), NOW, "other")
+        items, documents = _stores(table, collection, HighWaterMark(name="marks"), NOW, "other")
         assert isinstance(items.begin(MESSAGES[1], "mail", Key={"orderId": "o"}, **ASKED), Begun)
         assert isinstance(documents.begin(MESSAGES[1], "mail", {"_id": "o"}, **ASKED), Begun)
         items, documents = _stores(table, collection, SeenIds(), NOW + 61, "taker")

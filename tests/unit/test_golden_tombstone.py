@@ -15,7 +15,7 @@ from tests.support.seams import named
 
 FILE = Path(__file__).parents[1] / "golden" / "tombstone.json"
 NOW = 1_790_000_000.0
-NAMES = ("orderId", "_id", "messageIDs_ledger", "outbox_ledger", "ow_tombstone", "expiresAt", "n")
+NAMES = ("orderId", "_id", "ow_l", "ow_o", "ow_tombstone", "expiresAt", "n")
 MADE, DELETED, LATE = Message("made"), Message("deleted"), Message("late")
 MORE: Any = {
     "clock": lambda: NOW,

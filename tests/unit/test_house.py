@@ -147,6 +147,7 @@ def test_the_exported_names_are_these() -> None:
         "InvalidUpdate",
         "LedgerMismatch",
         "Message",
+        "MessageIDs",
         "Missing",
         "OnewriteError",
         "Outbox",

@@ -15,11 +15,11 @@ from onewrite.ledgers.kept import Kept, kept_ledgers
     "ledger",
     [
         SeenIds(),
-        SeenIds(timedelta(hours=36), "mine", readable=True),
+        SeenIds(timedelta(hours=36), name="mine", readable=True),
         SeenIds(timedelta(seconds=1, microseconds=5)),
         SeenIds(None),
         SeenIds(None, readable=True),
-        HighWaterMark("marks"),
+        HighWaterMark(name="marks"),
         SeenNumbers(7),
     ],
     ids=lambda ledger: ledger.layout,
@@ -40,19 +40,25 @@ def test_marks_are_read_as_those_of_a_high_water_mark_whoever_keeps_them() -> No
 def test_an_outbox_and_a_field_of_the_users_are_no_ledgers() -> None:
     assert (
         kept_ledgers(
-            [("outbox_ledger", "ow1 outbox shop/orders"), ("general_ledger", "2026"), ("events", 3), ("x_ledger", None)]
+            [
+                ("ow_o", "ow1 outbox shop/orders"),
+                ("general_ledger", "2026"),
+                ("events", 3),
+                ("ow_l", None),
+                ("x_ow_l", "ow1 14d"),
+            ]
         )
         == []
     )
 
 
 def test_a_ledger_that_has_moved_says_where_to() -> None:
-    found = kept_ledgers([("seen_ledger", "ow1 14d"), ("messageIDs_ledger", "ow1 > seen")])
-    assert found == [Kept("messageIDs", "> seen"), Kept("seen", "14d")]
-    assert [kept.moved_to for kept in found] == ["seen", None]
+    found = kept_ledgers([("ow_seen:l", "ow1 14d"), ("ow_l", "ow1 > ow_seen:l")])
+    assert found == [Kept("ow_l", "> ow_seen:l"), Kept("ow_seen:l", "14d")]
+    assert [kept.moved_to for kept in found] == ["ow_seen:l", None]
 
 
 @pytest.mark.parametrize("layout", ["14w", "3d4", "numbers", "numbers x", "all texts", "> seen"])
 def test_a_layout_that_nobody_knows_is_refused_with_its_words(layout: str) -> None:
     with pytest.raises(LedgerMismatch, match=f"{layout!r}, and this version"):
-        _ = Kept("messageIDs", layout).ledger
+        _ = Kept("ow_l", layout).ledger

@@ -21,16 +21,18 @@ from onewrite import (
     InvalidMessage,
     LedgerMismatch,
     Message,
+    MessageIDs,
     SeenIds,
+    SeenNumbers,
     Stale,
     sortable,
 )
-from onewrite.label import Label, Slot, is_label, label_slot, labelled_attribute, shows_plain_set
+from onewrite.label import Label, Slot, is_label, is_label_name, known_by, label_of, prefix_of, whose
 from onewrite.ledgers import check_ledger
 from onewrite.ledgers.entry import ABSENT, Advance, Entry, Remember, Rule
 from onewrite.ledgers.marks import mark_slot
 
-AnyLedger = SeenIds | HighWaterMark | InSequence
+AnyLedger = SeenIds | MessageIDs | HighWaterMark | InSequence
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -38,7 +40,7 @@ MONTH, WEEK = timedelta(days=30), timedelta(days=7)
 CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
-PLAIN = SeenIds(None, readable=True)
+PLAIN = MessageIDs()
 LEDGERS: list[AnyLedger] = [SeenIds(), HighWaterMark(), InSequence()]
 
 
@@ -75,7 +77,7 @@ def written(ledger: AnyLedger, *messages: Message) -> Held:
     return held
 
 
-def remember(ledger: SeenIds, message: Message = M1, now: float = NOW) -> Remember:
+def remember(ledger: SeenIds | MessageIDs, message: Message = M1, now: float = NOW) -> Remember:
     own = ledger.entry(message, now).own
     assert isinstance(own, Remember)
     return own
@@ -87,8 +89,8 @@ def remember(ledger: SeenIds, message: Message = M1, now: float = NOW) -> Rememb
 def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
     hashed, plain = remember(SeenIds(None)), remember(PLAIN)
     assert (hashed.sets.present, hashed.sets.live, hashed.sets.dead) == (
-        Slot("messageIDs_all"),
-        (Slot("messageIDs_all"),),
+        Slot("ow_all"),
+        (Slot("ow_all"),),
         (),
     )
     assert (plain.sets.present, plain.sets.live, plain.sets.dead) == (Slot("messageIDs"), (Slot("messageIDs"),), ())
@@ -97,10 +99,10 @@ def test_a_set_that_is_kept_for_ever_has_one_slot_and_none_to_remove() -> None:
 def test_a_bounded_set_looks_at_three_slots_and_removes_the_rest() -> None:
     # Pinned: a change would make every entity forget its messages on the day of the upgrade.
     sets = remember(SeenIds()).sets
-    assert sets.present == Slot("messageIDs_14d", "r1")
+    assert sets.present == Slot("ow_r", "r1")
     assert [slot.key for slot in sets.live] == ["r4", "r0", "r1"]
     assert [slot.key for slot in sets.dead] == ["r2", "r3", "r5"]
-    assert {slot.group for slot in (*sets.live, *sets.dead)} == {"messageIDs_14d"}
+    assert {slot.group for slot in (*sets.live, *sets.dead)} == {"ow_r"}
 
 
 @pytest.mark.parametrize(("generation", "before", "after"), [(2763, "r1", "r3"), (2764, "r3", "r4")])
@@ -179,7 +181,7 @@ def test_a_message_of_another_source_or_part_is_another_message() -> None:
 )
 def test_something_else_in_a_live_slot_is_a_mismatch_and_never_a_duplicate(held: object) -> None:
     slot = remember(SeenIds()).sets.live[0]
-    with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*attribute of its own"):
+    with pytest.raises(LedgerMismatch, match=r"set of bytes stands a \w+ with something else.*Repair the entity"):
         Held({slot: held}).judge(SeenIds(), M1)
 
 
@@ -231,15 +233,15 @@ def test_a_layout_says_the_retention_as_short_as_it_is_exact(retention: timedelt
     assert SeenIds(retention).layout == layout
     assert SeenIds(retention, readable=True).layout == f"{layout} text"
     group = remember(SeenIds(retention)).sets.present.group
-    assert group == f"messageIDs_{layout}"
+    assert group == {"14d": "ow_r", "all": "ow_all"}.get(layout, f"ow_{layout}_r")
 
 
 # --- marks of sources -------------------------------------------------------------------------------------------------
 
 
 def test_a_high_water_mark_moves_its_sources_mark() -> None:
-    assert HighWaterMark().entry(at(5), NOW).own == Advance(Slot("events@", "s"), 5, "below")
-    assert HighWaterMark().entry(at("e"), NOW).own == Advance(Slot("events@", "s"), "e", "below")
+    assert HighWaterMark().entry(at(5), NOW).own == Advance(Slot("ow_@", "s"), 5, "below")
+    assert HighWaterMark().entry(at("e"), NOW).own == Advance(Slot("ow_@", "s"), "e", "below")
 
 
 def test_a_high_water_mark_needs_a_sequence() -> None:
@@ -259,7 +261,7 @@ def test_a_gapless_sequence_needs_an_int(sequence: Any) -> None:
 )
 def test_a_gapless_sequence_begins_with_its_first_number(first: int, sequence: int, rule: Rule) -> None:
     entry = InSequence(first).entry(at(sequence), NOW)
-    assert entry.own == Advance(Slot("events@", "s"), sequence, rule, first)
+    assert entry.own == Advance(Slot("ow_@", "s"), sequence, rule, first)
     assert entry.follows_gap is (rule == "next")
 
 
@@ -372,7 +374,7 @@ def test_the_mark_of_another_source_or_part_says_nothing() -> None:
 
 
 def judged(entry: Entry, message: Message, held: object) -> object:
-    found = Held() if held is ABSENT else Held({Slot("events@", "s"): held})
+    found = Held() if held is ABSENT else Held({Slot("ow_@", "s"): held})
     return entry.judge(message, found.look, entity=ENTITY)
 
 
@@ -387,24 +389,20 @@ KEPT: dict[str, AnyLedger] = {
     "30d text": SeenIds(MONTH, readable=True),
     "1500000us text": SeenIds(timedelta(seconds=1.5), readable=True),
     "all": SeenIds(None),
-    "all text": PLAIN,
+    "all text": SeenIds(None, readable=True),
+    "plain": PLAIN,
     "mark": HighWaterMark(),
     "sequence": InSequence(),
-    "ids at events": SeenIds(attribute="events"),
-    "text at events": SeenIds(None, "events", readable=True),
-    "mark at messageIDs": HighWaterMark("messageIDs"),
 }
 # A gapless sequence that takes another ledger's place goes on from a number that it is told.
 TAKES_OVER: dict[str, AnyLedger] = {
     **KEPT,
     "sequence": InSequence(first=2),
-    "sequence at messageIDs": InSequence(first=2, attribute="messageIDs"),
 }
-SAME = {("mark", "sequence"), ("sequence", "mark"), ("mark at messageIDs", "sequence at messageIDs")}
+SAME = {("mark", "sequence"), ("sequence", "mark")}
 PAIRS = [(one, other) for one, other in product(KEPT, TAKES_OVER) if one != other and (one, other) not in SAME]
-# A gapless sequence counts on from the marks before it, and so never looks at another attribute for them.
-WAITS = {("mark", "sequence at messageIDs"), ("sequence", "sequence at messageIDs"), ("mark at messageIDs", "sequence")}
-ONE_WAY = {("sequence", "mark at messageIDs")}
+# A set of the caller's has no label: nobody notices a change from it or to it.
+LABELLED = [pair for pair in PAIRS if "plain" not in pair]
 
 
 def _changes(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
@@ -412,13 +410,13 @@ def _changes(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("before", "now"), named)
 
 
-all_changes = _changes(PAIRS)
-changes = _changes([pair for pair in PAIRS if pair not in WAITS])
-changes_both_ways = _changes([pair for pair in PAIRS if pair not in WAITS | ONE_WAY])
+changes = _changes(PAIRS)
+labelled_changes = _changes(LABELLED)
+left = _changes([pair for pair in PAIRS if pair[0] != "plain"])
 M2 = Message("m2", source="s", sequence=2)
 
 
-@all_changes
+@labelled_changes
 def test_a_ledger_that_was_changed_without_saying_so_is_refused(before: AnyLedger, now: AnyLedger) -> None:
     with pytest.raises(LedgerMismatch, match="also="):
         written(before, M1).judge(now, M1)
@@ -434,7 +432,7 @@ def test_what_the_ledger_before_holds_is_seen_through_also(before: AnyLedger, no
     assert isinstance(held.judge(changed, M1), Duplicate | Stale)
 
 
-@changes
+@left
 def test_a_store_that_was_not_changed_yet_is_refused_once_the_changed_one_has_written(
     before: AnyLedger, now: AnyLedger
 ) -> None:
@@ -445,7 +443,7 @@ def test_a_store_that_was_not_changed_yet_is_refused_once_the_changed_one_has_wr
             held.judge(before, message)
 
 
-@changes_both_ways
+@changes
 def test_a_change_can_be_taken_back(before: AnyLedger, now: AnyLedger) -> None:
     held = written(before, M1)
     assert held.write(replace(now, also=before), M2) is None
@@ -455,7 +453,7 @@ def test_a_change_can_be_taken_back(before: AnyLedger, now: AnyLedger) -> None:
     assert held.judge(back, M2) == Duplicate(M2)
 
 
-@changes
+@labelled_changes
 def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(before: AnyLedger, now: AnyLedger) -> None:
     held = written(before, M1)
     with pytest.raises(LedgerMismatch) as refused:
@@ -463,18 +461,6 @@ def test_the_remedy_in_the_refusal_is_the_ledger_that_was_used(before: AnyLedger
     also = _named(str(refused.value))
     assert (also.layout, also.attribute) == (before.layout, before.attribute)
     assert held.judge(replace(now, also=also), M1) == Duplicate(M1)
-
-
-@_changes(sorted(WAITS))
-def test_where_a_gapless_sequence_would_wait_the_remedy_says_to_keep_the_attribute(
-    before: AnyLedger, now: AnyLedger
-) -> None:
-    with pytest.raises(LedgerMismatch) as refused:
-        written(before, M1).judge(now, M1)
-    also = _named(str(refused.value))
-    assert (also.layout, also.attribute) == (before.layout, before.attribute)
-    with pytest.raises(ConfigurationError, match="keep the attribute of the ledger before"):
-        replace(now, also=also)
 
 
 def _named(text: str) -> AnyLedger:
@@ -531,14 +517,14 @@ def test_entries_are_of_one_shape_where_only_values_differ() -> None:
 
 
 def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferred() -> None:
-    held = Held(written(HighWaterMark("a"), at(5)) | written(SeenIds(), at(3), at(7)))
-    ledger = HighWaterMark("b", also=(HighWaterMark("a"), SeenIds()))
+    held = Held(written(HighWaterMark(name="a"), at(5)) | written(SeenIds(), at(3), at(7)))
+    ledger = HighWaterMark(name="b", also=(HighWaterMark(name="a"), SeenIds()))
     assert held.judge(ledger, at(3)) == Duplicate(at(3))
     assert held.judge(ledger, at(4)) == Stale(at(4), 5)
-    assert held.judge(InSequence(6, "b", also=SeenIds()), at(7)) == Duplicate(at(7))
-    assert held.judge(InSequence(6, "b", also=SeenIds()), at(8)) == Deferred(at(8), 6)
+    assert held.judge(InSequence(6, name="b", also=SeenIds()), at(7)) == Duplicate(at(7))
+    assert held.judge(InSequence(6, name="b", also=SeenIds()), at(8)) == Deferred(at(8), 6)
     for sequence, expected in ((4, Stale(at(4), 5)), (7, Deferred(at(7), 1))):
-        waits, past = InSequence(1, "b").entry(at(sequence), NOW), HighWaterMark("a").look(at(sequence), NOW)
+        waits, past = InSequence(1, name="b").entry(at(sequence), NOW), HighWaterMark(name="a").look(at(sequence), NOW)
         for entry in (waits._replace(also=(past,)), waits._replace(own=past, also=(waits.own,))):
             assert entry.judge(at(sequence), held.look) == expected
 
@@ -551,16 +537,16 @@ def test_of_two_refusals_duplicate_is_said_before_stale_and_stale_before_deferre
         InSequence(4),
         (SeenIds(), HighWaterMark()),
         SeenIds(also=InSequence()),
-        HighWaterMark("steps", also=InSequence()),
+        HighWaterMark(name="steps", also=InSequence()),
     ],
 )
 def test_a_gapless_sequence_never_moves_where_it_would_wait_for_messages_that_are_done(before: Any) -> None:
     """It would be told to wait for the first one, which the mark at the place before refuses."""
     with pytest.raises(
-        ConfigurationError, match=r"InSequence\(attribute='steps'\) would wait for message 4 of a source"
+        ConfigurationError, match=r"InSequence\(name='steps'\) would wait for message 4 of a source"
     ) as wrong:
-        InSequence(4, "steps", also=before)
-    assert "keep the attribute of the ledger before" in str(wrong.value)
+        InSequence(4, name="steps", also=before)
+    assert "keep the name of the ledger before" in str(wrong.value)
 
 
 def test_a_gapless_sequence_follows_marks_at_its_own_attribute_whatever_was_before_them() -> None:
@@ -569,7 +555,7 @@ def test_a_gapless_sequence_follows_marks_at_its_own_attribute_whatever_was_befo
 
 
 def test_a_gapless_sequence_after_a_set_of_ids_is_told_where_to_go_on() -> None:
-    for before in (SeenIds(), SeenIds(attribute="events"), (SeenIds(readable=True), SeenIds())):
+    for before in (SeenIds(), SeenIds(name="events"), (SeenIds(readable=True), SeenIds())):
         with pytest.raises(ConfigurationError, match=r"would wait for message 1 of every source.*first="):
             InSequence(also=before)
         assert written(SeenIds(), at(3)).judge(InSequence(4, also=SeenIds()), at(4)) is None
@@ -577,7 +563,7 @@ def test_a_gapless_sequence_after_a_set_of_ids_is_told_where_to_go_on() -> None:
 
 @pytest.mark.parametrize("before", [InSequence(), HighWaterMark()])
 def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) -> None:
-    held, moved = written(before, at(1), at(2)), HighWaterMark("steps", also=before)
+    held, moved = written(before, at(1), at(2)), HighWaterMark(name="steps", also=before)
     assert [held.judge(moved, at(n)) for n in (1, 2)] == [Stale(at(1), 2), Duplicate(at(2))]
     assert held.write(moved, at(3)) is None
     assert [held.judge(moved, at(n)) for n in (1, 2, 3, 4)] == [Stale(at(1), 3), Duplicate(at(2)), Duplicate(at(3)), None]
@@ -586,54 +572,15 @@ def test_a_high_water_mark_may_move_for_it_waits_for_nothing(before: AnyLedger) 
 # --- ids that were kept by hand ---------------------------------------------------------------------------------------
 
 
-def by_hand(*ids: str, attribute: str = "messageIDs") -> Held:
+def by_hand(*ids: str) -> Held:
     """A set of ids as a handler keeps it that remembers them by itself, and no label."""
-    return Held({Slot(attribute): frozenset(ids)})
+    return Held({Slot("messageIDs"): frozenset(ids)})
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None)])
-def test_a_set_of_ids_without_a_label_is_refused_until_it_is_named(ledger: SeenIds) -> None:
-    with pytest.raises(LedgerMismatch, match=r"'messageIDs' holds a set.*remembers ids by itself") as refused:
-        by_hand("m1").judge(ledger, M1)
-    named = _named(str(refused.value))
-    assert (named.layout, named.attribute) == (PLAIN.layout, PLAIN.attribute)
-    changed = replace(ledger, also=named)
-    assert by_hand("m1").judge(changed, M1) == Duplicate(M1)
-    assert by_hand("m1").judge(changed, M2) is None
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        pytest.param(frozenset({"m2"}), id="another id"),
-        pytest.param(frozenset({""}), id="an empty text"),
-        pytest.param(frozenset({"m1", "m2"}), id="two ids"),
-        pytest.param(frozenset({"m1", 3}), id="an id and a number"),
-        pytest.param(frozenset({"m1", b"x", object()}), id="an id among other things"),
-    ],
-)
-@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), SeenIds(also=HighWaterMark())])
-def test_any_set_of_text_is_refused_where_ids_may_have_been_kept_by_hand(ledger: SeenIds, held: object) -> None:
-    with pytest.raises(LedgerMismatch, match="holds a set"):
-        Held({Slot("messageIDs"): held}).judge(ledger, M1)
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        "text",
-        3,
-        None,
-        {"any": "thing"},
-    ],
-    ids=repr,
-)
-def test_anything_else_there_is_the_callers_own(held: object) -> None:
-    assert Held({Slot("messageIDs"): held}).judge(SeenIds(), M1) is None
-
-
-def test_a_ledger_of_marks_leaves_a_set_under_its_attribute_alone() -> None:
-    assert by_hand("m1", attribute="events").judge(HighWaterMark(), M1) is None
+@pytest.mark.parametrize("held", [frozenset({"m1"}), frozenset(), "text", 3, None, {"any": "thing"}], ids=repr)
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()])
+def test_what_stands_where_handlers_keep_ids_by_hand_is_the_callers_own(ledger: AnyLedger, held: object) -> None:
+    assert Held({Slot("messageIDs"): held}).judge(ledger, M1) is None
 
 
 def test_a_plain_set_goes_on_as_it_is_where_there_is_no_source() -> None:
@@ -673,35 +620,33 @@ def test_an_entity_without_a_ledger_takes_any() -> None:
 
 @pytest.mark.parametrize("found", ["14d", "ow1", "ow2 14d", "", None, 3, frozenset(["ow1 14d"]), ["ow1 14d"], {}], ids=repr)
 def test_what_no_ledger_put_in_a_labels_place_is_a_mismatch(found: object) -> None:
-    with pytest.raises(LedgerMismatch, match=r"'messageIDs_ledger' holds .*no ledger put there"):
-        Held({label_slot("messageIDs"): found}).judge(SeenIds(), M1)
+    with pytest.raises(LedgerMismatch, match=r"'ow_l' holds .*no ledger of this version has put there"):
+        Held({Slot("ow_l"): found}).judge(SeenIds(), M1)
 
 
 def test_a_ledger_that_moved_says_where() -> None:
-    moved = SeenIds(attribute="seen", also=SeenIds())
+    moved = SeenIds(name="seen", also=SeenIds())
     held = written(SeenIds(), M1)
     assert held.write(moved, M2) is None
-    assert (held[label_slot("messageIDs")], held[label_slot("seen")]) == ("ow1 > seen", "ow1 14d")
-    with pytest.raises(LedgerMismatch, match=r"moved from 'messageIDs' to 'seen'.*name it in also="):
+    assert (held[Slot("ow_l")], held[Slot("ow_seen:l")]) == ("ow1 > ow_seen:l", "ow1 14d")
+    with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*name it in also="):
         held.judge(SeenIds(), M1)
-    assert held.judge(SeenIds(also=SeenIds(attribute="seen")), M2) == Duplicate(M2)
+    assert held.judge(SeenIds(also=SeenIds(name="seen")), M2) == Duplicate(M2)
 
 
-@pytest.mark.parametrize(
-    "attributes", [("messageIDs", "a", "b"), ("a", "messageIDs", "b"), ("a", "b", "c"), ("a", "b", "c", "d")]
-)
-def test_a_ledger_may_move_again(attributes: tuple[str, ...]) -> None:
-    held, ledger = Held(), SeenIds(attribute=attributes[0])
-    for n, attribute in enumerate(attributes):
-        ledger = ledger if n == 0 else SeenIds(attribute=attribute, also=ledger)
+@pytest.mark.parametrize("names", [("", "a", "b"), ("a", "", "b"), ("a", "b", "c"), ("a", "b", "c", "d")])
+def test_a_ledger_may_move_again(names: tuple[str, ...]) -> None:
+    held, ledger = Held(), SeenIds(name=names[0])
+    for n, name in enumerate(names):
+        ledger = ledger if n == 0 else SeenIds(name=name, also=ledger)
         assert held.write(ledger, at(n)) is None
-    assert [held.judge(ledger, at(n)) for n in range(len(attributes))] == [Duplicate(at(n)) for n in range(len(attributes))]
+    assert [held.judge(ledger, at(n)) for n in range(len(names))] == [Duplicate(at(n)) for n in range(len(names))]
 
 
 def test_a_ledger_that_moved_twice_is_seen_by_a_store_that_never_saw_the_place_between() -> None:
     """An entity that got no message in the meantime has the first label still."""
     held = written(SeenIds(), M1)
-    ledger = SeenIds(attribute="b", also=(SeenIds(attribute="a"), SeenIds()))
+    ledger = SeenIds(name="b", also=(SeenIds(name="a"), SeenIds()))
     assert held.judge(ledger, M1) == Duplicate(M1)
     assert held.write(ledger, M2) is None
     assert held.judge(ledger, M2) == Duplicate(M2)
@@ -709,64 +654,81 @@ def test_a_ledger_that_moved_twice_is_seen_by_a_store_that_never_saw_the_place_b
 
 @pytest.mark.parametrize(
     ("label", "also"),
-    [("ow1 14d", SeenIds()), ("ow1 30d text", SeenIds(MONTH, readable=True)), ("ow1 all text", PLAIN)],
+    [
+        ("ow1 14d", SeenIds()),
+        ("ow1 30d text", SeenIds(MONTH, readable=True)),
+        ("ow1 all text", SeenIds(None, readable=True)),
+    ],
 )
-def test_a_ledger_under_a_default_attribute_asks_whether_the_other_one_is_in_use(label: str, also: SeenIds) -> None:
-    held = Held({label_slot("messageIDs"): label})
-    with pytest.raises(LedgerMismatch, match=r"ledger of another kind in 'messageIDs'.*attribute of its own") as refused:
+def test_a_ledger_of_another_kind_is_refused_and_named(label: str, also: SeenIds) -> None:
+    held = Held({Slot("ow_l"): label})
+    with pytest.raises(LedgerMismatch, match=r"The ledger in 'ow_l'.*a name of its own") as refused:
         held.judge(HighWaterMark(), M1)
     assert _named(str(refused.value)) == also
 
 
-def test_a_ledger_of_another_kind_that_moved_is_not_mistaken_for_a_plain_set() -> None:
+def test_a_ledger_of_another_kind_that_moved_says_where() -> None:
     held = written(SeenIds(), M1)
-    assert held.write(SeenIds(attribute="seen", also=SeenIds()), M2) is None
-    with pytest.raises(LedgerMismatch, match="'seen'") as refused:
+    assert held.write(SeenIds(name="seen", also=SeenIds()), M2) is None
+    with pytest.raises(LedgerMismatch, match="'ow_seen:l'"):
         held.judge(HighWaterMark(), M1)
-    assert "readable=True" not in str(refused.value)
 
 
-def test_the_label_of_each_attribute_says_how_it_is_kept_and_may_say_that_its_ledger_is_at_any_other() -> None:
-    terms = SeenIds(attribute="c", also=(SeenIds(WEEK, "b"), SeenIds(MONTH, "b"), HighWaterMark("a"))).terms
+def test_each_label_says_how_it_is_kept_and_may_say_that_its_ledger_is_at_any_other() -> None:
+    terms = SeenIds(name="c", also=(SeenIds(WEEK, name="b"), SeenIds(MONTH, name="b"), HighWaterMark(name="a"))).terms
     assert terms.labels == (
-        Label(label_slot("c"), "ow1 14d", ("ow1 14d", "ow1 > b", "ow1 > a"), kept="ow1 14d"),
-        Label(label_slot("b"), "ow1 > c", ("ow1 > c", "ow1 7d", "ow1 30d", "ow1 > a"), kept="ow1 7d"),
-        Label(label_slot("a"), "ow1 > c", ("ow1 > c", "ow1 marks", "ow1 > b"), kept="ow1 marks"),
+        Label(Slot("ow_c:l"), "ow1 14d", ("ow1 14d", "ow1 > ow_b:l", "ow1 > ow_a:l"), kept="ow1 14d"),
+        Label(Slot("ow_b:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 7d", "ow1 30d", "ow1 > ow_a:l"), kept="ow1 7d"),
+        Label(Slot("ow_a:l"), "ow1 > ow_c:l", ("ow1 > ow_c:l", "ow1 marks", "ow1 > ow_b:l"), kept="ow1 marks"),
     )
 
 
-@pytest.mark.parametrize("attribute", ["messageIDs", "seen"])
+@pytest.mark.parametrize("attribute", ["ow_l", "ow_seen:l"])
 def test_a_place_that_no_ledger_is_named_at_is_not_taken_for_one_that_it_moved_to(attribute: str) -> None:
-    held = Held({label_slot(attribute): "ow1 > elsewhere"})
+    held = Held({Slot(attribute): "ow1 > elsewhere"})
     with pytest.raises(LedgerMismatch, match=f"has moved from '{attribute}' to 'elsewhere'"):
-        held.judge(SeenIds(attribute="seen", also=SeenIds()), M1)
+        held.judge(SeenIds(name="seen", also=SeenIds()), M1)
 
 
 def test_a_wrong_retention_at_the_place_before_is_told_in_terms_of_that_place() -> None:
     held = written(SeenIds(), M1)
     with pytest.raises(LedgerMismatch, match="kept as '14d', and this store keeps '7d'"):
-        held.judge(SeenIds(attribute="seen", also=SeenIds(WEEK)), M1)
+        held.judge(SeenIds(name="seen", also=SeenIds(WEEK)), M1)
 
 
 def test_two_ledgers_with_attributes_of_their_own_live_side_by_side() -> None:
-    ids, marks = SeenIds(attribute="seen"), HighWaterMark("marks")
+    ids, marks = SeenIds(name="seen"), HighWaterMark(name="marks")
     held = written(ids, M1)
     assert held.write(marks, M1) is None
     assert held.judge(ids, M1) == held.judge(marks, M1) == Duplicate(M1)
 
 
-@pytest.mark.parametrize(("ledger", "text"), [(ledger, f"ow1 {ledger.layout}") for ledger in KEPT.values()])
+@pytest.mark.parametrize(
+    ("ledger", "text"), [(ledger, f"ow1 {ledger.layout}") for ledger in KEPT.values() if ledger != PLAIN]
+)
 def test_a_label_says_how_a_ledger_is_kept(ledger: AnyLedger, text: str) -> None:
     held = written(ledger, M1)
-    assert held[label_slot(ledger.attribute)] == text
-    assert labelled_attribute(f"{ledger.attribute}_ledger", text) == ledger.attribute
-    assert shows_plain_set(text) is (ledger in (PLAIN, SeenIds(None, "events", readable=True)))
+    assert held[Slot(ledger.attribute)] == text
+
+
+@pytest.mark.parametrize("name", ["", "a", "billing", "l", "o", "0-_A" * 8])
+def test_a_ledger_is_known_by_its_label(name: str) -> None:
+    label = label_of(name)
+    assert is_label_name(label)
+    assert label == prefix_of(label) + "l"
+    assert (whose(label), known_by(name)) == (name, label)
+    assert {each.attribute for each in (SeenIds(name=name), HighWaterMark(name=name), SeenNumbers(name=name))} == {label}
+
+
+def test_a_set_of_the_callers_is_known_by_its_attribute_and_by_no_name() -> None:
+    assert (whose("ids"), known_by("@ids"), prefix_of("ids")) == ("@ids", "ids", "ow_")
+    assert not is_label_name("ids")
 
 
 def test_what_is_no_label_names_no_ledger() -> None:
-    assert labelled_attribute("general_ledger", "2025") is None
-    assert labelled_attribute("general_ledger", 2025) is None
-    assert labelled_attribute("messageIDs", "ow1 14d") is None
+    assert [
+        name for name in ("l", "ow_", "ow_ll", "ow_a:b:l", "ow_é:l", "ow_:l", "ow_l\n", "x_ow_l") if is_label_name(name)
+    ] == []
     assert [text for text in ("ow1", "ow2 14d", "", b"ow1 14d", None) if is_label(text)] == []
 
 
@@ -793,7 +755,8 @@ def test_a_class_is_no_ledger(kind: Any) -> None:
 def test_something_else_is_no_ledger(other: Any) -> None:
     for given in (other, (SeenIds(MONTH), other)):
         with pytest.raises(
-            ConfigurationError, match=r"is no ledger: give SeenIds\(\), SeenNumbers\(\), HighWaterMark\(\) or InSequence\(\)"
+            ConfigurationError,
+            match=r"is no ledger: give SeenIds\(\), SeenNumbers\(\), HighWaterMark\(\), InSequence\(\) or MessageIDs\(\)",
         ):
             SeenIds(also=given)
     with pytest.raises(ConfigurationError, match="is no ledger"):
@@ -805,11 +768,17 @@ def test_the_three_ledgers_are_ledgers() -> None:
         check_ledger(ledger)
 
 
-@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", "a@", "a@b", "@", None, 3, ["a"]])
-@pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence])
-def test_a_ledger_needs_a_field_of_its_own(make: Any, attribute: Any) -> None:
-    with pytest.raises(ConfigurationError, match="name a top-level field of the entity that nothing else uses"):
-        make(attribute=attribute)
+@pytest.mark.parametrize("name", ["a b", "a:b", "a@b", "a.b", "$a", "é", "a\n", "a" * 33, None, 3, ["a"]])
+@pytest.mark.parametrize("make", [SeenIds, HighWaterMark, InSequence, SeenNumbers])
+def test_a_ledgers_name_is_short_and_plain(make: Any, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="up to 32 letters, digits"):
+        make(name=name)
+
+
+@pytest.mark.parametrize("attribute", ["", "_id", "$set", "a$b", "a.b", "a\0b", "ow_l", "ow_", "ow_mine", None, 3, ["a"]])
+def test_message_ids_need_an_attribute_of_the_callers(attribute: Any) -> None:
+    with pytest.raises(ConfigurationError, match="does not begin with ow_"):
+        MessageIDs(attribute)
 
 
 @pytest.mark.parametrize("first", ["1", 1.0, True, None])
@@ -840,11 +809,12 @@ def test_numbering_starts_at_an_int(first: Any) -> None:
 )
 def test_a_source_is_escaped_where_a_database_reads_a_path(message: Message, key: str) -> None:
     # Pinned: a change would make every entity forget its marks on the day of the upgrade.
-    assert mark_slot("events", message) == Slot("events@", key)
+    assert mark_slot("ow_l", message) == Slot("ow_@", key)
 
 
-def test_the_ledgers_have_attributes_of_their_own_unless_told_otherwise() -> None:
-    assert [ledger.attribute for ledger in LEDGERS] == ["messageIDs", "events", "events"]
+def test_the_ledgers_have_one_label_unless_they_have_names() -> None:
+    assert [ledger.attribute for ledger in LEDGERS] == ["ow_l"] * 3
+    assert MessageIDs().attribute == "messageIDs"
 
 
 def test_only_a_ledger_that_forgets_bears_a_skew() -> None:
@@ -860,6 +830,4 @@ def test_each_ledger_says_what_makes_an_entity_smaller() -> None:
 def test_ledgers_compare_by_what_they_were_made_of() -> None:
     assert SeenIds() == SeenIds(timedelta(days=14))
     assert len({SeenIds(), SeenIds(MONTH), SeenIds(also=SeenIds(MONTH)), HighWaterMark(), InSequence(), InSequence(2)}) == 6
-    assert (
-        repr(SeenIds()) == "SeenIds(retention=datetime.timedelta(days=14), attribute='messageIDs', readable=False, also=())"
-    )
+    assert repr(SeenIds()) == "SeenIds(retention=datetime.timedelta(days=14), name='', readable=False, also=())"

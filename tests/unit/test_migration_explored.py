@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import boto3
 import pytest
 
-from onewrite import HighWaterMark, Message, SeenIds
+from onewrite import HighWaterMark, Message, MessageIDs, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import migration as dynamodb_migration
 from onewrite.dynamodb.migration import MigrationStore as OfTable
@@ -28,10 +28,10 @@ from onewrite.testing.standins.stores import MakeTable, mongomock_collection, mo
 
 NOW = 1_790_000_000.0
 KEY = {"id": "e"}
-TARGET = SeenIds(timedelta(days=14), "seen")
-BEFORE = SeenIds(None, "ids", readable=True)
-BETWEEN = SeenIds(None, "ids", readable=True, also=TARGET)
-NEW = SeenIds(timedelta(days=14), "seen", also=BEFORE)
+TARGET = SeenIds(timedelta(days=14), name="seen")
+BEFORE = MessageIDs("ids")
+BETWEEN = MessageIDs("ids", also=TARGET)
+NEW = SeenIds(timedelta(days=14), name="seen", also=BEFORE)
 IDS = Ids("ids", TARGET, "")
 VERSIONS = Versions("version", HighWaterMark(), "s/{id}")
 Do = Callable[[Any, str], Any]
@@ -64,7 +64,7 @@ def old_ids(table: Any, name: str) -> None:
         )
 
 
-def guarded_ids(ledger: SeenIds) -> Do:
+def guarded_ids(ledger: SeenIds | MessageIDs) -> Do:
     def handle(table: Any, name: str) -> None:
         store = GuardedTable(table, ledger, clock=clock)
         store.update_item(Message(name), Key=KEY, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
@@ -118,7 +118,7 @@ def old_ids_of_document(collection: Any, name: str) -> None:
     collection.update_one({"_id": "e", "ids": {"$ne": name}}, {"$push": {"ids": name}, "$inc": {"n": 1}})
 
 
-def guarded_ids_of_document(ledger: SeenIds) -> Do:
+def guarded_ids_of_document(ledger: SeenIds | MessageIDs) -> Do:
     def handle(collection: Any, name: str) -> None:
         GuardedCollection(collection, ledger, clock=clock).update_one(Message(name), {"_id": "e"}, {"$inc": {"n": 1}})
 

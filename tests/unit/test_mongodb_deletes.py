@@ -136,7 +136,7 @@ def test_a_collection_with_such_an_index_deletes_nothing() -> None:
 def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
     faults = Faults(mongomock_collection())
     stock = guarded(faults.store)
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
         stock.delete_one(M1, {"_id": 1, "ow_tombstone": None})
     with pytest.raises(InvalidUpdate, match="names one entity"):
         stock.delete_one(M1, {"n": 1})

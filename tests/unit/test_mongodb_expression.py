@@ -9,39 +9,39 @@ import pytest
 from bson import ObjectId
 from bson.regex import Regex
 
-from onewrite import HighWaterMark, InvalidUpdate, SeenIds
+from onewrite import HighWaterMark, InvalidUpdate, MessageIDs, SeenIds
 from onewrite.mongodb.writing.expression import check_document, check_filter, check_update, identity
 
-TOUCHED = r"touches '.*', which belongs to the ledger"
+TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
 TERMS = HighWaterMark().terms
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        {"events@": 1},
-        {"events@.s": 1},
-        {"events@.s": {"$gt": 1}},
-        {"_id": 1, "events_ledger": {"$exists": True}},
-        {"events_14d.r0": 1},
-        {"events_36ht": 1},
-        {"events_all": 1},
-        {"$or": [{"a": 1}, {"events@": 1}]},
-        {"$nor": [{"events@.a": 1}]},
-        {"$and": [{"$or": [{"$nor": [{"events_ledger": 1}]}]}]},
-        {"$and": ({"events_ledger": 1},)},
-        {"$expr": {"$gt": ["$events@.s", 1]}},
-        {"$expr": "$events_ledger"},
-        {"$expr": {"$gt": ["$$ROOT.events@.a", 1]}},
-        {"$expr": {"$gt": ["$$CURRENT.events@", 1]}},
-        {"$expr": {"$eq": [{"$getField": "events@"}, 1]}},
-        {"$expr": {"$eq": [{"$getField": {"field": "events_all", "input": "$$x"}}, 1]}},
-        {"$expr": {"$eq": [{"$getField": {"$literal": "events_ledger"}}, 1]}},
-        {"$expr": {"$eq": [{"$getField": {"field": {"$literal": "events_ledger"}}}, 1]}},
-        {"$where": "this.events_ledger == 'x'"},
-        {"$or": [{"$jsonSchema": {"not": {"required": ["a", "events@"]}}}]},
-        {"$jsonSchema": {"properties": {"events_all": {"type": "array"}}}},
-        {"$and": [{"$expr": {"$and": [{"$eq": ["$a", 1]}, {"$in": [1, ["$events@"]]}]}}]},
+        {"ow_@": 1},
+        {"ow_@.s": 1},
+        {"ow_@.s": {"$gt": 1}},
+        {"_id": 1, "ow_l": {"$exists": True}},
+        {"ow_r.r0": 1},
+        {"ow_36ht_r": 1},
+        {"ow_all": 1},
+        {"$or": [{"a": 1}, {"ow_@": 1}]},
+        {"$nor": [{"ow_@.a": 1}]},
+        {"$and": [{"$or": [{"$nor": [{"ow_l": 1}]}]}]},
+        {"$and": ({"ow_l": 1},)},
+        {"$expr": {"$gt": ["$ow_@.s", 1]}},
+        {"$expr": "$ow_l"},
+        {"$expr": {"$gt": ["$$ROOT.ow_@.a", 1]}},
+        {"$expr": {"$gt": ["$$CURRENT.ow_@", 1]}},
+        {"$expr": {"$eq": [{"$getField": "ow_@"}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"field": "ow_all", "input": "$$x"}}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"$literal": "ow_l"}}, 1]}},
+        {"$expr": {"$eq": [{"$getField": {"field": {"$literal": "ow_l"}}}, 1]}},
+        {"$where": "this.ow_l == 'x'"},
+        {"$or": [{"$jsonSchema": {"not": {"required": ["a", "ow_@"]}}}]},
+        {"$jsonSchema": {"properties": {"ow_all": {"type": "array"}}}},
+        {"$and": [{"$expr": {"$and": [{"$eq": ["$a", 1]}, {"$in": [1, ["$ow_@"]]}]}}]},
     ],
     ids=str,
 )
@@ -71,15 +71,15 @@ def test_a_field_whose_name_is_made_up_on_the_way_is_refused(getter: Any) -> Non
         {"_id": 1},
         {},
         {"events": 1, "events.x": 1, "events_note": 1, "messageIDs": 1, "messageIDs_note": 1},
-        {"eventsx": 1, "x.events@": 1, "event": 1, "events_14d_r0": 1, "events_14": 1, "events_ledgers": 1},
-        {"a": "events@"},
-        {"a": {"events@": 1}},
-        {"$or": [{"a": 1}, {"b": {"$elemMatch": {"events@": 1}}}]},
+        {"eventsx": 1, "x.ow_@": 1, "event": 1, "ow": 1, "owl": 1, "events_ledgers": 1},
+        {"a": "ow_@"},
+        {"a": {"ow_@": 1}},
+        {"$or": [{"a": 1}, {"b": {"$elemMatch": {"ow_@": 1}}}]},
         {"$or": 5},  # MongoDB says what is wrong with it
-        {"$expr": {"$gt": ["$a", "events@"]}},
+        {"$expr": {"$gt": ["$a", "ow_@"]}},
         {"$expr": {"$gt": ["$events", "$$NOW"]}},
-        {"$expr": {"$eq": ["$a", {"$literal": "$events@"}]}},
-        {"$expr": {"$eq": ["$a", b"$events@"]}},
+        {"$expr": {"$eq": ["$a", {"$literal": "$ow_@"}]}},
+        {"$expr": {"$eq": ["$a", b"$ow_@"]}},
         {"$expr": {"$eq": [{"$getField": "events"}, {"$getField": {"$literal": "a.b"}}]}},
         {"$comment": "events"},
         {"$text": {"$search": "events"}},
@@ -234,23 +234,23 @@ def test_an_update_beside_what_names_the_entity_is_not_refused(update: Any) -> N
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"events@": 1}},
-        {"$set": {"a": 1, "events_ledger": 1}},
-        {"$inc": {"a": 1}, "$unset": {"events@": ""}},
-        {"$push": {"events_all": 1}},
-        {"$rename": {"events@": "a"}},
-        {"$rename": {"a": "events@"}},
-        {"$rename": {"a": "events@.b"}},
-        {"$setOnInsert": {"events@": {}}},
-        {"$currentDate": {"events@.a": True}},
-        [{"$set": {"events@": 1}}],
-        [{"$set": {"a": 1}}, {"$addFields": {"events@.b": 1}}],
-        [{"$unset": "events@"}],
-        [{"$unset": ["a", "events@.b"]}],
-        [{"$set": {"a": "$events@"}}],
-        [{"$set": {"a": {"$add": [1, {"$size": "$events_14d.r0"}]}}}],
-        [{"$set": {"a": ["$$ROOT.events@"]}}],
-        ({"$set": {"events@": 1}},),
+        {"$set": {"ow_@": 1}},
+        {"$set": {"a": 1, "ow_l": 1}},
+        {"$inc": {"a": 1}, "$unset": {"ow_@": ""}},
+        {"$push": {"ow_all": 1}},
+        {"$rename": {"ow_@": "a"}},
+        {"$rename": {"a": "ow_@"}},
+        {"$rename": {"a": "ow_@.b"}},
+        {"$setOnInsert": {"ow_@": {}}},
+        {"$currentDate": {"ow_@.a": True}},
+        [{"$set": {"ow_@": 1}}],
+        [{"$set": {"a": 1}}, {"$addFields": {"ow_@.b": 1}}],
+        [{"$unset": "ow_@"}],
+        [{"$unset": ["a", "ow_@.b"]}],
+        [{"$set": {"a": "$ow_@"}}],
+        [{"$set": {"a": {"$add": [1, {"$size": "$ow_r.r0"}]}}}],
+        [{"$set": {"a": ["$$ROOT.ow_@"]}}],
+        ({"$set": {"ow_@": 1}},),
     ],
     ids=str,
 )
@@ -262,15 +262,15 @@ def test_an_update_that_touches_the_ledger_is_refused(update: Any) -> None:
 @pytest.mark.parametrize(
     "update",
     [
-        {"$set": {"a": "events@"}},
+        {"$set": {"a": "ow_@"}},
         {"$set": {"events": 1, "events.x": 1, "messageIDs": 1, "messageIDs_note": 1}},
-        {"$set": {"a": {"events@": 1}}},
-        {"$set": {"a": "$events@"}},
-        {"$set": {"a.events@": 1, "eventsx": 1}},
+        {"$set": {"a": {"ow_@": 1}}},
+        {"$set": {"a": "$ow_@"}},
+        {"$set": {"a.ow_@": 1, "eventsx": 1}},
         {"$rename": {"a": "eventsx"}},
         {"$rename": {"a": 5}},  # MongoDB says what is wrong with it
-        [{"$set": {"a": {"$literal": "$events@"}}}],
-        [{"$set": {"a": "$eventsx", "b": "events@"}}],
+        [{"$set": {"a": {"$literal": "$ow_@"}}}],
+        [{"$set": {"a": "$eventsx", "b": "ow_@"}}],
         [{"$unset": "eventsx"}, {"$unset": ["a", "b"]}],
         [{"$addFields": {"a": [1, "$b"]}}],
     ],
@@ -321,7 +321,7 @@ def test_a_new_document_needs_an_id_of_its_own(document: Any) -> None:
         check_document(TERMS, document)
 
 
-@pytest.mark.parametrize("name", ["events@", "events_ledger", "events_14d"])
+@pytest.mark.parametrize("name", ["ow_@", "ow_l", "ow_r"])
 def test_a_new_document_that_brings_a_ledger_is_refused(name: str) -> None:
     with pytest.raises(InvalidUpdate, match=TOUCHED):
         check_document(TERMS, {"_id": 1, name: 1})
@@ -341,7 +341,7 @@ def test_business_fields_that_are_called_almost_like_a_ledger_are_the_callers(na
         check_document(terms, {"_id": 1, name.partition(".")[0]: 1})
 
 
-def test_readable_ids_that_are_kept_for_ever_are_in_the_field_itself_and_that_is_the_ledgers() -> None:
-    terms = SeenIds(retention=None, readable=True).terms
-    with pytest.raises(InvalidUpdate, match=TOUCHED):
+def test_the_field_in_which_the_ledger_keeps_ids_is_refused() -> None:
+    terms = MessageIDs().terms
+    with pytest.raises(InvalidUpdate, match="in which the store's ledger keeps ids"):
         check_update(terms, (), {"$push": {"messageIDs": "m"}})

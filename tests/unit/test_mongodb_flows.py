@@ -53,8 +53,8 @@ QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN_ONLY: dict[str, Any] = {"_id": "o-1", "closed": {"$exists": False}}
 UPDATE: dict[str, Any] = {"$inc": {"n": 1}}
 ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
-SEEN: dict[str, Any] = {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}
-FOURTH: dict[str, Any] = {**ENTITY, "events_ledger": "ow1 marks", "events@": {"s": 4}}
+SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
+FOURTH: dict[str, Any] = {**ENTITY, "ow_l": "ow1 marks", "ow_@": {"s": 4}}
 BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
 IN_TRANSACTION: Any = SimpleNamespace(in_transaction=True)
 
@@ -296,8 +296,8 @@ def test_where_only_the_look_fails_its_failure_is_seen() -> None:
 @pytest.mark.parametrize("code", [2, 14, 28, 28664])
 def test_something_else_in_the_ledgers_place_is_a_mismatch_and_no_failure_of_the_driver(code: int) -> None:
     error = OperationFailure("no", code)
-    with pytest.raises(LedgerMismatch, match="'messageIDs_14d' holds a str"):
-        play(write(SeenIds()), error, {**ENTITY, "messageIDs_14d": "x"})
+    with pytest.raises(LedgerMismatch, match="'ow_r' holds a str"):
+        play(write(SeenIds()), error, {**ENTITY, "ow_r": "x"})
 
 
 @pytest.mark.parametrize("found", [ENTITY, SEEN, None])
@@ -320,7 +320,7 @@ def test_an_upserts_failure_about_content_where_there_is_no_entity_is_the_driver
 @pytest.mark.parametrize("error", [OperationFailure("no", 17419), DocumentTooLarge("no")])
 @pytest.mark.parametrize("found", [SEEN, None], ids=["there", "missing"])
 def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, found: Any) -> None:
-    sizes = "it has 104 now, 79 of them its ledger's and 25 the caller's own" if found else "it has 5 now"
+    sizes = "it has 81 now, 56 of them its ledger's and 25 the caller's own" if found else "it has 5 now"
     with pytest.raises(EntityTooLarge, match=sizes) as raised:
         play(write(SeenIds()), error, found)
     assert raised.value.__cause__ is error
@@ -328,10 +328,10 @@ def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, fou
 
 def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
     guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
-    full = {**SEEN, "outbox_events": [{"body": "x" * 1000}]}
+    full = {**SEEN, "ow_events": [{"body": "x" * 1000}]}
     flow = guarded.update(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
     with pytest.raises(
-        EntityTooLarge, match=r"79 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
+        EntityTooLarge, match=r"56 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
     ):
         play(flow, OperationFailure("no", 17419), full)
 
@@ -372,7 +372,7 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     query, update = steps[-1].args
     assert {"_id": "o-1"}.items() <= query.items()
     assert "closed" not in query
-    assert update == {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
+    assert update == {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
     assert steps[-1].kwargs == {"upsert": False, "comment": "c"}
 
 
@@ -394,8 +394,8 @@ def test_other_ledgers_let_a_refused_message_come_again(ledger: Ledger) -> None:
     [
         (None, Missing(M5)),  # the entity was deleted meanwhile
         (ENTITY, Rejected(M5, ENTITY, settled=False)),
-        ({**ENTITY, "events@": {"s": 5}}, Duplicate(M5, ENTITY)),
-        ({**ENTITY, "events@": {"s": 7}}, Stale(M5, 7, ENTITY)),
+        ({**ENTITY, "ow_@": {"s": 5}}, Duplicate(M5, ENTITY)),
+        ({**ENTITY, "ow_@": {"s": 7}}, Stale(M5, 7, ENTITY)),
     ],
 )
 def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expected: object) -> None:
@@ -433,7 +433,7 @@ def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None
     assert methods(steps) == ["insert_one", "find_one", "update_one", "find_one"]
     query, update = steps[2].args
     assert query == {"$and": [{"_id": "o-1"}, {"_id": {"$exists": False}}]}
-    assert update == {"$unset": {"messageIDs_ledger": ""}}
+    assert update == {"$unset": {"ow_tombstone": ""}}
     assert steps[2].kwargs == {"comment": "c"}
 
 
@@ -472,7 +472,7 @@ def test_a_callers_own_unique_index_that_refuses_an_insert_is_the_callers_busine
 @pytest.mark.parametrize("error", [OperationFailure("too large", 2), DocumentTooLarge("too large")])
 def test_an_insert_that_is_too_large_is_said_with_its_size(error: Exception) -> None:
     flow = in_use(SeenIds()).insert(M5, {"_id": 1, "text": "x" * LARGEST_DOCUMENT}, {})
-    with pytest.raises(EntityTooLarge, match="it has 16777320 now, 79 of them its ledger's") as raised:
+    with pytest.raises(EntityTooLarge, match="it has 16777297 now, 56 of them its ledger's") as raised:
         play(flow, error)
     assert raised.value.__cause__ is error
 
@@ -486,8 +486,8 @@ def test_an_insert_that_fails_otherwise_leaves_as_the_driver_raised_it() -> None
 
 def test_an_insert_after_a_gap_creates_nothing_and_looks() -> None:
     assert play(insert(InSequence()), None)[0] == Deferred(M5, 1)
-    assert play(insert(InSequence()), {**ENTITY, "events@": {"s": 3}})[0] == Deferred(M5, 4, ENTITY)
-    assert play(insert(InSequence()), {**ENTITY, "events@": {"s": 5}})[0] == Duplicate(M5, ENTITY)
+    assert play(insert(InSequence()), {**ENTITY, "ow_@": {"s": 3}})[0] == Deferred(M5, 4, ENTITY)
+    assert play(insert(InSequence()), {**ENTITY, "ow_@": {"s": 5}})[0] == Duplicate(M5, ENTITY)
 
 
 def test_an_insert_that_follows_others_is_refused_and_moves_the_mark() -> None:
@@ -533,8 +533,8 @@ def test_seen_needs_the_whole_entity(name: str) -> None:
 
 
 def test_seen_refuses_a_filter_that_reads_the_ledger() -> None:
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        play(flows(SeenIds()).seen(M5, {**QUERY, "messageIDs_14d.r0": HASH}, {}))
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        play(flows(SeenIds()).seen(M5, {**QUERY, "ow_r.r0": HASH}, {}))
 
 
 def test_a_document_is_read_without_its_ledger() -> None:
@@ -684,10 +684,10 @@ def test_a_ledger_that_knows_no_time_compares_no_clocks(caplog: pytest.LogCaptur
 def test_a_ledger_that_has_grown_large_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     few, many = ([n.to_bytes(10) for n in range(count)] for count in (10, LARGE_LEDGER // 10))
     store = flows(SeenIds())
-    play(store.find(QUERY, {}), {**ENTITY, "messageIDs_14d": {"r0": few}})
+    play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": few}})
     assert caplog.records == []
     for _ in range(2):
-        play(store.find(QUERY, {}), {**ENTITY, "messageIDs_14d": {"r0": many}})
+        play(store.find(QUERY, {}), {**ENTITY, "ow_r": {"r0": many}})
     (record,) = caplog.records
     assert record.getMessage().startswith("The ledger of an entity has ")
 
@@ -696,11 +696,11 @@ def test_an_entity_of_too_many_sources_is_said_once(caplog: pytest.LogCaptureFix
     store = flows(HighWaterMark())
     marks = {str(n): n for n in range(MANY_SOURCES + 1)}
     for _ in range(2):
-        play(store.seen(M5, QUERY, {}), {**ENTITY, "events@": marks})
+        play(store.seen(M5, QUERY, {}), {**ENTITY, "ow_@": marks})
     (record,) = caplog.records
     assert record.getMessage().startswith("An entity holds the marks of 101 sources")
 
 
 def test_something_else_where_the_marks_should_be_counts_for_none(caplog: pytest.LogCaptureFixture) -> None:
-    assert play(flows(HighWaterMark()).find(QUERY, {}), {**ENTITY, "events@": "x" * 200})[0] == ENTITY
+    assert play(flows(HighWaterMark()).find(QUERY, {}), {**ENTITY, "ow_@": "x" * 200})[0] == ENTITY
     assert caplog.records == []

@@ -24,6 +24,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    MessageIDs,
     Outbox,
     Rejected,
     SeenIds,
@@ -79,24 +80,22 @@ def lost_race() -> DuplicateKeyError:
 
 
 def seen(*hashes: bytes) -> dict[str, Any]:
-    return {**ENTITY, "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [*hashes]}}
+    return {**ENTITY, "ow_l": "ow1 14d", "ow_r": {"r1": [*hashes]}}
 
 
 def marked(**marks: int) -> dict[str, Any]:
-    return {**ENTITY, "events_ledger": "ow1 marks", "events@": marks}
+    return {**ENTITY, "ow_l": "ow1 marks", "ow_@": marks}
 
 
 # --- the request ------------------------------------------------------------------------------------------------------
 
 M4_STEP, M5_STEP, M6_STEP, OTHERS_STEP = ({flows(SeenIds())._step(each): OTHER} for each in (M4, M5, M6, OTHERS))
-IDS_LABEL: dict[str, Any] = {"ow_tombstone": OTHER, "messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": OTHER}
+IDS_LABEL: dict[str, Any] = {"ow_tombstone": OTHER, "ow_l": {"$in": [None, "ow1 14d"]}}
 MARKS_LABEL: dict[str, Any] = {
     "ow_tombstone": OTHER,
-    "messageIDs_ledger": OTHER,
-    "events_ledger": {"$in": [None, "ow1 marks"]},
+    "ow_l": {"$in": [None, "ow1 marks"]},
 }
-NO_ARRAY = {"messageIDs": {"$not": {"$type": "array"}}}
-DROPS = {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""}
+DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
 
 
 def sent(ledger: Ledger, messages: Sequence[Message], function: Any = None) -> tuple[Any, Any]:
@@ -106,18 +105,18 @@ def sent(ledger: Ledger, messages: Sequence[Message], function: Any = None) -> t
 
 def test_ids_of_one_set_are_one_condition_and_one_push() -> None:
     query, update = sent(SeenIds(), [M4, M5, M6])
-    lacks = {f"messageIDs_14d.{slot}": {"$nin": HASHES} for slot in ("r4", "r0", "r1")}
-    assert query == {**QUERY, **IDS_LABEL, **NO_ARRAY, **lacks, **M4_STEP, **M5_STEP, **M6_STEP}
+    lacks = {f"ow_r.{slot}": {"$nin": HASHES} for slot in ("r4", "r0", "r1")}
+    assert query == {**QUERY, **IDS_LABEL, **lacks, **M4_STEP, **M5_STEP, **M6_STEP}
     assert update == {
         "$inc": {"n": 3},
-        "$set": {"messageIDs_ledger": "ow1 14d"},
-        "$push": {"messageIDs_14d.r1": {"$each": HASHES}},
+        "$set": {"ow_l": "ow1 14d"},
+        "$push": {"ow_r.r1": {"$each": HASHES}},
         "$unset": DROPS,
     }
 
 
 def test_ids_that_may_have_been_kept_by_hand_are_looked_for_in_both_spellings() -> None:
-    query, update = sent(SeenIds(retention=None, readable=True), [M4, M5])
+    query, update = sent(MessageIDs(), [M4, M5])
     assert query["messageIDs"] == {"$nin": ["@s/m4", "m4", "@s/m5", "m5"]}
     assert update["$push"] == {"messageIDs": {"$each": ["@s/m4", "@s/m5"]}}
 
@@ -126,41 +125,41 @@ def test_the_mark_of_a_source_moves_to_its_last_message_if_it_is_below_the_first
     steps = {flows(HighWaterMark())._step(each): OTHER for each in (M4, M6, OTHERS)}
     query, update = sent(HighWaterMark(), [M6, OTHERS, M4])
     below = [
-        {"$or": [{f"events@.{source}": OTHER}, {f"events@.{source}": {"$lt": first}, f"events@.{source}.0": OTHER}]}
+        {"$or": [{f"ow_@.{source}": OTHER}, {f"ow_@.{source}": {"$lt": first}, f"ow_@.{source}.0": OTHER}]}
         for source, first in (("s", 4), ("t", 1))
     ]
     assert query == {**QUERY, **MARKS_LABEL, **steps, "$and": below}
-    assert update == {"$inc": {"n": 3}, "$set": {"events_ledger": "ow1 marks", "events@.s": 6, "events@.t": 1}}
+    assert update == {"$inc": {"n": 3}, "$set": {"ow_l": "ow1 marks", "ow_@.s": 6, "ow_@.t": 1}}
 
 
 def test_a_source_without_gaps_begins_where_it_ended_or_with_its_first() -> None:
     query, update = sent(InSequence(), [M4, M5, OTHERS])
     assert query["$and"] == [
-        {"events@.s": 3, "events@.s.0": OTHER},
-        {"$or": [{"events@.t": OTHER}, {"events@.t": 0, "events@.t.0": OTHER}]},
+        {"ow_@.s": 3, "ow_@.s.0": OTHER},
+        {"$or": [{"ow_@.t": OTHER}, {"ow_@.t": 0, "ow_@.t.0": OTHER}]},
     ]
-    assert update["$set"] == {"events_ledger": "ow1 marks", "events@.s": 5, "events@.t": 1}
+    assert update["$set"] == {"ow_l": "ow1 marks", "ow_@.s": 5, "ow_@.t": 1}
 
 
 def test_an_earlier_ledger_is_asked_about_each_message_and_not_written() -> None:
     query, update = sent(SeenIds(also=HighWaterMark()), [M4, M5, OTHERS])
     below = [
-        {"$or": [{f"events@.{source}": OTHER}, {f"events@.{source}": {"$lt": first}, f"events@.{source}.0": OTHER}]}
+        {"$or": [{f"ow_@.{source}": OTHER}, {f"ow_@.{source}": {"$lt": first}, f"ow_@.{source}.0": OTHER}]}
         for source, first in (("s", 4), ("t", 1))
     ]
     assert query["$and"] == below
-    assert update["$set"] == {"messageIDs_ledger": "ow1 14d", "events_ledger": "ow1 > messageIDs"}
+    assert update["$set"] == {"ow_l": "ow1 14d"}
 
 
 def test_an_earlier_ledger_of_ids_is_asked_about_each_of_the_messages_that_move_one_mark() -> None:
     query, _ = sent(HighWaterMark(also=SeenIds(retention=None)), [M4, M5])
-    assert query["messageIDs_all"] == {"$nin": HASHES[:2]}
+    assert query["ow_all"] == {"$nin": HASHES[:2]}
 
 
 def test_a_pipeline_takes_the_marks_of_all_messages_in_one_stage() -> None:
     change = {"$set": {"n": {"$add": ["$n", 1]}}}
     query, update = sent(SeenIds(), [M4, M5], lambda _: {"filter": QUERY, "update": [change]})
-    group, path = "messageIDs_14d", "messageIDs_14d.r1"
+    group, path = "ow_r", "ow_r.r1"
     assert query["$and"] == [
         {"$or": [{group: OTHER}, {group: OBJECT}]},
         {"$or": [{path: OTHER}, {path: {"$type": "array"}}]},
@@ -173,13 +172,13 @@ def test_a_pipeline_takes_the_marks_of_all_messages_in_one_stage() -> None:
 def test_a_pipeline_moves_the_marks_of_all_sources() -> None:
     change = {"$set": {"n": {"$add": ["$n", 1]}}}
     query, update = sent(HighWaterMark(), [M4, M5, OTHERS], lambda _: {"filter": QUERY, "update": [change]})
-    assert query["$and"][-1] == {"$or": [{"events@": OTHER}, {"events@": OBJECT}]}
+    assert query["$and"][-1] == {"$or": [{"ow_@": OTHER}, {"ow_@": OBJECT}]}
     assert len(query["$and"]) == 3
     assert update[1] == {
         "$set": {
-            "events_ledger": {"$literal": "ow1 marks"},
-            "events@.s": {"$literal": 5},
-            "events@.t": {"$literal": 1},
+            "ow_l": {"$literal": "ow1 marks"},
+            "ow_@.s": {"$literal": 5},
+            "ow_@.t": {"$literal": 1},
         }
     }
 
@@ -226,8 +225,8 @@ def test_each_event_is_stored_with_the_message_that_led_to_it() -> None:
     function = adding(emit=[Event("Added", 1, cause=M5), Event("Added", 2, cause=M4.id)])
     _, (call,) = fold(SeenIds(), [M4, M5], function, LANDED, outbox=Outbox("shop"), attempts=lambda: "a")
     pushed = call.args[1]["$push"]
-    assert [event["cause"] for event in pushed["outbox_events"]["$each"]] == ["m5", "m4"]
-    assert pushed["messageIDs_14d.r1"] == {"$each": HASHES[:2]}
+    assert [event["cause"] for event in pushed["ow_events"]["$each"]] == ["m5", "m4"]
+    assert pushed["ow_r.r1"] == {"$each": HASHES[:2]}
 
 
 # --- the answers ------------------------------------------------------------------------------------------------------
@@ -344,7 +343,7 @@ def test_a_request_that_is_too_large_to_be_sent_is_halved_also_in_a_transaction(
 def test_something_else_in_the_place_of_the_outbox_is_a_mismatch() -> None:
     function = adding(emit=[Event("Added", 1, cause=M4)])
     with pytest.raises(LedgerMismatch, match="outbox"):
-        fold(SeenIds(), [M4, M5], function, NOTHING, {**ENTITY, "outbox_events": "x"}, outbox=Outbox("shop"))
+        fold(SeenIds(), [M4, M5], function, NOTHING, {**ENTITY, "ow_events": "x"}, outbox=Outbox("shop"))
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------
@@ -364,8 +363,8 @@ def test_a_function_that_names_no_document_is_told_to() -> None:
     ("native", "error"),
     [
         ({"filter": {"status": "new"}}, "none that names one entity"),
-        ({"filter": {**QUERY, "messageIDs_14d": 1}}, "belongs to the ledger"),
-        ({"filter": QUERY, "update": {"$set": {"ow_steps": 1}}}, "belongs to the ledger"),
+        ({"filter": {**QUERY, "ow_r": 1}}, "onewrite's own"),
+        ({"filter": QUERY, "update": {"$set": {"ow_steps": 1}}}, "onewrite's own"),
         ({"filter": QUERY, "update": {}}, "leave it out"),
         ({"filter": QUERY, "update": [{"$replaceWith": {}}]}, "would erase"),
         ({"filter": QUERY, "upsert": True, "session": IN_TRANSACTION}, "in a transaction is refused"),

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from pymongo.collation import Collation
 
-from onewrite import ConfigurationError, HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds, sortable
+from onewrite import (
+    ConfigurationError,
+    HighWaterMark,
+    InSequence,
+    InvalidMessage,
+    InvalidUpdate,
+    Message,
+    MessageIDs,
+    SeenIds,
+    sortable,
+)
 from onewrite.ledgers import Ledger
 from onewrite.mongodb.writing.request import (
     Guarded,
@@ -30,7 +40,7 @@ QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
 IDLE: Any = SimpleNamespace(in_transaction=False)
 STEP = "ow_steps.e2"
-BY_HAND = SeenIds(retention=None, readable=True)
+BY_HAND = MessageIDs()
 
 
 def guard(
@@ -42,28 +52,25 @@ def guard(
 
 
 SHARED = {"ow_tombstone": {"$exists": False}, STEP: {"$exists": False}}
-IDS_LABEL = {**SHARED, "messageIDs_ledger": {"$in": [None, "ow1 14d"]}, "events_ledger": {"$exists": False}}
-NO_ARRAY = {"messageIDs": {"$not": {"$type": "array"}}}
+IDS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 14d"]}}
 LACKS = {
     **IDS_LABEL,
-    **NO_ARRAY,
-    "messageIDs_14d.r4": {"$ne": HASH},
-    "messageIDs_14d.r0": {"$ne": HASH},
-    "messageIDs_14d.r1": {"$ne": HASH},
+    "ow_r.r4": {"$ne": HASH},
+    "ow_r.r0": {"$ne": HASH},
+    "ow_r.r1": {"$ne": HASH},
 }
 LACKS_ALL = {
     **IDS_LABEL,
-    "messageIDs_ledger": {"$in": [None, "ow1 all"]},
-    **NO_ARRAY,
-    "messageIDs_all": {"$ne": HASH},
+    "ow_l": {"$in": [None, "ow1 all"]},
+    "ow_all": {"$ne": HASH},
 }
-LACKS_TEXT = {**IDS_LABEL, "messageIDs_ledger": {"$in": [None, "ow1 all text"]}, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
-DROPS = {"messageIDs_14d.r2": "", "messageIDs_14d.r3": "", "messageIDs_14d.r5": ""}
-MARKS_LABEL = {**SHARED, "events_ledger": {"$in": [None, "ow1 marks"]}, "messageIDs_ledger": {"$exists": False}}
-ALONE = {"events@.s.0": {"$exists": False}}
-BELOW = {"$or": [{"events@.s": {"$exists": False}}, {"events@.s": {"$lt": 5}, **ALONE}]}
-FIRST = {"$or": [{"events@.s": {"$exists": False}}, {"events@.s": 4, **ALONE}]}
-MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
+LACKS_TEXT = {**SHARED, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
+DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
+MARKS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 marks"]}}
+ALONE = {"ow_@.s.0": {"$exists": False}}
+BELOW = {"$or": [{"ow_@.s": {"$exists": False}}, {"ow_@.s": {"$lt": 5}, **ALONE}]}
+FIRST = {"$or": [{"ow_@.s": {"$exists": False}}, {"ow_@.s": 4, **ALONE}]}
+MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
 
 
 # --- expected requests ------------------------------------------------------------------------------------------------
@@ -75,16 +82,16 @@ MOVES = {"$set": {"events_ledger": "ow1 marks", "events@.s": 5}}
         (
             SeenIds(),
             LACKS,
-            {"$set": {"messageIDs_ledger": "ow1 14d"}, "$push": {"messageIDs_14d.r1": HASH}, "$unset": DROPS},
+            {"$set": {"ow_l": "ow1 14d"}, "$push": {"ow_r.r1": HASH}, "$unset": DROPS},
         ),
         (
             SeenIds(retention=None),
             LACKS_ALL,
-            {"$set": {"messageIDs_ledger": "ow1 all"}, "$push": {"messageIDs_all": HASH}},
+            {"$set": {"ow_l": "ow1 all"}, "$push": {"ow_all": HASH}},
         ),
-        (BY_HAND, LACKS_TEXT, {"$set": {"messageIDs_ledger": "ow1 all text"}, "$push": {"messageIDs": "@s/m5"}}),
+        (BY_HAND, LACKS_TEXT, {"$push": {"messageIDs": "@s/m5"}}),
         (HighWaterMark(), {**MARKS_LABEL, "$and": [BELOW]}, MOVES),
-        (InSequence(), {**MARKS_LABEL, "$and": [{"events@.s": 4, **ALONE}]}, MOVES),
+        (InSequence(), {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}]}, MOVES),
         (InSequence(5), {**MARKS_LABEL, "$and": [FIRST]}, MOVES),
     ],
 )
@@ -106,10 +113,10 @@ def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Led
 
 
 NO_ARRAY_OF_OBJECTS = {"$type": "object", "$not": {"$type": "array"}}
-OBJECT = [{"$or": [{"messageIDs_14d": {"$exists": False}}, {"messageIDs_14d": NO_ARRAY_OF_OBJECTS}]}]
-ARRAY = [{"$or": [{"messageIDs_14d.r1": {"$exists": False}}, {"messageIDs_14d.r1": {"$type": "array"}}]}]
-ALL_ARRAY = [{"$or": [{"messageIDs_all": {"$exists": False}}, {"messageIDs_all": {"$type": "array"}}]}]
-MARKS_OBJECT = [{"$or": [{"events@": {"$exists": False}}, {"events@": NO_ARRAY_OF_OBJECTS}]}]
+OBJECT = [{"$or": [{"ow_r": {"$exists": False}}, {"ow_r": NO_ARRAY_OF_OBJECTS}]}]
+ARRAY = [{"$or": [{"ow_r.r1": {"$exists": False}}, {"ow_r.r1": {"$type": "array"}}]}]
+ALL_ARRAY = [{"$or": [{"ow_all": {"$exists": False}}, {"ow_all": {"$type": "array"}}]}]
+MARKS_OBJECT = [{"$or": [{"ow_@": {"$exists": False}}, {"ow_@": NO_ARRAY_OF_OBJECTS}]}]
 
 
 @pytest.mark.parametrize(
@@ -119,30 +126,30 @@ MARKS_OBJECT = [{"$or": [{"events@": {"$exists": False}}, {"events@": NO_ARRAY_O
             SeenIds(),
             {**LACKS, "$and": OBJECT + ARRAY},
             {
-                "messageIDs_ledger": {"$literal": "ow1 14d"},
-                "messageIDs_14d.r1": {"$concatArrays": [{"$ifNull": ["$messageIDs_14d.r1", []]}, {"$literal": [HASH]}]},
-                "messageIDs_14d.r2": "$$REMOVE",
-                "messageIDs_14d.r3": "$$REMOVE",
-                "messageIDs_14d.r5": "$$REMOVE",
+                "ow_l": {"$literal": "ow1 14d"},
+                "ow_r.r1": {"$concatArrays": [{"$ifNull": ["$ow_r.r1", []]}, {"$literal": [HASH]}]},
+                "ow_r.r2": "$$REMOVE",
+                "ow_r.r3": "$$REMOVE",
+                "ow_r.r5": "$$REMOVE",
             },
         ),
         (
             SeenIds(retention=None),
             {**LACKS_ALL, "$and": ALL_ARRAY},
             {
-                "messageIDs_ledger": {"$literal": "ow1 all"},
-                "messageIDs_all": {"$concatArrays": [{"$ifNull": ["$messageIDs_all", []]}, {"$literal": [HASH]}]},
+                "ow_l": {"$literal": "ow1 all"},
+                "ow_all": {"$concatArrays": [{"$ifNull": ["$ow_all", []]}, {"$literal": [HASH]}]},
             },
         ),
         (
             HighWaterMark(),
             {**MARKS_LABEL, "$and": [BELOW, *MARKS_OBJECT]},
-            {"events_ledger": {"$literal": "ow1 marks"}, "events@.s": {"$literal": 5}},
+            {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
         ),
         (
             InSequence(),
-            {**MARKS_LABEL, "$and": [{"events@.s": 4, **ALONE}, *MARKS_OBJECT]},
-            {"events_ledger": {"$literal": "ow1 marks"}, "events@.s": {"$literal": 5}},
+            {**MARKS_LABEL, "$and": [{"ow_@.s": 4, **ALONE}, *MARKS_OBJECT]},
+            {"ow_l": {"$literal": "ow1 marks"}, "ow_@.s": {"$literal": 5}},
         ),
     ],
 )
@@ -158,9 +165,9 @@ def test_a_pipeline_gets_one_stage_more_and_looks_at_what_it_would_replace(
 def test_our_operators_join_the_callers_of_the_same_kind() -> None:
     update = {"$push": {"lines": 1}, "$unset": {"old": ""}, "$set": {"a": 1}}
     assert guard(SeenIds(), QUERY, update).update == {
-        "$push": {"lines": 1, "messageIDs_14d.r1": HASH},
+        "$push": {"lines": 1, "ow_r.r1": HASH},
         "$unset": {"old": "", **DROPS},
-        "$set": {"a": 1, "messageIDs_ledger": "ow1 14d"},
+        "$set": {"a": 1, "ow_l": "ow1 14d"},
     }
     assert guard(HighWaterMark(), QUERY, update).update == {**update, "$set": {"a": 1, **MOVES["$set"]}}
 
@@ -171,23 +178,11 @@ def test_a_callers_own_alternatives_stay_beside_the_ledgers() -> None:
     assert guard(SeenIds(), query).filter == {**query, **LACKS}
 
 
-def test_where_a_caller_and_the_ledger_ask_about_one_field_the_ledgers_part_goes_beside_it() -> None:
-    query = {"_id": 1, "messageIDs": {"$gt": 5}, "events_ledger": "note", "$and": [{"c": 1}], "$or": [{"a": 1}]}
-    rest = {name: value for name, value in LACKS.items() if name not in query}
-    ours = [NO_ARRAY, {"events_ledger": {"$exists": False}}]
-    assert guard(SeenIds(), query).filter == {**query, **rest, "$and": [{"c": 1}, *ours]}
+def test_what_the_caller_and_the_ledger_ask_goes_side_by_side() -> None:
+    query = {"_id": 1, "$and": [{"c": 1}], "$or": [{"a": 1}]}
+    assert guard(SeenIds(), query).filter == {**query, **LACKS}
     piped = guard(SeenIds(), query, [{"$set": {"a": 1}}]).filter
-    assert piped == {**query, **rest, "$and": [{"c": 1}, *OBJECT, *ARRAY, *ours]}
-
-
-@pytest.mark.parametrize("field", ["messageIDs", "events_ledger"])
-@pytest.mark.parametrize("piped", [False, True])
-def test_a_callers_own_condition_on_a_field_that_the_ledger_looks_at_is_not_lost(field: str, piped: bool) -> None:
-    query = {"_id": 1, field: {"$gt": 5}}
-    guarded = guard(SeenIds(), query, [{"$set": {"a": 1}}] if piped else {"$set": {"a": 1}}).filter
-    assert guarded[field] == {"$gt": 5}
-    said = [part[field] for part in guarded["$and"] if field in part]
-    assert guard(SeenIds(), {"_id": 1}).filter[field] in said
+    assert piped == {**query, **LACKS, "$and": [{"c": 1}, *OBJECT, *ARRAY]}
 
 
 def test_the_callers_own_documents_are_left_as_they_were() -> None:
@@ -209,15 +204,15 @@ def test_the_callers_own_documents_are_left_as_they_were() -> None:
 )
 def test_a_sequence_of_text_is_compared_as_text(sequence: str, below: Any) -> None:
     guarded = guard(HighWaterMark(), message=Message("m", source="s", sequence=sequence))
-    assert guarded.filter["$and"][0]["$or"][1] == {"events@.s": below, **ALONE}
-    assert guarded.update == {"$inc": {"n": 1}, "$set": {"events_ledger": "ow1 marks", "events@.s": sequence}}
+    assert guarded.filter["$and"][0]["$or"][1] == {"ow_@.s": below, **ALONE}
+    assert guarded.update == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 marks", "ow_@.s": sequence}}
 
 
 @pytest.mark.parametrize(("source", "key"), [("", "%"), ("a.b", "a%2Eb"), ("$a", "%24a"), ("a\0b%", "a%00b%25")])
 def test_a_source_of_any_name_is_one_key(source: str, key: str) -> None:
     guarded = guard(HighWaterMark(), message=Message("m", source=source, sequence=5))
     assert isinstance(guarded.update, dict)
-    assert guarded.update["$set"] == {"events_ledger": "ow1 marks", f"events@.{key}": 5}
+    assert guarded.update["$set"] == {"ow_l": "ow1 marks", f"ow_@.{key}": 5}
 
 
 # --- after another ledger ---------------------------------------------------------------------------------------------
@@ -228,21 +223,19 @@ def test_a_ledger_before_this_one_is_looked_into_and_its_own_slots_emptied() -> 
     assert guarded.filter == {
         **QUERY,
         **SHARED,
-        "messageIDs_ledger": {"$in": [None, "ow1 30d", "ow1 14d"]},
-        "events_ledger": {"$exists": False},
-        **NO_ARRAY,
-        "messageIDs_30d.r5": {"$ne": HASH},
-        "messageIDs_30d.r0": {"$ne": HASH},
-        "messageIDs_30d.r2": {"$ne": HASH},
-        "messageIDs_14d.r4": {"$ne": HASH},
-        "messageIDs_14d.r0": {"$ne": HASH},
-        "messageIDs_14d.r1": {"$ne": HASH},
+        "ow_l": {"$in": [None, "ow1 30d", "ow1 14d"]},
+        "ow_30d_r.r5": {"$ne": HASH},
+        "ow_30d_r.r0": {"$ne": HASH},
+        "ow_30d_r.r2": {"$ne": HASH},
+        "ow_r.r4": {"$ne": HASH},
+        "ow_r.r0": {"$ne": HASH},
+        "ow_r.r1": {"$ne": HASH},
     }
     assert guarded.update == {
         "$inc": {"n": 1},
-        "$set": {"messageIDs_ledger": "ow1 30d"},
-        "$push": {"messageIDs_30d.r2": HASH},
-        "$unset": {"messageIDs_30d.r1": "", "messageIDs_30d.r3": "", "messageIDs_30d.r4": "", **DROPS},
+        "$set": {"ow_l": "ow1 30d"},
+        "$push": {"ow_30d_r.r2": HASH},
+        "$unset": {"ow_30d_r.r1": "", "ow_30d_r.r3": "", "ow_30d_r.r4": "", **DROPS},
     }
 
 
@@ -251,21 +244,20 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
     assert guarded.filter == {
         **QUERY,
         **SHARED,
-        "events_ledger": {"$in": [None, "ow1 marks", "ow1 > messageIDs"]},
-        "messageIDs_ledger": {"$in": [None, "ow1 > events", "ow1 all text"]},
+        "ow_l": {"$in": [None, "ow1 marks", "ow1 > messageIDs"]},
         "messageIDs": {"$nin": ["@s/m5", "m5"]},
         "$and": [BELOW],
     }
     assert guarded.update == {
         "$inc": {"n": 1},
-        "$set": {"events_ledger": "ow1 marks", "messageIDs_ledger": "ow1 > events", "events@.s": 5},
+        "$set": {"ow_l": "ow1 marks", "ow_@.s": 5},
     }
 
 
 def test_a_mark_before_a_set_is_looked_at_and_not_moved() -> None:
     guarded = guard(SeenIds(also=InSequence()))
     assert guarded.filter["$and"] == [BELOW]
-    assert "events@" not in str(guarded.update)
+    assert "ow_@" not in str(guarded.update)
 
 
 # --- the rest of a call -----------------------------------------------------------------------------------------------
@@ -304,8 +296,8 @@ def test_a_record_is_the_ledgers_own_part() -> None:
 
 
 def test_a_record_that_reads_the_ledger_is_refused() -> None:
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "events@.s": 4}, {}, steps=(STEP,))
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "ow_@.s": 4}, {}, steps=(STEP,))
 
 
 @pytest.mark.parametrize(
@@ -319,14 +311,14 @@ def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) 
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}),
-        (SeenIds(retention=None), {"messageIDs_ledger": "ow1 all", "messageIDs_all": [HASH]}),
-        (BY_HAND, {"messageIDs_ledger": "ow1 all text", "messageIDs": ["@s/m5"]}),
-        (HighWaterMark(), {"events_ledger": "ow1 marks", "events@": {"s": 5}}),
-        (InSequence(5), {"events_ledger": "ow1 marks", "events@": {"s": 5}}),
+        (SeenIds(), {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}),
+        (SeenIds(retention=None), {"ow_l": "ow1 all", "ow_all": [HASH]}),
+        (BY_HAND, {"messageIDs": ["@s/m5"]}),
+        (HighWaterMark(), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
+        (InSequence(5), {"ow_l": "ow1 marks", "ow_@": {"s": 5}}),
         (
             SeenIds(also=HighWaterMark()),
-            {"messageIDs_ledger": "ow1 14d", "events_ledger": "ow1 > messageIDs", "messageIDs_14d": {"r1": [HASH]}},
+            {"ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}},
         ),
     ],
 )
@@ -342,21 +334,21 @@ def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
 @pytest.mark.parametrize(
     ("query", "update"),
     [
-        ({"_id": 1, "events@.s": 1}, {"$set": {"a": 1}}),
-        ({"_id": 1, "$or": [{"events_ledger": 1}]}, {"$set": {"a": 1}}),
-        ({"_id": 1}, {"$unset": {"events@": ""}}),
-        ({"_id": 1}, [{"$unset": "events@"}]),
+        ({"_id": 1, "ow_@.s": 1}, {"$set": {"a": 1}}),
+        ({"_id": 1, "$or": [{"ow_l": 1}]}, {"$set": {"a": 1}}),
+        ({"_id": 1}, {"$unset": {"ow_@": ""}}),
+        ({"_id": 1}, [{"$unset": "ow_@"}]),
     ],
 )
 def test_a_call_that_touches_the_ledger_is_refused(query: Any, update: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
         guard(HighWaterMark(), query, update)
 
 
 def test_a_new_document_that_brings_a_ledger_or_no_id_is_refused() -> None:
     entry = HighWaterMark().entry(M5, NOW)
-    with pytest.raises(InvalidUpdate, match="belongs to the ledger"):
-        guard_insert(entry, {"_id": 1, "events@": {}}, {})
+    with pytest.raises(InvalidUpdate, match="onewrite's own"):
+        guard_insert(entry, {"_id": 1, "ow_@": {}}, {})
     with pytest.raises(InvalidUpdate, match="_id of its own"):
         guard_insert(entry, {"n": 1}, {})
 
@@ -398,7 +390,7 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
     longest = sign * (2**63 - 1)
     guarded = guard(ledger, message=Message("m", source="s", sequence=longest))
     assert isinstance(guarded.update, dict)
-    assert guarded.update["$set"]["events@.s"] == longest
+    assert guarded.update["$set"]["ow_@.s"] == longest
     too_long = ledger.entry(Message("m", source="s", sequence=longest + sign), NOW)
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
         guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, steps=(STEP,))
@@ -417,7 +409,7 @@ TEXTS = [
     (SeenIds(readable=True), M5),
     (BY_HAND, M5),
     (HighWaterMark(), Message("m", source="s", sequence="a")),
-    (SeenIds(attribute="ids", also=BY_HAND), M5),
+    (SeenIds(name="ids", also=BY_HAND), M5),
 ]
 
 

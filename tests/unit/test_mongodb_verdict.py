@@ -25,6 +25,7 @@ from onewrite import (
     InvalidMessage,
     LedgerMismatch,
     Message,
+    MessageIDs,
     Missing,
     Rejected,
     SeenIds,
@@ -36,14 +37,14 @@ from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT
 from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.verdict import unmatched as unmatched_at
-from onewrite.mongodb.writing.layout import belongs, lookup, path_of, without_ledger
+from onewrite.mongodb.writing.layout import is_made_by, lookup, path_of, without_ledger
 
 NOW = 1_790_000_000.0
 unmatched = partial(unmatched_at, now=NOW, entity_key={"_id": "o-1"})
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 ENTITY = {"_id": "o-1", "n": 1}
-BY_HAND = SeenIds(retention=None, readable=True)
+BY_HAND = MessageIDs()
 LEDGERS: list[Ledger] = [SeenIds(), SeenIds(readable=True), SeenIds(retention=None), BY_HAND, HighWaterMark(), InSequence(5)]
 
 
@@ -63,16 +64,16 @@ def test_what_the_ledger_does_not_explain_is_the_callers_own_refusal(ledger: Led
 @pytest.mark.parametrize(
     ("ledger", "held"),
     [
-        (SeenIds(), {"messageIDs_14d": {"r1": [b"another", HASH]}}),
-        (SeenIds(), {"messageIDs_14d": {"r0": [HASH]}}),
-        (SeenIds(), {"messageIDs_14d": {"r4": [HASH]}}),
-        (SeenIds(readable=True), {"messageIDs_14dt": {"r4": ["@s/m5"]}}),
-        (SeenIds(retention=None), {"messageIDs_all": [HASH]}),
+        (SeenIds(), {"ow_r": {"r1": [b"another", HASH]}}),
+        (SeenIds(), {"ow_r": {"r0": [HASH]}}),
+        (SeenIds(), {"ow_r": {"r4": [HASH]}}),
+        (SeenIds(readable=True), {"ow_14dt_r": {"r4": ["@s/m5"]}}),
+        (SeenIds(retention=None), {"ow_all": [HASH]}),
         (BY_HAND, {"messageIDs": ["m4", "@s/m5"]}),
-        (HighWaterMark(), {"events@": {"s": 5}}),
-        (InSequence(), {"events@": {"s": 5}}),
-        (SeenIds(attribute="ids", also=BY_HAND), {"messageIDs": ["m5"]}),
-        (SeenIds(also=HighWaterMark()), {"events@": {"s": 5}}),
+        (HighWaterMark(), {"ow_@": {"s": 5}}),
+        (InSequence(), {"ow_@": {"s": 5}}),
+        (SeenIds(name="ids", also=BY_HAND), {"messageIDs": ["m5"]}),
+        (SeenIds(also=HighWaterMark()), {"ow_@": {"s": 5}}),
     ],
 )
 def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: Any) -> None:
@@ -82,12 +83,12 @@ def test_a_message_that_the_ledger_holds_is_a_duplicate(ledger: Ledger, held: An
 @pytest.mark.parametrize(
     "held",
     [
-        {"messageIDs_14d": {}},
-        {"messageIDs_14d": {"r1": []}},
-        {"messageIDs_14d": {"r1": [b"another"]}},
-        {"messageIDs_14d": {"r2": [HASH]}},
-        {"messageIDs_all": [HASH]},
-        {"messageIDs_14dt": {"r1": ["@s/m5"]}},
+        {"ow_r": {}},
+        {"ow_r": {"r1": []}},
+        {"ow_r": {"r1": [b"another"]}},
+        {"ow_r": {"r2": [HASH]}},
+        {"ow_all": [HASH]},
+        {"ow_14dt_r": {"r1": ["@s/m5"]}},
     ],
 )
 def test_marks_of_other_messages_and_in_other_places_are_no_duplicates(held: Any) -> None:
@@ -95,14 +96,14 @@ def test_marks_of_other_messages_and_in_other_places_are_no_duplicates(held: Any
 
 
 def test_a_mark_that_is_past_the_message_makes_it_stale_and_a_gap_defers_it() -> None:
-    assert verdict(HighWaterMark(), {**ENTITY, "events@": {"s": 7}}) == Stale(M5, 7, ENTITY)
-    assert verdict(InSequence(), {**ENTITY, "events@": {"s": 3}}) == Deferred(M5, 4, ENTITY)
+    assert verdict(HighWaterMark(), {**ENTITY, "ow_@": {"s": 7}}) == Stale(M5, 7, ENTITY)
+    assert verdict(InSequence(), {**ENTITY, "ow_@": {"s": 3}}) == Deferred(M5, 4, ENTITY)
     assert verdict(InSequence(), None) == Deferred(M5, 1, None)
 
 
 @pytest.mark.parametrize("held", [7, 7.0, Int64(7)])
 def test_a_mark_is_an_int_however_it_is_stored(held: Any) -> None:
-    outcome = verdict(HighWaterMark(), {**ENTITY, "events@": {"s": held}})
+    outcome = verdict(HighWaterMark(), {**ENTITY, "ow_@": {"s": held}})
     assert outcome == Stale(M5, 7, ENTITY)
     assert isinstance(outcome, Stale)
     assert type(outcome.mark) is int
@@ -114,7 +115,7 @@ def test_a_mark_is_an_int_however_it_is_stored(held: Any) -> None:
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence(), SeenIds(also=HighWaterMark())])
 def test_a_mark_of_another_type_is_a_mismatch(ledger: Ledger, held: Any) -> None:
     with pytest.raises(LedgerMismatch):
-        verdict(ledger, {**ENTITY, "events@": {"s": held}})
+        verdict(ledger, {**ENTITY, "ow_@": {"s": held}})
 
 
 @pytest.mark.parametrize(
@@ -123,11 +124,11 @@ def test_a_mark_of_another_type_is_a_mismatch(ledger: Ledger, held: Any) -> None
 @pytest.mark.parametrize("slot", ["r4", "r1"])
 def test_a_slot_that_holds_something_else_is_a_mismatch_though_another_has_the_mark(slot: str, held: Any) -> None:
     with pytest.raises(LedgerMismatch, match="set of bytes"):
-        verdict(SeenIds(), {**ENTITY, "messageIDs_14d": {"r0": [HASH], slot: held}})
+        verdict(SeenIds(), {**ENTITY, "ow_r": {"r0": [HASH], slot: held}})
 
 
 @pytest.mark.parametrize("held", [None, 5, "m5", [], ["m5"], True], ids=repr)
-@pytest.mark.parametrize(("ledger", "field"), [(SeenIds(), "messageIDs_14d"), (HighWaterMark(), "events@")])
+@pytest.mark.parametrize(("ledger", "field"), [(SeenIds(), "ow_r"), (HighWaterMark(), "ow_@")])
 def test_something_else_in_place_of_the_ledger_is_a_mismatch(ledger: Ledger, field: str, held: Any) -> None:
     with pytest.raises(LedgerMismatch, match=f"'{field}' holds a {type(held).__name__} where the ledger keeps a document"):
         verdict(ledger, {**ENTITY, field: held})
@@ -142,18 +143,13 @@ def test_something_else_in_place_of_ids_that_are_kept_for_ever_is_a_mismatch(hel
 @pytest.mark.parametrize(
     ("ledger", "held", "said"),
     [
-        (SeenIds(), {"messageIDs_ledger": "ow1 30d"}, "kept as '30d', and this store keeps '14d'"),
-        (SeenIds(), {"messageIDs_ledger": "ow1 > ids"}, "has moved from 'messageIDs' to 'ids'"),
-        (SeenIds(), {"messageIDs_ledger": "note"}, "which no ledger put there"),
-        (SeenIds(), {"messageIDs_ledger": 5}, "which no ledger put there"),
-        (SeenIds(), {"messageIDs_ledger": ["ow1 14d"]}, "which no ledger put there"),
-        (SeenIds(), {"events_ledger": "ow1 marks"}, "another kind in 'events'"),
-        (HighWaterMark(), {"messageIDs_ledger": "ow1 14d"}, "another kind in 'messageIDs'"),
-        (SeenIds(), {"messageIDs": ["m1"]}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": [{"a": 1}, "m1", 5]}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": []}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": [1, None, HASH, True]}, "holds a set, as a handler keeps it"),
-        (SeenIds(), {"messageIDs": [["m5"]]}, "holds a set, as a handler keeps it"),
+        (SeenIds(), {"ow_l": "ow1 30d"}, "kept as '30d', and this store keeps '14d'"),
+        (SeenIds(), {"ow_l": "ow1 > ow_ids:l"}, "has moved from 'ow_l' to 'ow_ids:l'"),
+        (SeenIds(), {"ow_l": "note"}, "which no ledger of this version"),
+        (SeenIds(), {"ow_l": 5}, "which no ledger of this version"),
+        (SeenIds(), {"ow_l": ["ow1 14d"]}, "which no ledger of this version"),
+        (SeenIds(), {"ow_l": "ow1 marks"}, "kept as 'marks'"),
+        (HighWaterMark(), {"ow_l": "ow1 14d"}, "kept as '14d'"),
     ],
 )
 def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[str, Any], said: str) -> None:
@@ -166,10 +162,12 @@ def test_an_entity_with_another_ledger_is_a_mismatch(ledger: Ledger, held: dict[
     [
         (SeenIds(), {"messageIDs": "business"}),
         (SeenIds(), {"messageIDs": {"a": ["m5"]}}),
+        (SeenIds(), {"messageIDs": ["m5"]}),
+        (SeenIds(), {"messageIDs": [{"a": 1}, "m5", 5]}),
         (HighWaterMark(), {"events": ["placed"]}),
     ],
 )
-def test_what_stands_beside_a_ledger_and_is_no_array_is_the_callers_own(ledger: Ledger, held: dict[str, Any]) -> None:
+def test_what_stands_where_handlers_keep_ids_by_hand_is_the_callers_own(ledger: Ledger, held: dict[str, Any]) -> None:
     assert verdict(ledger, {**ENTITY, **held}) == Rejected(M5, {**ENTITY, **held})
 
 
@@ -189,7 +187,7 @@ def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_ref
     sequence: str, mark: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        verdict(HighWaterMark(), {**ENTITY, "events@": {"s": mark}}, Message("m", source="s", sequence=sequence))
+        verdict(HighWaterMark(), {**ENTITY, "ow_@": {"s": mark}}, Message("m", source="s", sequence=sequence))
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -198,19 +196,19 @@ def test_text_that_does_not_compare_is_refused_and_not_taken_for_the_callers_ref
 def test_a_stored_ledger_is_told_in_the_ledgers_own_words() -> None:
     held = lookup(
         {
-            "a_ledger": "ow1 14d",
+            "ow_a:l": "ow1 14d",
             "a": ["x", "y"],
-            "a_14d": {"r0": [b"x", b"y"]},
-            "a@": {"s": Int64(5), "%": "text", "u": 6.0, "b%2Ec": True},
+            "ow_a:r": {"r0": [b"x", b"y"]},
+            "ow_a:@": {"s": Int64(5), "%": "text", "u": 6.0, "b%2Ec": True},
         }
     )
-    assert held(Slot("a_ledger")) == "ow1 14d"
+    assert held(Slot("ow_a:l")) == "ow1 14d"
     assert held(Slot("a")) == frozenset({"x", "y"})
-    assert held(Slot("a_14d", "r0")) == frozenset({b"x", b"y"})
-    assert [held(Slot("a@", key)) for key in ("s", "%", "u")] == [5, "text", 6]
-    assert [type(held(Slot("a@", key))) for key in ("s", "u")] == [int, int]
-    assert held(Slot("a@", "b%2Ec")) is True
-    assert [held(slot) for slot in (Slot("b"), Slot("b", "r0"), Slot("a_14d", "r1"))] == [ABSENT] * 3
+    assert held(Slot("ow_a:r", "r0")) == frozenset({b"x", b"y"})
+    assert [held(Slot("ow_a:@", key)) for key in ("s", "%", "u")] == [5, "text", 6]
+    assert [type(held(Slot("ow_a:@", key))) for key in ("s", "u")] == [int, int]
+    assert held(Slot("ow_a:@", "b%2Ec")) is True
+    assert [held(slot) for slot in (Slot("b"), Slot("b", "r0"), Slot("ow_a:r", "r1"))] == [ABSENT] * 3
 
 
 @pytest.mark.parametrize("value", [True, None, 4.5, "b", {"f": 1}], ids=repr)
@@ -230,12 +228,22 @@ def test_an_array_is_a_set_whatever_is_in_it_and_what_is_no_mark_is_one_thing() 
 
 
 def test_a_slot_is_a_path() -> None:
-    slots = (Slot("a"), Slot("a_14d", "r0"), Slot("a@", "s"), Slot("a@", "%"))
-    assert [path_of(slot) for slot in slots] == ["a", "a_14d.r0", "a@.s", "a@.%"]
+    slots = (Slot("a"), Slot("ow_a:r", "r0"), Slot("ow_a:@", "s"), Slot("ow_a:@", "%"))
+    assert [path_of(slot) for slot in slots] == ["a", "ow_a:r.r0", "ow_a:@.s", "ow_a:@.%"]
 
 
 def test_a_ledgers_fields_are_those_that_it_makes_and_no_others() -> None:
-    theirs = ("a_14d", "a_14dt", "a_36h", "a_90m", "a_1s", "a_1500000us", "a_all", "a_ledger", "a@")
+    theirs = (
+        "ow_a:r",
+        "ow_a:14dt_r",
+        "ow_a:36h_r",
+        "ow_a:90m_r",
+        "ow_a:1s_r",
+        "ow_a:1500000us_r",
+        "ow_a:all",
+        "ow_a:l",
+        "ow_a:@",
+    )
     others = (
         "a",
         "ab",
@@ -244,21 +252,19 @@ def test_a_ledgers_fields_are_those_that_it_makes_and_no_others() -> None:
         "a_14",
         "a_14w",
         "a_d",
-        "a_14d_r0",
-        "a@s",
-        "a_try_r0",
-        "b_all",
+        "ow_a:r0",
+        "ow_a:@s",
+        "ow_a:t0",
+        "ow_b:all",
         "",
         "xa_all",
-        "a_all\n",
+        "ow_a:all\n",
     )
-    assert [name for name in (*theirs, *others) if belongs(SeenIds(attribute="a").terms, name)] == [*theirs]
+    assert [name for name in (*theirs, *others) if is_made_by("ow_a:l", name)] == [*theirs]
 
 
-def test_the_field_itself_belongs_to_a_ledger_that_keeps_readable_ids_for_ever_and_to_what_follows_it() -> None:
-    by_hand = SeenIds(retention=None, readable=True, attribute="a")
-    assert [belongs(ledger.terms, "a") for ledger in (by_hand, SeenIds(attribute="b", also=by_hand))] == [True, True]
-    assert not belongs(SeenIds(retention=None, attribute="a").terms, "a")
+def test_a_set_of_the_callers_is_one_field() -> None:
+    assert [name for name in ("a", "ab", "ow_l", "ow_r", "ow_a:l") if is_made_by("a", name)] == ["a"]
 
 
 BUSINESS: dict[str, Any] = {
@@ -270,30 +276,25 @@ BUSINESS: dict[str, Any] = {
     "messageIDs_note": "x",
     "messageIDs_r0": ["x"],
     "note_ledger": "ow2 14d",
-    "map": {"messageIDs_all": ["x"]},
+    "map": {"ow_all": ["x"]},
 }
 OWN: dict[str, Any] = {
-    "messageIDs_ledger": "ow1 14d",
-    "messageIDs_14d": {"r0": [HASH]},
-    "messageIDs_30dt": {"r5": ["m1"]},
-    "messageIDs_all": [HASH],
+    "ow_l": "ow1 14d",
+    "ow_r": {"r0": [HASH]},
+    "ow_30dt_r": {"r5": ["m1"]},
+    "ow_all": [HASH],
 }
-SECOND: dict[str, Any] = {"other_ledger": "ow1 marks", "other@": {"s": 5, "%": "text"}}
-PLAIN_SECOND: dict[str, Any] = {"ids_ledger": "ow1 all text", "ids": ["m1"]}
+SECOND: dict[str, Any] = {"ow_other:l": "ow1 marks", "ow_other:@": {"s": 5, "%": "text"}}
+SHARED = dict.fromkeys(("ow_o", "ow_events", "ow_steps", "ow_", "ow_of a later version"), "anything")
 
 
-def test_an_entity_is_a_document_without_its_ledger_and_without_any_other_that_left_its_label() -> None:
-    assert without_ledger(SeenIds().terms, {**OWN, **BUSINESS, **SECOND, **PLAIN_SECOND}) == BUSINESS
-
-
-def test_what_looks_like_another_ledger_and_has_no_label_is_the_callers_own() -> None:
-    unlabelled = {**BUSINESS, "other@": {"s": 5}, "ids": ["m1"], "other_ledger": 1, "third_ledger": None}
-    assert without_ledger(SeenIds().terms, unlabelled) == unlabelled
+def test_an_entity_is_a_document_without_all_that_is_ours() -> None:
+    assert without_ledger(SeenIds().terms, {**OWN, **BUSINESS, **SECOND, **SHARED}) == BUSINESS
 
 
 def test_a_set_that_was_kept_by_hand_is_part_of_the_ledger_that_looks_into_it() -> None:
-    document = {**ENTITY, "messageIDs": ["m1"], "ids_14d": {"r0": [HASH]}}
-    assert without_ledger(SeenIds(attribute="ids", also=BY_HAND).terms, document) == ENTITY
+    document = {**ENTITY, "messageIDs": ["m1"], "ow_ids:r": {"r0": [HASH]}}
+    assert without_ledger(SeenIds(name="ids", also=BY_HAND).terms, document) == ENTITY
 
 
 # --- what a failure means ---------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from onewrite.pending import Box, Broken, Pending, Search, read_box
 
 NOW = 1_790_000_000.0
 OUTBOX = Outbox("o")
-EMITTER = emitter_of(OUTBOX, ("messageIDs",))
+EMITTER = emitter_of(OUTBOX, "ow_l")
 Reply = Callable[[list[Outgoing]], Any]
 
 
@@ -539,21 +539,21 @@ def test_ids_differ_between_two_entities_that_one_message_touches() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"outbox_events": "text"},
-        {"outbox_events": ["text"]},
-        {"outbox_events": [{"id": "1"}]},
-        {"outbox_sent": "1", "outbox_incarnation": "a"},
-        {"outbox_sent": 1},
-        {"outbox_incarnation": "a"},
-        {"outbox_sent": -1, "outbox_incarnation": "a"},
-        {"outbox_due": 1},
-        {"outbox_due": "2026-09-21T14:13:20.000Z"},
+        {"ow_events": "text"},
+        {"ow_events": ["text"]},
+        {"ow_events": [{"id": "1"}]},
+        {"ow_sent": "1", "ow_life": "a"},
+        {"ow_sent": 1},
+        {"ow_life": "a"},
+        {"ow_sent": -1, "ow_life": "a"},
+        {"ow_due": 1},
+        {"ow_due": "2026-09-21T14:13:20.000Z"},
     ],
     ids=repr,
 )
 def test_what_is_no_outbox_is_never_read_as_one(fields: dict[str, Any]) -> None:
     with pytest.raises(LedgerMismatch, match=r"something else than events|no outbox of this version"):
-        read_box(OUTBOX.label, {}, "o", {"outbox_ledger": OUTBOX.label, **fields})
+        read_box(OUTBOX.label, {}, "o", {"ow_o": OUTBOX.label, **fields})
 
 
 def test_relays_wait_longer_with_each_failure_and_not_all_alike() -> None:

@@ -56,26 +56,26 @@ def _sent(flow: Any) -> tuple[str, str]:
 
 def test_a_clear_of_all_demands_that_nothing_was_added_and_that_the_item_was_not_deleted() -> None:
     update, condition = _sent(ITEMS.clear(BOX, 2, 0.0))
-    assert update == "SET outbox_sent=2,outbox_incarnation='n1' REMOVE outbox_events,outbox_due,outbox_shard"
-    absent = "attribute_not_exists(outbox_sent) AND attribute_not_exists(outbox_incarnation)"
+    assert update == "SET ow_sent=2,ow_life='n1' REMOVE ow_events,ow_due,ow_shard"
+    absent = "attribute_not_exists(ow_sent) AND attribute_not_exists(ow_life)"
     alive = "attribute_not_exists(ow_tombstone)"
-    assert condition == f"{absent} AND outbox_events[1].nonce='n2' AND size(outbox_events)=2 AND {alive}"
+    assert condition == f"{absent} AND ow_events[1].nonce='n2' AND size(ow_events)=2 AND {alive}"
 
 
 def test_a_clear_of_a_prefix_removes_in_descending_order_and_moves_the_time_on() -> None:
     three = Box(LATER.entity, LATER.origin, 4, "n0", (FIRST, SECOND, FIRST))
     update, condition = _sent(ITEMS.clear(three, 2, 0.0))
     sets, removes = update.split(" REMOVE ")
-    assert sets == "SET outbox_sent=6,outbox_incarnation='n0',outbox_due='2026-09-21T14:13:20.000Z'"
-    assert removes == "outbox_events[1],outbox_events[0]"
-    assert condition == "outbox_sent=4 AND outbox_incarnation='n0' AND outbox_events[1].nonce='n2'"
+    assert sets == "SET ow_sent=6,ow_life='n0',ow_due='2026-09-21T14:13:20.000Z'"
+    assert removes == "ow_events[1],ow_events[0]"
+    assert condition == "ow_sent=4 AND ow_life='n0' AND ow_events[1].nonce='n2'"
 
 
 def test_a_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
     empty = Box({"id": "o"}, "shop/id=S:o", sent=4, incarnation="n0")
     assert _sent(ITEMS.restart(empty, "again")) == (
-        "SET outbox_sent=0,outbox_incarnation='again'",
-        "outbox_sent=4 AND outbox_incarnation='n0'",
+        "SET ow_sent=0,ow_life='again'",
+        "ow_sent=4 AND ow_life='n0'",
     )
 
 
@@ -120,7 +120,7 @@ def test_what_an_index_shows_too_late_is_passed_over() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
     finding: Any = finder.next()
     assert next(finding).method == "scan"
-    shown = {"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}}
+    shown = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}
     assert _last(finding, {"Items": [shown]}) is Search.GOES_ON
     finding = finder.next()
     assert next(finding).method == "get_item"
@@ -207,7 +207,7 @@ def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pendin
     with mongomock_collection("orders") as collection:
         boxes = DocumentOutboxes(collection, (), Outbox("shop"))
     flow = boxes.restart(Box({"_id": 1}, "shop/_id=N:1", sent=4, incarnation="n0"), "again")
-    assert next(flow).args[0] == {"_id": 1, "outbox_sent": 4, "outbox_incarnation": "n0"}  # type: ignore[union-attr]  # a call
+    assert next(flow).args[0] == {"_id": 1, "ow_sent": 4, "ow_life": "n0"}  # type: ignore[union-attr]  # a call
 
 
 # --- MongoDB -------------------------------------------------------------------------------------------------------------
@@ -222,19 +222,19 @@ def test_events_are_emitted_by_every_method_of_a_collection() -> None:
         orders.find_one_and_update(Message("m3"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
         orders.record(Message("m4"), {"_id": 1}, emit=event)
         found = collection.find_one({"_id": 1}) or {}
-        assert [each["cause"] for each in found["outbox_events"]] == ["m1", "m2", "m3", "m4"]
-        assert {each["body"] for each in found["outbox_events"]} == {'"$n"'}
-        assert found["outbox_due"] == "2026-09-21T14:13:20.000Z"
+        assert [each["cause"] for each in found["ow_events"]] == ["m1", "m2", "m3", "m4"]
+        assert {each["body"] for each in found["ow_events"]} == {'"$n"'}
+        assert found["ow_due"] == "2026-09-21T14:13:20.000Z"
         explained = orders.explain(
             lambda store: store.update_one(Message("m5"), {"_id": 1}, {"$inc": {"n": 1}}, emit=event)
         )["update_one"]
-        assert [each["cause"] for each in explained["update"]["$push"]["outbox_events"]["$each"]] == ["m5"]
+        assert [each["cause"] for each in explained["update"]["$push"]["ow_events"]["$each"]] == ["m5"]
         assert orders.find_one({"_id": 1}) == {"_id": 1, "n": 2}
 
 
 def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_emitted() -> None:
     with mongomock_collection("orders") as collection:
-        collection.insert_one({"_id": 1, "outbox_events": ["mine"], "left": 0})
+        collection.insert_one({"_id": 1, "ow_events": ["mine"], "left": 0})
         orders = GuardedCollection(collection, SeenIds(), outbox=Outbox("shop"))
         assert orders.update_one(Message("m"), {"_id": 1, "left": 1}, {"$inc": {"n": 1}}).settled
 
@@ -242,7 +242,7 @@ def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_
 @pytest.mark.parametrize(
     "shown",
     [
-        {"outbox_events": {"L": []}},
+        {"ow_events": {"L": []}},
         {"place": {"S": "p"}, "a": {"N": "1"}},
     ],
     ids=str,
@@ -250,7 +250,7 @@ def test_a_refusal_does_not_hide_what_is_in_the_outbox_s_place_where_nothing_is_
 def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be_taken_for_a_key(shown: Any) -> None:
     finding: Any = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(None).next()
     next(finding)
-    item = {"id": {"S": "o"}, "outbox_due": {"S": "x"}, "outbox_shard": {"N": "0"}, **shown}
+    item = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}, **shown}
     with pytest.raises(ConfigurationError, match="'pending' shows more than keys"):
         finding.send({"Items": [item]})
 

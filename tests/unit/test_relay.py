@@ -72,7 +72,7 @@ def test_a_pass_that_the_database_has_failed_knows_of_no_oldest_event(
 
 def test_what_cannot_be_read_is_listed_by_both_relays(collection: Any) -> None:
     emit(collection, 1)
-    collection.update_one({"_id": 1}, {"$set": {"outbox_sent": "many"}})
+    collection.update_one({"_id": 1}, {"$set": {"ow_sent": "many"}})
     assert [each.entity for each in Relay(store(collection), lambda _: None).broken()] == [{"_id": 1}]
     orders = AsyncGuardedCollection(AsyncStandInCollection(collection), SeenIds(), outbox=OUTBOX)
     assert [each.entity for each in asyncio.run(AsyncRelay(orders, lambda _: None).broken())] == [{"_id": 1}]
@@ -174,13 +174,13 @@ def test_an_entity_is_named_as_its_store_names_it(collection: Any) -> None:
 def test_a_broken_outbox_does_not_stop_a_sweep_of_the_others(collection: Any) -> None:
     emit(collection, 1)
     emit(collection, 2)
-    collection.update_one({"_id": 1}, {"$set": {"outbox_events": ["mine"]}})
+    collection.update_one({"_id": 1}, {"$set": {"ow_events": ["mine"]}})
     swept = Relay(store(collection), lambda _: None).sweep()
     assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"_id": 1}])
     with moto_table("orders") as table:
         orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
         orders.put_item(Message("m1"), Item={"orderId": "o"}, emit=[Event("A", 1)])
-        table.put_item(Item={"orderId": "p", "outbox_events": "mine"})
+        table.put_item(Item={"orderId": "p", "ow_events": "mine"})
         swept = Relay(orders, lambda _: None).sweep()
         assert (swept.published, [dict(each.entity) for each in swept.broken]) == (1, [{"orderId": "p"}])
         with pytest.raises(LedgerMismatch):
@@ -228,9 +228,9 @@ def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_
         return {"eventName": event, "dynamodb": {"Keys": {"id": {"S": name}}, **image}}
 
     records = [
-        record("a", NewImage={"outbox_events": {"L": []}}),
-        record("a", NewImage={"outbox_events": {"L": []}}),
-        record("cleared", NewImage={"outbox_sent": {"N": "1"}}),
+        record("a", NewImage={"ow_events": {"L": []}}),
+        record("a", NewImage={"ow_events": {"L": []}}),
+        record("cleared", NewImage={"ow_sent": {"N": "1"}}),
         record("deleted", "REMOVE"),
         record("keys only"),
         {"eventName": "INSERT"},

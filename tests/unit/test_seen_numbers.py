@@ -23,8 +23,8 @@ from onewrite.watch import Watch
 
 NOW = 1_790_000_000.0
 SMALL = SeenNumbers(8)  # blocks of two in five slots
-TAG, SET = "events@%w8=s.t0", "events@%w8=s.s0"
-LABEL = {"events_ledger": "ow1 numbers 8"}
+TAG, SET = "ow_@%w8=s.t0", "ow_@%w8=s.s0"
+LABEL = {"ow_l": "ow1 numbers 8"}
 
 
 def message(n: Any = 10, source: str = "s") -> Message:
@@ -90,7 +90,7 @@ def test_the_slot_of_a_number_is_that_of_its_block() -> None:
     ],
 )
 def test_a_short_source_stands_in_the_name_and_a_long_one_as_a_hash(source: str, key: str) -> None:
-    assert number(0, source=source).tag == Slot("events@", f"{key}.t0")
+    assert number(0, source=source).tag == Slot("ow_@", f"{key}.t0")
 
 
 def test_a_part_has_slots_of_its_own() -> None:
@@ -107,13 +107,13 @@ def test_a_part_has_slots_of_its_own() -> None:
         (
             "joins",
             "(attribute_not_exists(#ow_m0) OR #ow_m0=:ow_b0) AND NOT contains(#ow_n0,:ow_m0)",
-            "SET events_ledger=:ow_l0,#ow_m0=:ow_b0 REMOVE {} ADD #ow_n0 :ow_s,{} :ow_a",
+            "SET ow_l=:ow_l0,#ow_m0=:ow_b0 REMOVE {} ADD #ow_n0 :ow_s,{} :ow_a",
             {":ow_b0": 5, ":ow_m0": 10, ":ow_s": {10}},
         ),
         (
             "enters",
             "#ow_m0<:ow_b0",
-            "SET events_ledger=:ow_l0,#ow_m0=:ow_b0,#ow_n0=:ow_s REMOVE {} ADD {} :ow_a",
+            "SET ow_l=:ow_l0,#ow_m0=:ow_b0,#ow_n0=:ow_s REMOVE {} ADD {} :ow_a",
             {":ow_b0": 5, ":ow_s": {10}},
         ),
     ],
@@ -121,7 +121,7 @@ def test_a_part_has_slots_of_its_own() -> None:
 def test_each_form_has_its_expressions(form: Any, condition: str, update: str, values: dict[str, Any]) -> None:
     attempt = new_attempt(message(), Entry(SMALL.terms, number()._replace(form=form)), "try", NOW)
     request = guard_update(attempt, {"Key": {"id": "e"}}).kwargs
-    dead, live = (",".join(f"events_try_{slot}" for slot in slots) for slots in (attempt.ring.dead, (attempt.ring.present,)))
+    dead, live = (",".join(f"ow_t{slot[1:]}" for slot in slots) for slots in (attempt.ring.dead, (attempt.ring.present,)))
     assert request["UpdateExpression"] == update.format(dead, live)
     assert request["ConditionExpression"].endswith(f" AND {condition}")
     assert request["ExpressionAttributeNames"] == {"#ow_m0": TAG, "#ow_n0": SET}
@@ -195,7 +195,7 @@ def test_a_refused_attempt_is_sent_again_in_the_form_that_fits_and_no_more_than_
 def test_a_finish_takes_the_form_that_fits_and_gives_up_where_none_ever_does() -> None:
     entry = SMALL.entry(message(), NOW)
     attempt = new_attempt(message(), entry, "try", NOW, part="finish", fence="f")
-    step = {"ledger": "events", "id": "m10", "key": "k", "fence": "f", "since": "2026-11-22T08:00:00.000Z", "first": True}
+    step = {"id": "m10", "key": "k", "fence": "f", "since": "2026-11-22T08:00:00.000Z", "first": True}
     item = {"id": "e", **LABEL, f"ow_step_{attempt.step_mark.hex()}": {**step, "until": step["since"], "source": "s"}}
     for tag, form in ((0, "enters"), (20, "overtaken"), (5, "joins")):
         again = finish_refused(attempt, {**item, TAG: tag}, shows=False)
@@ -222,7 +222,7 @@ def test_a_ledger_without_forms_has_none() -> None:
 
 
 def tags(*blocks: int) -> list[tuple[str, object]]:
-    return [(f"events@%w8=s.t{block % 5}", block) for block in blocks]
+    return [(f"ow_@%w8=s.t{block % 5}", block) for block in blocks]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def tags(*blocks: int) -> list[tuple[str, object]]:
         tags(3, 4, 5, 6),
         tags(0, 41, 42, 43),  # the source has gone on
         tags(0, 10**9 + 1),  # nobody knows which of the two is right
-        [("events@order-7", 10**9), ("events@%w8=s.s0", {1}), ("events@%w8=s.t0", "x"), *tags(1, 2)],
+        [("ow_@order-7", 10**9), ("ow_@%w8=s.s0", {1}), ("ow_@%w8=s.t0", "x"), *tags(1, 2)],
     ],
 )
 def test_numbers_that_may_all_be_right_are_not_mentioned(held: list[tuple[str, object]]) -> None:
@@ -242,14 +242,14 @@ def test_numbers_that_may_all_be_right_are_not_mentioned(held: list[tuple[str, o
 
 def test_a_number_far_ahead_is_named_with_what_mends_its_slot() -> None:
     (leap,) = leaps(tags(11, 12, 14, 5_000_003))
-    assert leap == Leap("events@%w8=s.t3", 10_000_006, 29, 18)
+    assert leap == Leap("ow_@%w8=s.t3", 10_000_006, 29, 18)
     assert leap.mended % 5 == 3
     assert leap.mended > 14
 
 
 def test_each_source_is_looked_at_by_itself() -> None:
-    other = [(f"events@%w100=t.t{block % 5}", block) for block in (1, 2, 1003)]
-    assert [leap.name for leap in leaps([*tags(11, 12), *other])] == ["events@%w100=t.t3"]
+    other = [(f"ow_@%w100=t.t{block % 5}", block) for block in (1, 2, 1003)]
+    assert [leap.name for leap in leaps([*tags(11, 12), *other])] == ["ow_@%w100=t.t3"]
 
 
 def test_a_wrong_number_is_said_once_for_each_slot_and_a_store_remembers_little(caplog: pytest.LogCaptureFixture) -> None:
@@ -258,19 +258,19 @@ def test_a_wrong_number_is_said_once_for_each_slot_and_a_store_remembers_little(
         watch.numbers(tags(11, 12, 14, 5_000_003))
     (text,) = caplog.messages
     assert "from 10000006 on" in text
-    assert "set 'events@%w8=s.t3' to 18" in text
+    assert "set 'ow_@%w8=s.t3' to 18" in text
     for n in range(200):
-        watch.numbers([(f"events@%w8={n}.t{block % 5}", block) for block in (1, 2, 1003)])
+        watch.numbers([(f"ow_@%w8={n}.t{block % 5}", block) for block in (1, 2, 1003)])
     assert len(caplog.messages) == 100
 
 
 def test_both_engines_show_the_tags_and_count_a_source_once() -> None:
-    item = {"events@%w8=s.t0": 5, "events@%w8=s.s0": {10}, "events@%w8=s.t1": 1, "events@%w8=u.t1": 1, "events@v": 7, "n": 1}
+    item = {"ow_@%w8=s.t0": 5, "ow_@%w8=s.s0": {10}, "ow_@%w8=s.t1": 1, "ow_@%w8=u.t1": 1, "ow_@v": 7, "n": 1}
     assert held_of(SMALL.terms, item).sources == 3
-    assert held_of(SMALL.terms, item).tags[0] == ("events@%w8=s.t0", 5)
-    document = {"events@": {"%w8=s": {"t0": 5.0, "s0": [10]}, "%w8=broken": 1, "v": 7}, "n": 1}
+    assert held_of(SMALL.terms, item).tags[0] == ("ow_@%w8=s.t0", 5)
+    document = {"ow_@": {"%w8=s": {"t0": 5.0, "s0": [10]}, "%w8=broken": 1, "v": 7}, "n": 1}
     held = mongodb_layout.held_of(SMALL.terms, document)
-    assert (held.sources, held.tags) == (3, [("events@.%w8=s.t0", 5), ("events@.%w8=s.s0", frozenset({10}))])
+    assert (held.sources, held.tags) == (3, [("ow_@.%w8=s.t0", 5), ("ow_@.%w8=s.s0", frozenset({10}))])
 
 
 # --- what it cannot do ------------------------------------------------------------------------------------------------

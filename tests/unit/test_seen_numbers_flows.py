@@ -23,7 +23,7 @@ MATCHED, MISSED = (
     SimpleNamespace(matched_count=0, upserted_id=None),
 )
 RACE = DuplicateKeyError("dup", 11000, {"keyPattern": {"_id": 1}})
-TAG, SET = "events@.%w8=s.t0", "events@.%w8=s.s0"
+TAG, SET = "ow_@.%w8=s.t0", "ow_@.%w8=s.s0"
 
 
 def update(query: dict[str, Any] = QUERY, change: Any = None, *, upsert: bool = False) -> Flow[Outcome]:
@@ -33,7 +33,7 @@ def update(query: dict[str, Any] = QUERY, change: Any = None, *, upsert: bool = 
 
 def held(tag: int | None, *numbers: int) -> dict[str, Any]:
     slot = {} if tag is None else {"t0": tag, "s0": [*numbers]}
-    return {"_id": "e", "n": 1, "events_ledger": "ow1 numbers 8", "events@": {"%w8=s": slot}}
+    return {"_id": "e", "n": 1, "ow_l": "ow1 numbers 8", "ow_@": {"%w8=s": slot}}
 
 
 def forms(calls: list[Call]) -> list[str]:
@@ -49,9 +49,9 @@ def test_the_first_write_joins_a_block_and_the_second_enters_it() -> None:
     slot_is_free = {TAG: {"$exists": False}}
     alone = {f"{TAG}.0": {"$exists": False}}
     assert first.args[0]["$and"] == [{"$or": [slot_is_free, {TAG: {"$eq": 5}, **alone}]}, {SET: {"$ne": 10}}]
-    assert first.args[1] == {"$inc": {"n": 1}, "$set": {"events_ledger": "ow1 numbers 8", TAG: 5}, "$push": {SET: 10}}
+    assert first.args[1] == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 numbers 8", TAG: 5}, "$push": {SET: 10}}
     assert second.args[0]["$and"] == [{TAG: {"$lt": 5}, **alone}]
-    assert second.args[1] == {"$inc": {"n": 1}, "$set": {"events_ledger": "ow1 numbers 8", TAG: 5, SET: [10]}}
+    assert second.args[1] == {"$inc": {"n": 1}, "$set": {"ow_l": "ow1 numbers 8", TAG: 5, SET: [10]}}
 
 
 def test_a_pipeline_enters_a_block_too_and_overwrites_nothing_of_another_kind() -> None:
@@ -62,7 +62,7 @@ def test_a_pipeline_enters_a_block_too_and_overwrites_nothing_of_another_kind() 
     assert second[1][1]["$set"][SET] == {"$literal": [10]}
     kinds = [
         {"$or": [{path: {"$exists": False}}, {path: {"$type": "object", "$not": {"$type": "array"}}}]}
-        for path in ("events@", "events@.%w8=s")
+        for path in ("ow_@", "ow_@.%w8=s")
     ]
     assert second[0]["$and"][1:] == kinds
     assert first[0]["$and"][2:] == [*kinds, {"$or": [{SET: {"$exists": False}}, {SET: {"$type": "array"}}]}]

@@ -40,11 +40,11 @@ M = Message("m5", source="s", sequence=5)
 ASKED = Asked("charge", timedelta(minutes=1), timedelta(days=1))
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 QUERY = {"_id": "o-1"}
-MARK = step_mark("messageIDs", M)
+MARK = step_mark("ow_l", M)
 DONE: dict[str, Any] = {}
 
 
-def step(call: str = "another", ago: float = 3600.0, ledger: str = "messageIDs") -> Step:
+def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Step:
     """A step that another call has begun, whose lease is over."""
     return new_step(ledger, M, ASKED, call, NOW - ago)
 
@@ -75,7 +75,7 @@ def collection(ledger: Ledger | None = None) -> CollectionFlows:
 
 
 def mine() -> Step:
-    return new_step("messageIDs", M, ASKED, "mine", NOW)
+    return new_step("ow_l", M, ASKED, "mine", NOW)
 
 
 def claim(held: Step) -> Begun:
@@ -107,7 +107,7 @@ def test_a_step_that_was_let_go_before_it_could_be_taken_over_is_begun_anew() ->
 
 
 def test_a_step_that_was_finished_before_it_could_be_taken_over_is_a_duplicate() -> None:
-    done = item(messageIDs_ledger="ow1 14d", messageIDs_14d_r1={bytes.fromhex("e2925dfad35a3323aea4")})
+    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")})
     answer, _ = play(table().begin(M, KEY, ASKED), refusal(item(step())), refusal(done))
     assert isinstance(answer, Duplicate)
 
@@ -141,14 +141,14 @@ def test_a_begin_takes_nothing_that_changes_the_entity(name: str) -> None:
 
 
 def test_a_finish_whose_answer_was_lost_is_known_by_its_token() -> None:
-    marks = {"messageIDs_14d_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
-    landed = item(**marks, messageIDs_try_r4={blake2b(b"mine", digest_size=6).digest()})
+    marks = {"ow_r1": {bytes.fromhex("e2925dfad35a3323aea4")}}
+    landed = item(**marks, ow_t4={blake2b(b"mine", digest_size=6).digest()})
     assert play(table().finish(M, KEY, claim(mine())), refusal(landed))[0] == Applied(M, retried=True)
 
 
 def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() -> None:
     _, (call,) = play(table().finish(M, {**KEY, "UpdateExpression": "ADD n :one"}, claim(mine())), DONE)
-    assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(messageIDs_ledger)")
+    assert call.kwargs["ConditionExpression"].startswith("#ow_x.#ow_xf=:ow_f AND (attribute_not_exists(ow_l)")
     assert "contains" not in call.kwargs["ConditionExpression"]
     assert call.kwargs["UpdateExpression"].endswith("DELETE ow_steps :ow_xs")
     assert f"ow_step_{MARK.hex()}" in call.kwargs["ExpressionAttributeNames"].values()
@@ -156,12 +156,12 @@ def test_a_finish_asks_for_nothing_but_its_fence_and_the_kind_of_the_ledger() ->
 
 def test_a_finish_under_the_wrong_ledger_is_a_mismatch() -> None:
     with pytest.raises(LedgerMismatch, match="kept as '36h'"):
-        play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), messageIDs_ledger="ow1 36h")))
+        play(table().finish(M, KEY, claim(mine())), refusal(item(mine(), ow_l="ow1 36h")))
 
 
 def test_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
-    own = new_step("events", M, ASKED, "mine", NOW)
-    held = item(own, events_ledger="ow1 marks", **{"events@s": 2})
+    own = new_step("ow_l", M, ASKED, "mine", NOW)
+    held = item(own, ow_l="ow1 marks", **{"ow_@s": 2})
     answer, _ = play(table(InSequence()).finish(M, KEY, claim(own)), refusal(held))
     assert (type(answer), answer.expected, answer.settled) == (Deferred, 3, False)
 
@@ -219,7 +219,7 @@ def test_a_write_that_meets_another_messages_step_is_sent_again_and_the_next_ask
 
 def test_a_refusal_that_is_recorded_beside_another_messages_step_is_sent_again() -> None:
     closed = {"ConditionExpression": "attribute_not_exists(closed)"}
-    held = {**item(closed=True), "events_ledger": "ow1 marks", "events@s": 4}
+    held = {**item(closed=True), "ow_l": "ow1 marks", "ow_@s": 4}
     other = {**held, "ow_steps": {b"0123456789"}}
     flow = table(InSequence()).write(M, {**KEY, **closed})
     answer, steps = play(flow, refusal(held), refusal(other), DONE)
@@ -273,8 +273,8 @@ class Transaction:
 
 
 def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
-    own = new_step("events", M, ASKED, "mine", NOW)
-    held = document(own, events_ledger="ow1 marks", **{"events@": {"s": 2}})
+    own = new_step("ow_l", M, ASKED, "mine", NOW)
+    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 2}})
     flow = collection(InSequence()).change(
         M, QUERY, {"$inc": {"n": 1}}, {}, "update_one", emit=None, finishes=own.begun(M, QUERY, lambda: NOW)
     )
@@ -287,7 +287,7 @@ def test_on_mongodb_a_finish_behind_a_gap_waits_for_what_is_missing() -> None:
 def test_on_mongodb_a_finish_of_any_form_takes_the_step_out(ledger: Ledger, update: Any) -> None:
     own = new_step(ledger.attribute, M, ASKED, "mine", NOW)
     finishes = own.begun(M, QUERY, lambda: NOW)
-    held = document(own, events_ledger="ow1 marks", **{"events@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
+    held = document(own, ow_l="ow1 marks", **{"ow_@": {"s": 9}}) if isinstance(ledger, HighWaterMark) else None
     answers = [LANDED] if held is None else [NOTHING, held, LANDED]
     flow = collection(ledger).change(M, QUERY, update, {}, "update_one", emit=None, finishes=finishes)
     answer, steps = play(flow, *answers)
@@ -331,8 +331,13 @@ def test_what_is_no_step_is_a_mismatch(held: Any) -> None:
 
 def test_two_ledgers_and_two_messages_have_steps_of_their_own() -> None:
     others = [Message("m5"), Message("m6", source="s"), M.part("x"), Message("5", source="sm")]
-    marks = {step_mark("messageIDs", M), step_mark("events", M), *[step_mark("messageIDs", other) for other in others]}
-    assert len(marks) == 6
+    marks = {
+        step_mark("ow_l", M),
+        step_mark("ow_s:l", M),
+        step_mark("messageIDs", M),
+        *[step_mark("ow_l", other) for other in others],
+    }
+    assert len(marks) == 7
 
 
 def test_the_clocks_of_two_workers_may_be_as_far_off_as_for_tokens() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import ConfigurationError, LedgerMismatch, Outbox, SeenIds, Tombstones
+from onewrite import ConfigurationError, LedgerMismatch, MessageIDs, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection
@@ -27,19 +27,21 @@ def test_a_retention_is_a_timedelta_from_a_second_to_a_hundred_years(retention: 
         Tombstones(retention)
 
 
-@pytest.mark.parametrize("attribute", ["", "a.b", "$a", "_id", 7])
+@pytest.mark.parametrize(
+    "attribute", ["", "a.b", "$a", "_id", 7, "ow_", "ow_l", "ow_all", "ow_due", "ow_steps", "ow_tombstone", "ow_mine"]
+)
 def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
-    with pytest.raises(ConfigurationError, match="attribute="):
+    with pytest.raises(ConfigurationError, match="at the top of an entity"):
         Tombstones(timedelta(days=1), attribute)
 
 
-@pytest.mark.parametrize("attribute", ["messageIDs_ledger", "messageIDs_all", "outbox_due", "ow_steps", "ow_tombstone"])
+@pytest.mark.parametrize("attribute", ["messageIDs"])
 def test_the_ttl_attribute_is_none_of_the_stores_own(attribute: str) -> None:
-    more: Any = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1), attribute)}
+    more: Any = {"tombstones": Tombstones(timedelta(days=1), attribute)}
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedTable(Table(), SeenIds(), **more)
+        GuardedTable(Table(), MessageIDs(), **more)
     with pytest.raises(ConfigurationError, match="give it another"):
-        GuardedCollection(mongomock_collection(), SeenIds(), **more)
+        GuardedCollection(mongomock_collection(), SeenIds(also=MessageIDs()), **more)
 
 
 def test_the_ttl_field_does_not_name_a_document() -> None:

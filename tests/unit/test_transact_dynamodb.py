@@ -40,9 +40,9 @@ M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
 STEP_OF_M5 = "ow_step_"
-SEEN: dict[str, Any] = {"id": "a", "messageIDs_ledger": "ow1 14d", "messageIDs_14d_r1": {HASH}}
-LANDED: dict[str, Any] = {**SEEN, "messageIDs_try_r4": {TOKEN}}
-PASSED: dict[str, Any] = {"id": "b", "events_ledger": "ow1 marks", "events@s": 7}
+SEEN: dict[str, Any] = {"id": "a", "ow_l": "ow1 14d", "ow_r1": {HASH}}
+LANDED: dict[str, Any] = {**SEEN, "ow_t4": {TOKEN}}
+PASSED: dict[str, Any] = {"id": "b", "ow_l": "ow1 marks", "ow_@s": 7}
 FREE: dict[str, Any] = {"id": "a", "n": 1}
 DONE: dict[str, Any] = {"ResponseMetadata": {}}
 
@@ -229,7 +229,7 @@ def test_the_inbox_shows_that_it_landed() -> None:
     mark = explain_transaction(M5, [write], inbox=inbox)[1]["Put"]["Item"]
     for item, expected in (
         (mark, Applied(M5, retried=True)),
-        ({**mark, "attempt": {"B": b"another"}}, Duplicate(M5)),
+        ({**mark, "ow_t": {"B": b"another"}}, Duplicate(M5)),
         ({"id": mark["id"]}, Duplicate(M5)),
     ):
         reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": item}]
@@ -290,7 +290,7 @@ def test_where_another_message_has_a_step_open_the_transaction_asks_exactly() ->
 
 
 def test_an_own_open_step_weighs_more_than_what_the_ledgers_say() -> None:
-    mark = step_mark("events", M5)
+    mark = step_mark("ow_l", M5)
     step = Step("events", M5, "key", "fence", NOW - 1, NOW + 60, True)
     held = {**FREE, "ow_steps": {mark}, f"{STEP_OF_M5}{mark.hex()}": step.stored()}
     client = Client(cancelled(PASSED, held))
@@ -335,7 +335,7 @@ def test_another_type_in_the_callers_own_attribute_leaves_the_drivers_error() ->
         sent(Client(error, {"Item": typed(FREE)}))
     assert raised.value is error
     with pytest.raises(LedgerMismatch, match="tokens"):
-        sent(Client(error, {"Item": typed({**FREE, "messageIDs_try_r4": "text"})}))
+        sent(Client(error, {"Item": typed({**FREE, "ow_t4": "text"})}))
 
 
 def test_a_weightier_answer_goes_before_what_is_invalid() -> None:
@@ -449,10 +449,10 @@ def test_the_form_of_the_call_is_that_of_the_stores() -> None:
     ("native", "complaint"),
     [
         ({"Key": {"id": "a"}}, "nothing to record"),
-        ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "keeps for itself"),
+        ({"Key": {"id": "a"}, "UpdateExpression": "SET ow_tombstone = :n"}, "onewrite's own"),
         (
             {"Key": {"id": "a"}, "UpdateExpression": "REMOVE a", "ConditionExpression": "attribute_exists(ow_steps)"},
-            "keeps for itself",
+            "onewrite's own",
         ),
         ({"Key": {"id": "a"}, "UpdateExpression": "SET #ow_a = :n"}, "begins as our own"),
     ],

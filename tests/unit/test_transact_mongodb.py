@@ -36,8 +36,8 @@ from tests.support.seams import named
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
-SEEN: dict[str, Any] = {"_id": "a", "messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r1": [HASH]}}
-PASSED: dict[str, Any] = {"_id": "b", "events_ledger": "ow1 marks", "events@": {"s": 7}}
+SEEN: dict[str, Any] = {"_id": "a", "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
+PASSED: dict[str, Any] = {"_id": "b", "ow_l": "ow1 marks", "ow_@": {"s": 7}}
 FREE: dict[str, Any] = {"_id": "a", "n": 1}
 MATCHED, MISSED = SimpleNamespace(matched_count=1, upserted_id=None), SimpleNamespace(matched_count=0, upserted_id=None)
 DAYS = timedelta(days=14)
@@ -294,7 +294,7 @@ def test_a_unique_index_of_the_callers_is_the_callers_business() -> None:
 
 
 def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
-    filled = {"_id": "a", "events_ledger": "ow1 marks", "events@": {"s": 4}}
+    filled = {"_id": "a", "ow_l": "ow1 marks", "ow_@": {"s": 4}}
     documents = Documents(
         MISSED, filled, {**filled, "_id": "b"}, MISSED, MISSED, filled, {**filled, "_id": "b"}, MATCHED, MATCHED
     )
@@ -333,7 +333,7 @@ def test_another_failure_leaves_as_it_came_unless_the_ledger_explains_it() -> No
     with pytest.raises(OperationFailure) as raised:
         made(documents, [guarded(documents).inserting({"_id": "a"}), *writes(documents)[1:]])
     assert raised.value is error
-    documents = Documents(OperationFailure("mistyped", 2), {**FREE, "messageIDs_14d": "text"})
+    documents = Documents(OperationFailure("mistyped", 2), {**FREE, "ow_r": "text"})
     with pytest.raises(LedgerMismatch):
         made(documents)
 
@@ -452,7 +452,7 @@ def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
         plain.inserting({"_id": "a", "ow_steps": 1}),
         plain.recording({"_id": "a"}),
     ):
-        with pytest.raises(InvalidUpdate, match=r"belongs to the ledger|nothing to record"):
+        with pytest.raises(InvalidUpdate, match=r"onewrite's own|nothing to record"):
             made(documents, [write], inbox=inbox_of(documents))
     with pytest.raises(ConfigurationError, match="no outbox"):
         made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))

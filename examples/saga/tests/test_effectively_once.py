@@ -37,7 +37,7 @@ def a_table() -> Any:
 
 
 def told(entity: Any) -> list[str]:
-    return [event["type"] for event in entity.get("outbox_events", [])]
+    return [event["type"] for event in entity.get("ow_events", [])]
 
 
 @pytest.mark.parametrize(("available", "expected"), [(5000, (1000, ["CreditReserved"])), (3000, (3000, ["CreditRefused"]))])

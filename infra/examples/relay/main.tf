@@ -46,20 +46,20 @@ resource "aws_dynamodb_table" "orders" {
   }
 
   attribute {
-    name = "outbox_shard"
+    name = "ow_shard"
     type = "N"
   }
 
   attribute {
-    name = "outbox_due"
+    name = "ow_due"
     type = "S"
   }
 
   # An item is in it only while something is pending.
   global_secondary_index {
     name            = "pending"
-    hash_key        = "outbox_shard"
-    range_key       = "outbox_due"
+    hash_key        = "ow_shard"
+    range_key       = "ow_due"
     projection_type = "KEYS_ONLY"
   }
 

@@ -83,7 +83,7 @@ def _outboxes(url: str, outbox: Outbox) -> Outboxes:
         return OfTable(dynamodb_client(), table, outbox)
     _collection(url)  # what is wrong with the URL is told first
     if outbox.index is not None:
-        raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on outbox_due by itself.")
+        raise ConfigurationError("--index names an index of DynamoDB. MongoDB finds the one on ow_due by itself.")
     from onewrite.mongodb.outboxes import Outboxes as OfCollection  # noqa: PLC0415  # as above
 
     return OfCollection(mongo_collection(url), ("_id",), outbox)

@@ -10,7 +10,7 @@ import bson
 
 from onewrite.costs.stream import SECOND, Stream
 from onewrite.costs.texts import Cycle, Texts, blocks_held, counts_of, cycle_of, turns
-from onewrite.label import Slot
+from onewrite.label import Slot, prefix_of
 from onewrite.ledgers import Ledger, SeenNumbers
 from onewrite.ledgers.entry import Advance, Remember
 from onewrite.message import Message
@@ -126,7 +126,7 @@ class DocumentLedger:
     def _of_sources(self, stream: Stream, moment: int, last: int) -> int:
         """Each source has a field of its own among those of the ledger."""
         fields = self.fields(stream, moment)
-        group = f"{self._ledger.attribute}@"
+        group = f"{prefix_of(self._ledger.attribute)}@"
         name = next(iter(fields[group]))
         alone = document_size({**fields, group: {}}) - _EMPTY
         sizes = [count * _field_size(name, self._mark(sequence)) for sequence, count in turns(last, self._texts.sources)]
@@ -135,7 +135,7 @@ class DocumentLedger:
     def _mark(self, sequence: int) -> Any:
         if not isinstance(self._ledger, SeenNumbers):
             return sequence
-        (held,) = _numbered(self._ledger, self._texts, 0, sequence)[f"{self._ledger.attribute}@"].values()
+        (held,) = _numbered(self._ledger, self._texts, 0, sequence)[f"{prefix_of(self._ledger.attribute)}@"].values()
         return held
 
 

@@ -25,7 +25,7 @@ from onewrite.dynamodb.writing.size import value_size
 from onewrite.dynamodb.writing.values import Convert
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, STEPS, TOMBSTONE, has_pending, is_shared
+from onewrite.label import STEPS, TOMBSTONE, has_pending, is_step
 from onewrite.message import Message
 from onewrite.missing import accepted
 from onewrite.outcome import Applied, Busy, Entity, Outcome, Rejected, Uncertain, Unmet
@@ -99,7 +99,7 @@ class DeleteFlows(StepFlows):
 
     def _own(self, item: Entity) -> Entity:
         """The attributes of a tombstone that are the caller's own."""
-        own = business(self._ledger.terms, item, self._outbox_names)
+        own = business(self._ledger.terms, item)
         own.pop(read_tombstone(item[TOMBSTONE]).ttl, None)
         return own
 
@@ -191,7 +191,7 @@ def _refused(attempt: Attempt, item: Entity | None) -> Outcome | Attempt:
 
 def _until(item: Entity, now: float) -> float:
     """When the last of the open steps of an item may be over."""
-    steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
+    steps = [read_step(value) for name, value in item.items() if is_step(name)]
     return max([step.until for step in steps], default=now)
 
 

@@ -16,7 +16,7 @@ from onewrite.copies import copied
 from onewrite.dynamodb.verdict import check_tokens, judged, of_creation, refused
 from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import held_of, without_ledger
-from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
+from onewrite.dynamodb.writing.request import checked_key, guard_put, guard_record, guard_update, touches_ours
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, typed_value
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
@@ -29,7 +29,7 @@ from onewrite.event import (
     nothing_emitted,
 )
 from onewrite.flow import Call, Flow, Wait, check_awaited
-from onewrite.label import OUTBOX, TOMBSTONE
+from onewrite.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.missing import accepting, asked_of
@@ -62,7 +62,7 @@ class Flows:
         check_ledgerless(ledger, outbox)
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         _check_wiring(table, self._ledger, table_name, awaited=awaited)
-        self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
+        self._emitter = emitter_of(outbox, self._ledger.terms.attribute)
         self.target, self.awaited, self.clock, self.attempts = table, awaited, checked_clock(clock), attempts
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
@@ -73,10 +73,6 @@ class Flows:
         self._table = {} if table_name is None else {"TableName": table_name}
         self._convert = sendable if table_name is None else typed_value
         check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
-
-    @property
-    def _outbox_names(self) -> tuple[str, ...]:
-        return () if self._outbox is None else OUTBOX
 
     def write(
         self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
@@ -129,7 +125,7 @@ class Flows:
         return None if item is None or TOMBSTONE in item else self._without_ledger(item)
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        return without_ledger(self._ledger.terms, item, self._outbox_names)
+        return without_ledger(self._ledger.terms, item)
 
     def _call(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Call:
         return guard(attempt, {**self._table, **native}, self._convert)
@@ -220,7 +216,7 @@ class Flows:
         item: Entity = self._plain(call.kwargs["Item"]) if puts else held or {}
         emitted = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
         total, own = item_size(item), item_size(self.without_ledger(item))
-        outbox = item_size({name: item[name] for name in self._outbox_names if name in item})
+        outbox = item_size({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, own, outbox, emitted)
         return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self._ledger.remedy)
 
@@ -230,7 +226,7 @@ class Flows:
         return None if item is None else self._plain(item)
 
     def _named(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        key = {"Key": typed(native["Key"])} if self._table and "Key" in native else {}
+        key = {"Key": typed(checked_key(native))} if self._table and "Key" in native else {}
         return {**self._table, **native, **key}
 
     def _entity(self, attributes: Mapping[str, Any]) -> Entity:
@@ -259,15 +255,16 @@ def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
     """The caller's choice of attributes, which would otherwise hide that the item was deleted."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     if chosen := native.get("ProjectionExpression"):
-        paths = [path.strip() for path in str(chosen).split(",")]
-        if TOMBSTONE in [names.get(path, path) for path in paths]:
-            return {}
-        roots = [re.split(r"[.\[]", path)[0] for path in paths]
-        if TOMBSTONE in [names.get(root, root) for root in roots]:
-            raise InvalidUpdate(f"This read names a part of {TOMBSTONE!r}, which onewrite keeps for itself: leave it out.")
+        for path in str(chosen).split(","):
+            root = re.split(r"[.\[]", path.strip())[0]
+            if str(names.get(root, root)).startswith(OURS):
+                raise touches_ours(names.get(root, root))
         return {"ProjectionExpression": f"{chosen},{TOMBSTONE}"}
     attributes = native.get("AttributesToGet")
-    return {"AttributesToGet": [*dict.fromkeys([*attributes, TOMBSTONE])]} if attributes else {}
+    for name in attributes or ():
+        if str(name).startswith(OURS):
+            raise touches_ours(name)
+    return {"AttributesToGet": [*attributes, TOMBSTONE]} if attributes else {}
 
 
 def check_reads_all(native: Mapping[str, Any], verb: str) -> None:

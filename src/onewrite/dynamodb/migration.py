@@ -18,7 +18,7 @@ from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
 from onewrite.dynamodb.writing.values import Members, plain, typed
 from onewrite.errors import EntityTooLarge
 from onewrite.flow import Call, Flow
-from onewrite.label import TOMBSTONE
+from onewrite.label import TOMBSTONE, whose
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of
@@ -90,7 +90,7 @@ class MigrationStore:
         return True
 
     def _record(self, found: Found, step: CarryMark) -> Flow[bool]:
-        ledger = HighWaterMark(step.entry.terms.attribute)
+        ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
         flows = Flows(self.target, ledger, self._name, self._clock, random_name, awaited=False)
         outcome = yield from flows.record(step.message, {"Key": found.key, **_unchanged(step)})
         return not isinstance(outcome, Unmet | Gone)

@@ -22,7 +22,8 @@ from onewrite.dynamodb.writing.size import item_size
 from onewrite.dynamodb.writing.values import is_typed, plain, typed, typed_value
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, Slot, is_shared
+from onewrite.label import PREFIX, STEP, Slot, is_step
+from onewrite.ledgers.seen_ids import KEPT
 from onewrite.repair.image import Image, Layout, Plan
 
 LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, tokens=ATTEMPT_SLOTS, largest=10**38 - 1)
@@ -30,8 +31,9 @@ LAYOUT = Layout("DynamoDB", name_of, name_of, is_made_by, tokens=ATTEMPT_SLOTS, 
 # Fields that one condition may ask about. It has 300 operators at most, of which each takes two, and 4 KB, of which each takes 16 bytes.
 _MOST_AT_ONCE = 140
 _FEWEST_AT_ONCE = 20
-_IN_GROUP = re.compile(r"(?P<group>.*_(?:try|\d+(?:d|h|m|s|us)t?))_(?P<key>r\d)", re.DOTALL)
-_LAST = re.compile(r".*(?:_ledger|_try_r\d)", re.DOTALL)
+_OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{KEPT})(?P<key>(?P<kind>[rt])\d)")
+_LAST = re.compile(rf"{PREFIX}(?:[lo]|t\d)")
 
 
 class Repairs:
@@ -114,7 +116,7 @@ def image_of(item: Mapping[str, Any], key_names: Sequence[str]) -> Image:
         fields={name: held(Slot(name)) for name in fields},
         slots={slot: held(slot) for slot in slots},
         lookup=held,
-        steps={name.removeprefix(STEP): fields[name] for name in fields if name.startswith(STEP) and is_shared(name)},
+        steps={name.removeprefix(STEP): fields[name] for name in fields if is_step(name)},
         sizes=sizes,
         slot_sizes={slot: sizes[name] for slot, name in slots.items()},
         size=sum(sizes.values()),
@@ -129,11 +131,10 @@ def _ordered(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _slot_of(name: str) -> Slot:
     """The slot that stands in the attribute of that name, if it is one of a ledger; else the name itself."""
-    group, at, key = name.partition("@")
-    if at and key:
-        return Slot(f"{group}@", key)
-    found = _IN_GROUP.fullmatch(name)
-    return Slot(name) if found is None else Slot(found["group"], found["key"])
+    if found := _OF_SOURCE.fullmatch(name):
+        return Slot(found["group"], found["key"])
+    found = _IN_RING.fullmatch(name)
+    return Slot(name) if found is None else Slot(found["prefix"] + found["kind"], found["key"])
 
 
 def _key_value(value: object) -> object:

@@ -12,7 +12,7 @@ from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.pages import Pages
 from onewrite.dynamodb.writing.values import plain, raw
 from onewrite.flow import Flow
-from onewrite.label import STEP, STEPS, is_shared
+from onewrite.label import STEP, STEPS, is_step
 from onewrite.step import FoundStep, found_step
 
 
@@ -33,7 +33,8 @@ class StepFinder:
         return None if page is None else [found for item in page["Items"] for found in self._steps(item)]
 
     def _steps(self, item: Mapping[str, Any]) -> Iterator[FoundStep]:
-        held = plain({name: value for name, value in item.items() if name in self._pages.key_names or is_shared(name)})
+        names = [name for name in item if name in self._pages.key_names or name == STEPS or is_step(name)]
+        held = plain({name: item[name] for name in names})
         entity, marks = origin({name: held[name] for name in self._pages.key_names}), held[STEPS]
         if not isinstance(marks, AbstractSet):
             yield found_step(entity, marks)

@@ -17,7 +17,7 @@ from onewrite.dynamodb.writing.same import canonical
 from onewrite.errors import InvalidUpdate, LedgerMismatch
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
-from onewrite.label import STEP, is_shared
+from onewrite.label import is_step
 from onewrite.message import Message
 from onewrite.missing import accepting, asked_of
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
@@ -177,7 +177,7 @@ class StepFlows(Flows):
         return self._steps_of(item or {}, native["Key"])
 
     def _steps_of(self, item: Mapping[str, Any], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
-        steps = [read_step(value) for name, value in item.items() if name.startswith(STEP) and is_shared(name)]
+        steps = [read_step(value) for name, value in item.items() if is_step(name)]
         mine = sorted([step for step in steps if step.ledger in self._ledger.terms.attributes], key=since)
         return [answer_to(step, step.message, self.clock(), None, key) for step in mine]
 

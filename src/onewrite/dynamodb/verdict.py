@@ -12,7 +12,7 @@ from boto3.dynamodb.types import Binary
 from onewrite.dynamodb.writing.attempt import Attempt
 from onewrite.dynamodb.writing.layout import attempts_name, lookup, name_of_step, without_ledger
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE, check_outbox
+from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Advance, Lookup
 from onewrite.outcome import Applied, Deferred, Entity, Missing, Outcome, Rejected, Superseded
 from onewrite.step import Step, answer_to, no_step, read_step
@@ -92,8 +92,7 @@ def finish_refused(attempt: Attempt, item: Entity | None, *, shows: bool) -> Out
 
 def entity_of(attempt: Attempt, item: Entity | None) -> Entity | None:
     """The item as the caller sees it."""
-    names = () if attempt.emission is None else OUTBOX
-    return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item, names)
+    return None if item is None or TOMBSTONE in item else without_ledger(attempt.entry.terms, item)
 
 
 def check_outbox_of(attempt: Attempt, held: Entity) -> None:
@@ -147,6 +146,5 @@ def check_tokens(attempt: Attempt, item: Entity) -> None:
     held: object = item.get(name, frozenset())
     if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
         raise LedgerMismatch(
-            f"{name!r} holds something else than the tokens of attempts: another writer uses it. Give the ledger an attribute of its "
-            "own, or repair the entity."
+            f"{name!r} holds something else than the tokens of attempts: another writer uses the name. Repair the entity."
         )

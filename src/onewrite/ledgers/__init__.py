@@ -2,7 +2,7 @@
 
 from onewrite.ledgers.ledger import NO_LEDGER, Ledger, check_ledger
 from onewrite.ledgers.marks import HighWaterMark, InSequence
-from onewrite.ledgers.seen_ids import SeenIds
+from onewrite.ledgers.seen_ids import MessageIDs, SeenIds
 from onewrite.ledgers.seen_numbers import SeenNumbers
 
-__all__ = ["NO_LEDGER", "HighWaterMark", "InSequence", "Ledger", "SeenIds", "SeenNumbers", "check_ledger"]
+__all__ = ["NO_LEDGER", "HighWaterMark", "InSequence", "Ledger", "MessageIDs", "SeenIds", "SeenNumbers", "check_ledger"]

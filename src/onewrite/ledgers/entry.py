@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.label import Label, Slot, mismatch, other_kind
+from onewrite.label import Label, Slot, mismatch
 from onewrite.message import Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
@@ -22,15 +22,12 @@ ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What all entries of one ledger have in common. A set or a list in the slot `no_set` was kept by hand, and is refused."""
+    """What all entries of one ledger have in common."""
 
-    attribute: str
-    attributes: tuple[str, ...]  # of this ledger, and of those named in its also=
-    plain_sets: frozenset[str]  # those of the attributes that are a plain set of ids, as handlers keep it by hand
+    attribute: str  # by which the ledger is known: see `label_of`
+    attributes: tuple[str, ...]  # the same for this ledger, and for those named in its also=
+    plain_sets: frozenset[str]  # those of the attributes that are a set of the caller's, as handlers keep it by hand
     labels: tuple[Label, ...]
-    no_set: Slot | None
-    # The label of the other kind of ledger under its default name: that ledger must be named in also=, or moved.
-    no_label: tuple[Slot, ...]
     looks: tuple[Callable[[Message, float], Change], ...]  # the `look` of each ledger named in also=
 
 
@@ -188,11 +185,11 @@ _DIGITS = (
 )
 _DIFFERENT = (
     "The mark of source {source!r} is {held!r}, and this message's sequence is {mark!r}: they do not compare. Keep one type and one "
-    "spelling for each source, or give the ledger an attribute of its own."
+    "spelling for each source, or give the ledger a name of its own."
 )
 _UNSORTABLE = (
     "Sequence {mark!r} of source {source!r} is from onewrite.sortable, and the entity holds {held!r}, which is not: they do not "
-    "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger an attribute of its own."
+    "compare. Rewrite the mark in the entity with onewrite.sortable, or give the ledger a name of its own."
 )
 
 
@@ -270,8 +267,7 @@ class Number(NamedTuple):
 
 _FREE = -1  # stands for the tag of a slot that has none: no block is that low
 _NOT_OURS = (
-    "Where the ledger keeps a {what} stands a {kind} with something else: another writer uses its attribute. Give the ledger an "
-    "attribute of its own, or repair the entity."
+    "Where the ledger keeps a {what} stands a {kind} with something else: another writer uses its name. Repair the entity."
 )
 
 Change: TypeAlias = Remember | Advance | Number
@@ -352,15 +348,6 @@ class Entry(NamedTuple):
             found = held(label.slot)
             if found is not ABSENT and found not in label.accepts:
                 raise LedgerMismatch(mismatch(label, found))
-        for slot in self.terms.no_label:
-            if held(slot) is not ABSENT:
-                raise LedgerMismatch(other_kind(slot, held(slot)))
-        if self.terms.no_set is not None and isinstance(held(self.terms.no_set), frozenset | list):
-            raise LedgerMismatch(
-                f"{self.terms.attribute!r} holds a set, as a handler keeps it that remembers ids by itself, and this ledger does "
-                f'not look there. Give it also=SeenIds(retention=None, readable=True, attribute="{self.terms.attribute}") if '
-                "these are ids of messages, and else another attribute."
-            )
 
 
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
@@ -375,5 +362,5 @@ def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
             return marks
     raise LedgerMismatch(
         f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', held)).__name__} with something else: another writer "
-        "uses its attribute. Give the ledger an attribute of its own, or repair the entity."
+        "uses its name. Repair the entity."
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import FORMAT, is_outbox_label, labelled_attribute
+from onewrite.label import FORMAT, is_label, is_label_name, whose
 from onewrite.ledgers.ledger import Ledger
 from onewrite.ledgers.marks import HighWaterMark
 from onewrite.ledgers.seen_ids import UNITS, SeenIds
@@ -19,26 +19,27 @@ _NUMBERS = re.compile(r"numbers (\d+)")
 
 
 class Kept(NamedTuple):
-    """A ledger's label in an entity. `layout` is what it says behind the version, as in "14d text"."""
+    """A ledger's label in an entity, in `attribute`. `layout` is what it says behind the version, as in "14d text"."""
 
     attribute: str
     layout: str
 
     @property
     def moved_to(self) -> str | None:
-        """The attribute that has the ledger now, if it stands here no more."""
+        """By what the ledger is known now, if it stands here no more."""
         return self.layout.removeprefix(_MOVED) if self.layout.startswith(_MOVED) else None
 
     @property
     def ledger(self) -> Ledger:
         """The ledger that keeps its marks so. That of marks may as well be an `InSequence`, which keeps the same."""
+        name = whose(self.attribute)
         if self.layout == "marks":
-            return HighWaterMark(self.attribute)
+            return HighWaterMark(name=name)
         if numbers := _NUMBERS.fullmatch(self.layout):
-            return SeenNumbers(int(numbers[1]), self.attribute)
+            return SeenNumbers(int(numbers[1]), name=name)
         if ids := _IDS.fullmatch(self.layout):
             retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
-            return SeenIds(retention, self.attribute, readable=ids["text"] is not None)
+            return SeenIds(retention, name=name, readable=ids["text"] is not None)
         raise LedgerMismatch(
             f"The ledger in {self.attribute!r} is kept as {self.layout!r}, and this version of onewrite does not know that: use the one "
             "that wrote it."
@@ -46,6 +47,6 @@ class Kept(NamedTuple):
 
 
 def kept_ledgers(fields: Iterable[tuple[str, object]]) -> list[Kept]:
-    """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their attributes."""
-    found = [(labelled_attribute(name, text), str(text)) for name, text in fields if not is_outbox_label(text)]
-    return sorted([Kept(attribute, text.removeprefix(f"{FORMAT} ")) for attribute, text in found if attribute is not None])
+    """The ledgers whose labels stand among an entity's top-level attributes or fields, in the order of their names."""
+    found = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
+    return sorted([Kept(name, text.removeprefix(f"{FORMAT} ")) for name, text in found])

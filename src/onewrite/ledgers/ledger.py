@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NoReturn, Protocol, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import DEFAULTS, FORMAT, Label, Slot, check_attribute, label_slot, shows_plain_set
+from onewrite.label import FORMAT, Label, Slot, is_ours
 from onewrite.ledgers.entry import Change, Entry, Terms
 from onewrite.message import Message
 
@@ -43,7 +43,7 @@ class _NoLedger:
     attribute = layout = remedy = ""
     also = ()
     skew = None
-    terms = Terms("", (), frozenset(), (), None, (), ())
+    terms = Terms("", (), frozenset(), (), ())
 
     def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
         raise ConfigurationError(
@@ -62,42 +62,38 @@ def check_ledger(ledger: object) -> None:
     if isinstance(ledger, type):
         raise ConfigurationError(f"{ledger.__name__} is the class, and a store needs a ledger: write {ledger.__name__}().")
     if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
-        raise ConfigurationError(f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark() or InSequence().")
+        raise ConfigurationError(
+            f"{ledger!r} is no ledger: give SeenIds(), SeenNumbers(), HighWaterMark(), InSequence() or MessageIDs()."
+        )
 
 
 # --- what all entries of a ledger have in common ----------------------------------------------------------------------
 
 
-def terms_of(ledger: Ledger, *, keeps_sets: bool = False) -> Terms:
-    """What all writes under this ledger ask, whatever their message. `keeps_sets` says that it would take a plain set for its own."""
+def terms_of(ledger: Ledger) -> Terms:
+    """What all writes under this ledger ask, whatever their message."""
     every = (ledger, *ledgers_before(ledger.also))
-    for each in every:
-        check_attribute(each.attribute)
     kept: dict[str, dict[str, Ledger]] = {}
     for each in every:
         kept.setdefault(each.attribute, {}).setdefault(f"{FORMAT} {each.layout}", each)
     attributes = tuple(kept)
-    plain = frozenset([attribute for attribute, texts in kept.items() if any(map(shows_plain_set, texts))])
-    others = DEFAULTS if ledger.attribute in DEFAULTS else ()
     return Terms(
         ledger.attribute,
         attributes,
-        plain,
-        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept]),
-        no_label=tuple([label_slot(each) for each in others if each not in attributes]),
-        no_set=Slot(ledger.attribute) if keeps_sets and ledger.attribute not in plain else None,
+        frozenset([attribute for attribute in attributes if not is_ours(attribute)]),
+        labels=tuple([_label(ledger.attribute, each, tuple(kept[each]), attributes) for each in kept if is_ours(each)]),
         looks=tuple([each.look for texts in kept.values() for each in texts.values() if each is not ledger]),
     )
 
 
 def _label(own: str, attribute: str, texts: tuple[str, ...], attributes: tuple[str, ...]) -> Label:
-    """A ledger that moved leaves a label at its old attribute, so that a store that knows no other is refused.
+    """A ledger that moved leaves a label where it was, so that a store that knows no other is refused.
 
-    It is accepted at the new one as well, so that a deployment can be taken back.
+    It is accepted where the ledger is now as well, so that a deployment can be taken back. A set of the caller's has no label.
     """
     moved = tuple([f"{FORMAT} > {other}" for other in attributes if other != attribute])
     text = texts[0] if attribute == own else f"{FORMAT} > {own}"
-    return Label(label_slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
+    return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved])), texts[0])
 
 
 def ledgers_before(also: object) -> list[Ledger]:

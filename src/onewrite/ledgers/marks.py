@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import DEFAULTS, Slot
+from onewrite.label import Slot, check_name, label_of, prefix_of
 from onewrite.ledgers.entry import Advance, Entry, Rule, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, ledgers_before, looks_of, terms_of
 from onewrite.message import Message, named
@@ -39,14 +39,17 @@ class OfSources:
 class HighWaterMark(OfSources):
     """For a source that is delivered in order: its highest sequence. What is not above the mark is not applied.
 
-    Each source costs its name and its mark in every write of the entity, for ever. `also` is as for `SeenIds`.
+    Each source costs its name and its mark in every write of the entity, for ever. `name` and `also` are as for `SeenIds`.
     """
 
-    attribute: str = DEFAULTS[1]
-    also: Ledger | tuple[Ledger, ...] = ()
+    name: str = field(default="", kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
         object.__setattr__(self, "terms", terms_of(self))
 
     @property
@@ -73,17 +76,20 @@ class InSequence(OfSources):
     """For a source that numbers its messages `first`, `first + 1`, ...: the last one that was done. A gap is `Deferred`.
 
     A message that the caller's own condition refuses moves the mark too, in a second request: else all that follow it would
-    wait for it for ever. `also` is as for `SeenIds`.
+    wait for it for ever. `name` and `also` are as for `SeenIds`.
     """
 
     first: int = 1
-    attribute: str = DEFAULTS[1]
-    also: Ledger | tuple[Ledger, ...] = ()
+    name: str = field(default="", kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if type(self.first) is not int:
             raise ConfigurationError(f"InSequence(first={self.first!r}): numbering starts at an int.")
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
         self._check_before(ledgers_before(self.also))
         object.__setattr__(self, "terms", terms_of(self))
 
@@ -91,8 +97,8 @@ class InSequence(OfSources):
         """Refuse a ledger that would wait for ever for a message that was done already, because its mark stands elsewhere."""
         if any(each.layout == self.layout and each.attribute != self.attribute for each in before):
             raise ConfigurationError(
-                f"InSequence(attribute={self.attribute!r}) would wait for message {self.first} of a source whose mark stands in another "
-                "attribute: keep the attribute of the ledger before, whose marks it continues."
+                f"InSequence(name={self.name!r}) would wait for message {self.first} of a source whose mark stands in the ledger of another "
+                "name: keep the name of the ledger before, whose marks it continues."
             )
         if before and self.first == 1 and not any(each.layout == self.layout for each in before):
             raise ConfigurationError(
@@ -136,4 +142,4 @@ def mark_slot(attribute: str, message: Message) -> Slot:
 def _mark_slot(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     # Escaped text has two hexadecimal digits behind each "%", so "%+" and a lone "%" cannot come from a source.
     escaped = [f"%+{part.translate(_ESCAPES)}" for part in parts]
-    return Slot(f"{attribute}@", source.translate(_ESCAPES) + "".join(escaped) or "%")
+    return Slot(f"{prefix_of(attribute)}@", source.translate(_ESCAPES) + "".join(escaped) or "%")

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.label import DEFAULTS, Slot
+from onewrite.label import BY_HAND, Slot, check_attribute, check_name, label_of, prefix_of
 from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.ledgers.ring import Ring, Window, ring_at, window
@@ -23,23 +23,37 @@ _HASH_BYTES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
+class _OfIds:
+    """What the ledgers of single messages have in common."""
+
+    __slots__ = ()
+
+    @property
+    def remedy(self) -> str:
+        """How the user can make an entity smaller that is too large."""
+        return (
+            "Split it, or make the larger part smaller: the ledger by a shorter retention, and without the text of the ids."
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class SeenIds:
+class SeenIds(_OfIds):
     """For any order and any id: the messages that were seen within `retention`, by source and id together.
 
     The default outlives every redelivery that SQS can make; as long as the queue and its dead letters keep a message is
     enough. `retention=None` never forgets, and so grows for ever. Each message costs 10 bytes, a hash, in every write of the
     entity for up to 1.6 times the retention; `readable=True` keeps the text of the ids instead.
-    With both, the set is one as handlers keep it by hand: an id that stands in it alone counts for every source.
 
-    `also` names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be
-    off by a 56th of the retention.
+    Two services that write to one entity each give their ledger a `name` of its own, which is part of all that it stores. `also`
+    names the ledger that was used before: it is looked into as well, and no longer written. Consumers' clocks may be off by a
+    56th of the retention.
     """
 
     retention: timedelta | None = LONGEST_SQS_RETENTION
-    attribute: str = DEFAULTS[0]
-    readable: bool = False
-    also: Ledger | tuple[Ledger, ...] = ()
+    name: str = field(default="", kw_only=True)
+    readable: bool = field(default=False, kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
     _window: Window = field(init=False, repr=False, compare=False)
 
@@ -54,7 +68,9 @@ class SeenIds:
                 f"SeenIds(retention={self.retention!r}): an id is kept for a second at least, and a hundred years at most. Give None "
                 "to never forget."
             )
-        object.__setattr__(self, "terms", terms_of(self, keeps_sets=True))
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
+        object.__setattr__(self, "terms", terms_of(self))
         kept = self.retention or LONGEST_SQS_RETENTION
         object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
 
@@ -62,11 +78,6 @@ class SeenIds:
     def skew(self) -> timedelta | None:
         """How far consumers' clocks may be off; None if time does not matter."""
         return None if self.retention is None else self.retention / _SKEW_SHARE
-
-    @property
-    def remedy(self) -> str:
-        """How the user can make an entity smaller that is too large."""
-        return "Split it, or make the larger part smaller: the ledger by a shorter retention, and without readable=True."
 
     @property
     def layout(self) -> str:
@@ -81,11 +92,7 @@ class SeenIds:
     def look(self, message: Message, now: float) -> Remember:
         """The mark that must not be there."""
         check_message(message)
-        if not self.readable:
-            return Remember(self._sets(now), _hash(message))
-        # A set that never forgets may have been kept by hand before, and then it holds plain ids.
-        by_hand = self.retention is None and message.source and not message.parts
-        return Remember(self._sets(now), _text(message), (message.id,) if by_hand else ())
+        return Remember(self._sets(now), _text(message) if self.readable else _hash(message))
 
     def _sets(self, now: float) -> Sets:
         if self.retention is None:
@@ -93,21 +100,70 @@ class SeenIds:
         return _bounded(self.attribute, self.retention, self.readable, ring_at(self._window, now, SLOTS))
 
 
+@dataclass(frozen=True, slots=True)
+class MessageIDs(_OfIds):
+    """A plain set of ids as text in an attribute of your own, as handlers keep it by hand: the textbook's `messageIDs`.
+
+    It never forgets, and so grows for ever. It has no label: only stores that are given this ledger, or name it in `also`, know that
+    the set is one of ids. To all others it is an attribute of yours as any other, and a change from this ledger to another one, or
+    back, is not noticed: name the one that was used before in `also`, and let no consumer run that does not. The set has the id alone,
+    or `@source/id` for a message that has a source. An id that stands in it alone counts for every source.
+    """
+
+    attribute: str = BY_HAND
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    terms: Terms = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_attribute(self.attribute)
+        object.__setattr__(self, "terms", terms_of(self))
+
+    @property
+    def skew(self) -> timedelta | None:
+        """None: time does not matter."""
+        return None
+
+    @property
+    def layout(self) -> str:
+        return "plain"
+
+    def entry(self, message: Message, now: float) -> Entry:
+        """What a write of this message asks of the entity."""
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
+
+    def look(self, message: Message, now: float) -> Remember:  # noqa: ARG002  # as every ledger has it
+        """The mark that must not be there."""
+        check_message(message)
+        is_of_any_source = message.source and not message.parts
+        return Remember(_by_hand(self.attribute), _text(message), (message.id,) if is_of_any_source else ())
+
+
 # --- where the marks stand --------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def _bounded(attribute: str, retention: timedelta, readable: bool, ring: Ring) -> Sets:  # noqa: FBT001  # a field's value
-    group = f"{attribute}_{_duration(retention)}{'t' if readable else ''}"
+    # What nearly all have is said by the label alone: names are paid for in every write.
+    is_usual = retention == LONGEST_SQS_RETENTION and not readable
+    kept = "" if is_usual else f"{_duration(retention)}{'t' if readable else ''}_"
+    group = f"{prefix_of(attribute)}{kept}r"
     live, dead = ([Slot(group, slot) for slot in slots] for slots in (ring.live, ring.dead))
     return Sets(Slot(group, ring.present), tuple(live), tuple(dead), str if readable else bytes)
 
 
 @lru_cache(maxsize=64)
 def _unbounded(attribute: str, readable: bool) -> Sets:  # noqa: FBT001  # a field's value
-    slot = Slot(attribute) if readable else Slot(f"{attribute}_all")
+    slot = Slot(f"{prefix_of(attribute)}all{'t' if readable else ''}")
     return Sets(slot, (slot,), (), str if readable else bytes)
 
+
+@lru_cache(maxsize=64)
+def _by_hand(attribute: str) -> Sets:
+    return Sets(Slot(attribute), (Slot(attribute),), (), str)
+
+
+# How the sets of a ring are kept, where it is not as usual: a pattern of what stands in their names between the prefix and the slot.
+KEPT = r"(?:\d+(?:d|h|m|s|us)t?_)?"
 
 # From the largest to the smallest, as the label names them.
 UNITS = {

@@ -27,7 +27,7 @@ from hashlib import blake2b
 from typing import NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.label import DEFAULTS, Slot
+from onewrite.label import PREFIX, Slot, check_name, label_of
 from onewrite.ledgers.entry import Entry, Form, Number, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.ledgers.marks import OfSources, mark_slot
@@ -59,12 +59,13 @@ class SeenNumbers(OfSources):
     It recognises a copy after years and does not grow. A number further behind that is not known any more is `Stale`: maybe a copy,
     maybe a message that is lost now, so it is worth an alarm. What counts is the distance between numbers: a single message far ahead
     makes many `Stale`. No message is applied twice. Each source costs about 5 bytes for each number seen, and for at most 1.25 times
-    `window` of them, in every write of the entity. Numbering that starts again needs a new `source`. `also` is as for `SeenIds`.
+    `window` of them, in every write of the entity. Numbering that starts again needs a new `source`. `name` and `also` are as for `SeenIds`.
     """
 
     window: int = 500  # 100 in flight, out of order by as many, and a try of 30 seconds at 10 messages a second
-    attribute: str = DEFAULTS[1]
-    also: Ledger | tuple[Ledger, ...] = ()
+    name: str = field(default="", kw_only=True)
+    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
     _blocks: Blocks = field(init=False, repr=False, compare=False)
 
@@ -74,6 +75,8 @@ class SeenNumbers(OfSources):
                 f"SeenNumbers(window={self.window!r}): give an int from {_NARROWEST} to {_WIDEST}, more than the numbers by which a "
                 "message may be overtaken."
             )
+        check_name(self.name)
+        object.__setattr__(self, "attribute", label_of(self.name))
         object.__setattr__(self, "terms", terms_of(self))
         object.__setattr__(self, "_blocks", blocks_of(self.window))
 
@@ -123,7 +126,7 @@ def _short(text: str) -> str:
 
 # --- a number that is far ahead of all others ----------------------------------------------------------------------------
 
-_TAG = re.compile(r"(?P<source>[^@]*@\.?%w(?P<window>\d+)=.*)\.t(?P<slot>\d)", re.DOTALL)
+_TAG = re.compile(rf"(?P<source>{PREFIX}@\.?%w(?P<window>\d+)=.*)\.t(?P<slot>\d)", re.DOTALL)
 
 
 class Leap(NamedTuple):

@@ -1,6 +1,6 @@
-"""Plans for a set of ids that the user's own code keeps in an attribute of the entity, or an unbounded ledger that has its form.
+"""Plans for a set of ids that the user's own code keeps in an attribute of the entity, or that `MessageIDs` keeps there.
 
-Until the old attribute is dropped, consumers look into it by `also=SeenIds(retention=None, readable=True, attribute=...)`.
+Until the old attribute is dropped, consumers look into it by `also=MessageIDs(...)`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from onewrite.errors import ConfigurationError, LedgerMismatch
-from onewrite.label import label_slot
-from onewrite.ledgers import SeenIds
+from onewrite.errors import LedgerMismatch
+from onewrite.ledgers import MessageIDs, SeenIds
 from onewrite.ledgers.entry import ABSENT, Entry, Lookup, Mark, Remember
 from onewrite.message import Message
 from onewrite.migration.plan import CarryIds, Drop, Fits, Found, Plan, State, check_template, filled, refusing
@@ -37,22 +36,13 @@ class Ids:
     attribute: str
     ledger: SeenIds
     source: str
-    _before: SeenIds = field(init=False, repr=False)
+    _before: MessageIDs = field(init=False, repr=False)
     _looking: SeenIds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_template(self.source)
-        if (self.ledger.retention, self.ledger.readable, self.ledger.attribute) == (None, True, self.attribute):
-            raise ConfigurationError(
-                f"{self.attribute!r} is where this ledger keeps the ids itself: there is nothing to carry. Give --to or --attribute."
-            )
-        if label_slot(self.attribute) in self.ledger.terms.no_label:
-            raise ConfigurationError(
-                f"Consumers with a look into {self.attribute!r} leave a label there, which a store without one would take for that of another "
-                "ledger: give the new ledger an --attribute of its own."
-            )
-        before, target = SeenIds(None, self.attribute, readable=True), self.ledger
-        looking = SeenIds(target.retention, target.attribute, readable=target.readable, also=before)
+        before, target = MessageIDs(self.attribute), self.ledger
+        looking = SeenIds(target.retention, name=target.name, readable=target.readable, also=before)
         object.__setattr__(self, "_before", before)
         object.__setattr__(self, "_looking", looking)
 
@@ -90,20 +80,21 @@ class Ids:
         lookup = found.lookup
         old = self._before.look(Message("any"), now)
         texts = cast("list[str]", sorted(_held(old, lookup)))
-        labelled, source = lookup(label_slot(self.attribute)) is not ABSENT, filled(self.source, found)
-        messages = [self._message(text, source, now, labelled=labelled) for text in texts]
+        source = filled(self.source, found)
+        messages = [message for text in texts for message in self._messages(text, source, now)]
         return list(dict.fromkeys([self.ledger.look(message, now).mark for message in messages]))
 
-    def _message(self, text: str, source: str, now: float, *, labelled: bool) -> Message:
-        """The message whose mark stands in the old set."""
+    def _messages(self, text: str, source: str, now: float) -> list[Message]:
+        """The messages for which consumers with a look into the old set take this. An id that begins with "@" may be the user's own."""
+        own = Message(text, source=source)
         if not text.startswith("@"):
-            return Message(text, source=source)
+            return [own]
         spelled = _KEPT.fullmatch(text)
-        if labelled and spelled is not None:
+        if spelled is not None:
             kept_source, *parts = [_QUOTED.sub(lambda each: _QUOTES[each[0]], name) for name in spelled[1].split("+")]
             message = Message(spelled[2], source=kept_source, parts=tuple(parts))
             if self._before.look(message, now).mark == text:
-                return message
+                return [message, own]
         raise LedgerMismatch(
             f"The old set holds {text!r}. Ids that begin with @ are spelled in another way by a ledger, so that consumers with a look "
             "into the set would not recognise this one: such an entity cannot be migrated while consumers run."

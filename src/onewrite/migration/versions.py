@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
-from onewrite.label import Slot
+from onewrite.label import Slot, prefix_of
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import ABSENT, Advance
 from onewrite.message import Message
@@ -55,7 +55,7 @@ class Versions:
     def _names(self, found: Found) -> list[str]:
         if self._prefix is None:
             return [self.name]
-        ours = f"{self.ledger.attribute}@"
+        ours = f"{prefix_of(self.ledger.attribute)}@"
         return sorted([name for name in found.held if name.startswith(self._prefix) and not name.startswith(ours)])
 
     def _plan_of(self, name: str, found: Found, now: float, fits: Fits, *, drops: bool) -> Callable[[], Plan]:

@@ -11,7 +11,7 @@ from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.explaining import explained, explained_write
 from onewrite.flow import arun, run
-from onewrite.label import is_shared
+from onewrite.label import is_ours
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.durability import Durability
@@ -133,7 +133,7 @@ class GuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=False,
         )
-        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
+        check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 
@@ -284,7 +284,7 @@ class AsyncGuardedCollection(_NothingSent):
             tombstones=tombstones,
             awaited=True,
         )
-        check_key(key, lambda name: is_shared(name) or not self._flows.without_ledger({name: 0}))
+        check_key(key, lambda name: is_ours(name) or not self._flows.without_ledger({name: 0}))
         self._collection, self._target, self._key = collection, self._flows.target, key
         self._outboxes = None if outbox is None else Outboxes(collection, key, outbox)
 

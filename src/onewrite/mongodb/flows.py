@@ -45,7 +45,7 @@ from onewrite.mongodb.verdict import (
     unmatched,
 )
 from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
-from onewrite.mongodb.writing.layout import Document, held_of, lookup, path_of, without_ledger
+from onewrite.mongodb.writing.layout import Document, held_of, lookup, without_ledger
 from onewrite.mongodb.writing.projection import check_projection, judged_by, looked_at
 from onewrite.mongodb.writing.request import (
     Guarded,
@@ -92,7 +92,7 @@ class Flows:
         check_ledgerless(ledger, outbox)
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         check_ledger(self._ledger)
-        self._emitter = emitter_of(outbox, self._ledger.terms.attributes)
+        self._emitter = emitter_of(outbox, self._ledger.terms.attribute)
         check_awaited(collection, "update_one", awaited=awaited)
         self.target = durable(collection, durability)
         self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
@@ -102,10 +102,6 @@ class Flows:
         self._whose = getattr(collection, "full_name", "")
         self._watch = Watch(self._ledger.skew)
         check_store_tombstones(tombstones, self._has)
-
-    @property
-    def _outbox_names(self) -> tuple[str, ...]:
-        return () if self._outbox is None else OUTBOX
 
     @property
     def _key(self) -> tuple[str, ...]:
@@ -136,7 +132,7 @@ class Flows:
         native, missing_ok = asked_of(native)
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        check_filter(entry.terms, query, self._outbox_names)
+        check_filter(entry.terms, query)
         creates = creates_by_record(query, self._fields, native)
         options, steps = {"upsert": creates, **native}, self._steps(message)
         guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
@@ -162,7 +158,7 @@ class Flows:
             raced, found = created
             if found is not None:
                 return (yield from self._met(message, entry, found, native, inserted=document, emission=emitted))
-            yield from self._wait(entry, entity, native)  # it was deleted meanwhile, or no majority has it yet
+            yield from self._wait(entity, native)  # it was deleted meanwhile, or no majority has it yet
         raise cast("DuplicateKeyError", raced)
 
     def _met(
@@ -179,13 +175,13 @@ class Flows:
         entity = {"_id": found["_id"]}
         outcome = self._unmatched(entry, message, entity, found, emission)
         if isinstance(outcome, Rejected):
-            yield from self._wait(entry, entity, native)
+            yield from self._wait(entity, native)
             outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)), emission)
         return (yield from self._settled(of_creation(outcome, entity, inserted), entry, entity, native))
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         entry = self._entry(message)
-        check_filter(entry.terms, query, self._outbox_names)
+        check_filter(entry.terms, query)
         for name in native:
             if name not in _LOOK_OPTIONS:
                 raise InvalidUpdate(
@@ -202,7 +198,9 @@ class Flows:
             raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
             check_projection(self._ledger.terms, native["projection"])
-        alive = {**(query if isinstance(cast("object", query), Mapping) else {"_id": query}), TOMBSTONE: {"$exists": False}}
+        named = query if isinstance(cast("object", query), Mapping) else {"_id": query}
+        check_filter(self._ledger.terms, named)
+        alive = {**named, TOMBSTONE: {"$exists": False}}
         found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
 
@@ -211,7 +209,7 @@ class Flows:
         return canonical(entity, codec_of(self.target))
 
     def without_ledger(self, document: Document) -> Entity:
-        return without_ledger(self._ledger.terms, document, self._outbox_names)
+        return without_ledger(self._ledger.terms, document)
 
     def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
         return (
@@ -327,7 +325,7 @@ class Flows:
             return Applied(message, response=reply)
         return raced, (yield from self._look(entity, native))
 
-    def _wait(self, entry: Entry, entity: Document, native: Document) -> Flow[None]:
+    def _wait(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
 
         A duplicate key hides whether a majority has what it met: pymongo drops the write-concern error beside it. A write
@@ -335,7 +333,7 @@ class Flows:
         """
         nothing: Document = {"$and": [entity, {"_id": {"$exists": False}}]}
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        yield Call("update_one", (nothing, {"$unset": {path_of(entry.terms.labels[0].slot): ""}}), options)
+        yield Call("update_one", (nothing, {"$unset": {TOMBSTONE: ""}}), options)
 
     def _look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
         """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
@@ -414,7 +412,7 @@ class Flows:
         """`adds`: what the write would have added to the document."""
         total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
         empty = len(bson.encode({}))
-        outbox = len(bson.encode({name: document[name] for name in self._outbox_names if name in document})) - empty
+        outbox = len(bson.encode({name: document[name] for name in OUTBOX if name in document})) - empty
         emitted = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
         size = Size(total, own, outbox, emitted)
         return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self._ledger.remedy)

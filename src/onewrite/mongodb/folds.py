@@ -44,7 +44,7 @@ class FoldFlows(DeleteFlows):
         query = native.get("filter")
         if query is None:
             raise InvalidUpdate("The function of a fold names the entity: return its filter beside the update.")
-        check_filter(self._ledger.terms, query, self._outbox_names)
+        check_filter(self._ledger.terms, query)
         return cast(
             "Document", copied(identity(cast("Document", query), self._fields))
         )  # the function may use its dict again, for another entity
@@ -98,7 +98,7 @@ class FoldFlows(DeleteFlows):
     def _refused(self, guarded: Guarded, found: Document | None) -> Refused:
         """Why the write did not land, given the document as it was after it."""
         held, emission, now = found or {}, guarded.emission, self.clock()
-        entity = entity_of(self._ledger.terms, found, emission)
+        entity = entity_of(self._ledger.terms, found)
 
         def refusal(one: Each, ledger: Lookup) -> Outcome | None:
             told: Any = {"emission": emission, "now": now, "entity_key": guarded.entity}

@@ -11,7 +11,7 @@ from bson import json_util
 
 from onewrite.clock import random_name
 from onewrite.flow import Call, Do, Flow
-from onewrite.label import TOMBSTONE
+from onewrite.label import TOMBSTONE, whose
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of, text_or_integer
@@ -84,7 +84,7 @@ class MigrationStore:
         return bool(result.matched_count)
 
     def _record(self, found: Found, step: CarryMark) -> Flow[bool]:
-        ledger = HighWaterMark(step.entry.terms.attribute)
+        ledger = HighWaterMark(name=whose(step.entry.terms.attribute))
         flows = Flows(self.target, ledger, self._clock, (), "majority", attempts=random_name, awaited=False)
         query = {"_id": found.key, step.attribute: {"$eq": step.read}}
         outcome = yield from flows.record(step.message, query, {"upsert": False})

@@ -13,14 +13,15 @@ from bson.errors import BSONError
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Do, Flow
-from onewrite.label import STEPS, Slot
+from onewrite.label import PREFIX, STEPS, Slot
+from onewrite.ledgers.seen_ids import KEPT
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.outboxes import origin
 from onewrite.mongodb.writing.layout import Document, is_made_by, lookup, path_of
 from onewrite.repair.image import Image, Layout, Plan
 
 _EMPTY = len(bson.encode({}))
-_GROUP = re.compile(r".*(?:@|_\d+(?:d|h|m|s|us)t?)", re.DOTALL)
+_GROUP = re.compile(rf"{PREFIX}(?:@|{KEPT}r)")
 
 
 def _field_of(slot: Slot) -> str:

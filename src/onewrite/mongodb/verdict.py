@@ -9,7 +9,7 @@ from typing import Any, cast
 from pymongo.errors import DuplicateKeyError, ExecutionTimeout, OperationFailure, WriteConcernError
 
 from onewrite.event import Emission
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE, check_outbox
+from onewrite.label import STEPS, TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Entry, Lookup, Terms
 from onewrite.message import Message
 from onewrite.mongodb.writing.layout import Document, lookup, without_ledger
@@ -36,7 +36,7 @@ def unmatched(
     entity_key: Document,
 ) -> Outcome:
     """Why a guarded write matched nothing, given the document. The ledger comes before the caller's own condition."""
-    held, entity = document or {}, entity_of(entry.terms, document, emission)
+    held, entity = document or {}, entity_of(entry.terms, document)
     found = kept_out(entry, message, held, lookup(held), entity, emission=emission, now=now, entity_key=entity_key)
     if found is not None:
         return found
@@ -71,10 +71,9 @@ def kept_out(
     return refusal
 
 
-def entity_of(terms: Terms, document: Document | None, emission: Emission | None) -> Entity | None:
+def entity_of(terms: Terms, document: Document | None) -> Entity | None:
     """The document as the caller sees it."""
-    names = () if emission is None else OUTBOX
-    return None if document is None or TOMBSTONE in document else without_ledger(terms, document, names)
+    return None if document is None or TOMBSTONE in document else without_ledger(terms, document)
 
 
 def kept_alive(outcome: Outcome, document: Document | None, now: float) -> Outcome:
@@ -88,7 +87,7 @@ def finish_unmatched(
     entry: Entry, message: Message, document: Document | None, emission: Emission | None, *, fence: str
 ) -> Outcome | None:
     """Why a write could not finish the step, given the document. None: the step is this worker's to finish."""
-    held, entity = document or {}, entity_of(entry.terms, document, emission)
+    held, entity = document or {}, entity_of(entry.terms, document)
     step = open_step(entry, message, held)
     if step is None:
         refusal = entry.judge(message, lookup(held), entity=entity, gone=TOMBSTONE in held)

@@ -7,8 +7,8 @@ from typing import NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
 from onewrite.event import moment
-from onewrite.label import TOMBSTONE, Slot
-from onewrite.ledgers import HighWaterMark, InSequence, Ledger, SeenIds, SeenNumbers
+from onewrite.label import TOMBSTONE, Slot, whose
+from onewrite.ledgers import HighWaterMark, InSequence, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup, Remember
 from onewrite.message import Message
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
@@ -68,24 +68,27 @@ def stores_ledgers(held: Held, every: list[Held], in_sequence: int | None = None
     own = kept_as(held)
     before = [ledger for ledger in held.ledgers if ledger.layout != own.layout]
     for moved in moved_here(every, held.attribute):
-        before.extend(moved.ledgers or (SeenIds(attribute=moved.attribute),))  # its label alone must be accepted
+        before.extend(moved.ledgers or (SeenIds(name=whose(moved.attribute)),))  # its label alone must be accepted
     also = tuple(before)
+    name = whose(own.attribute)
     match own:
+        case MessageIDs():
+            return [MessageIDs(own.attribute, also=also)]
         case SeenIds():
-            return [SeenIds(own.retention, own.attribute, readable=own.readable, also=also)]
+            return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
         case SeenNumbers():
-            return [SeenNumbers(own.window, own.attribute, also=also)]
+            return [SeenNumbers(own.window, name=name, also=also)]
         case _:
-            return _ledgers_of_marks(own.attribute, also, in_sequence)
+            return _ledgers_of_marks(name, also, in_sequence)
 
 
-def _ledgers_of_marks(attribute: str, also: tuple[Ledger, ...], in_sequence: int | None) -> list[Ledger]:
+def _ledgers_of_marks(name: str, also: tuple[Ledger, ...], in_sequence: int | None) -> list[Ledger]:
     """Both that keep marks, where nobody has said which it is."""
     if in_sequence is not None:
-        return [InSequence(in_sequence, attribute, also=also)]
-    marks = HighWaterMark(attribute, also=also)
+        return [InSequence(in_sequence, name=name, also=also)]
+    marks = HighWaterMark(name=name, also=also)
     try:
-        return [marks, InSequence(attribute=attribute, also=also)]
+        return [marks, InSequence(name=name, also=also)]
     except ConfigurationError:  # no store is made so
         return [marks]
 
@@ -106,6 +109,8 @@ def _named(ledger: Ledger) -> str:
         case SeenIds():
             kept = "retention=None" if ledger.retention is None else f"{ledger.layout.removesuffix(' text')}"
             return f"SeenIds({kept}{', readable=True' if ledger.readable else ''})"
+        case MessageIDs():
+            return "MessageIDs()"
         case SeenNumbers():
             return f"SeenNumbers({ledger.window})"
         case InSequence():

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import cast
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.label import TOMBSTONE, Slot, label_slot
+from onewrite.label import TOMBSTONE, Slot
 from onewrite.ledgers import HighWaterMark, Ledger, SeenNumbers
 from onewrite.ledgers.entry import ABSENT
 from onewrite.ledgers.marks import mark_slot
@@ -351,7 +351,7 @@ def clear(image: Image, attribute: str | None, now: float, *, tokens: bool) -> R
         raise CannotRepair(
             "A step of this ledger is open: let it finish first, or release it. `onewrite steps` lists open steps."
         )
-    label = label_slot(held.attribute).group
+    label = held.attribute
     fields = [name for name in image.fields_of(held.attribute) if name != label]
     if not fields:
         raise NothingToDo(f"The ledger {held.attribute!r} holds nothing.")

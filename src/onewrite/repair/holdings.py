@@ -11,17 +11,17 @@ from typing import NamedTuple, cast
 from urllib.parse import unquote
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
-from onewrite.label import DEFAULTS, FORMAT, STEPS, TOMBSTONE, Slot, label_slot, shows_plain_set
-from onewrite.ledgers import HighWaterMark, Ledger, SeenIds, SeenNumbers
+from onewrite.label import BY_HAND, FORMAT, STEPS, TOMBSTONE, Slot, is_label_name, is_ours, prefix_of, whose
+from onewrite.ledgers import HighWaterMark, Ledger, MessageIDs, SeenIds, SeenNumbers
 from onewrite.ledgers.kept import Kept, kept_ledgers
 from onewrite.ledgers.ring import Span, span_at, window
-from onewrite.ledgers.seen_ids import UNITS
+from onewrite.ledgers.seen_ids import LONGEST_SQS_RETENTION, UNITS
 from onewrite.ledgers.seen_numbers import blocks_of
 from onewrite.message import Message
 from onewrite.repair.image import Image
 
 _OTHER_VERSION = re.compile(r"ow\d+ .*", re.DOTALL)
-_BOUNDED = re.compile(r"_(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)")
+_BOUNDED = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
 _OF_BLOCK = re.compile(r"(?P<named>%w(?P<window>\d+)=(?P<source>.*))\.(?P<part>[ts])(?P<slot>\d)", re.DOTALL)
 _QUOTED = re.compile(r"@(?P<named>[^/]*)/(?P<id>.*)", re.DOTALL)
 
@@ -31,7 +31,7 @@ class IdSet(NamedTuple):
 
     slot: Slot
     place: str
-    ledger: SeenIds
+    ledger: SeenIds | MessageIDs
     ids: tuple[str | bytes, ...]
     span: Span | None
     by_hand: bool
@@ -76,7 +76,7 @@ class Foreign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What stands at one attribute. `kept` is None where there is no label: a set of ids that was kept by hand.
+    """What stands in the ledger that is known by `attribute`. `kept` is None where there is no label: a set that is kept by hand.
 
     `version` is the label of another version of the format, of which nothing else is known.
     """
@@ -100,21 +100,18 @@ class Held:
     def ledgers(self) -> tuple[Ledger, ...]:
         """Those that have left something here, whatever the label says."""
         found: list[Ledger] = [each.ledger for each in self.sets]
-        found.extend([SeenNumbers(window, self.attribute) for window in {block.window for block in self.blocks}])
+        name = whose(self.attribute)
+        found.extend([SeenNumbers(window, name=name) for window in {block.window for block in self.blocks}])
         if self.marks:
-            found.append(HighWaterMark(self.attribute))
+            found.append(HighWaterMark(name=name))
         return tuple({each.layout: each for each in found}.values())
 
 
 def held_ledgers(image: Image, now: float, named: str | None = None) -> list[Held]:
     """All ledgers of the entity, and what stands at the attribute that is named, in the order of their attributes."""
     kept = {each.attribute: each for each in kept_ledgers(image.fields.items())}
-    others = {
-        name.removesuffix("_ledger"): str(text)
-        for name, text in image.fields.items()
-        if name.endswith("_ledger") and is_other_version(text)
-    }
-    by_hand = [name for name in DEFAULTS if _holds_texts(image.slots.get(Slot(name)))]
+    others = {name: str(text) for name, text in image.fields.items() if is_label_name(name) and is_other_version(text)}
+    by_hand = [BY_HAND] if holds_set_by_hand(image) else []
     attributes: list[str] = sorted({*kept, *others, *by_hand, *([named] if named else [])})
     found = [_held(image, now, each, kept.get(each), others.get(each)) for each in attributes]
     return [each for each in found if each.size or each.attribute == named]
@@ -125,17 +122,19 @@ def is_other_version(text: object) -> bool:
     return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
 
 
+def holds_set_by_hand(image: Image) -> bool:
+    """Has the entity a set of ids where handlers keep one, and `MessageIDs` by default?"""
+    return _holds_texts(image.slots.get(Slot(BY_HAND)))
+
+
 def _holds_texts(value: object) -> bool:
     members = cast("frozenset[object]", value) if isinstance(value, frozenset) else frozenset[object]()
     return bool(members) and all(isinstance(member, str) for member in members)
 
 
 def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: str | None) -> Held:
-    label = image.fields.get(label_slot(attribute).group)
-    found = [*_contents(image, attribute, now, plain=shows_plain_set(label))]
-    tokens = [slot for slot in image.tokens_of(attribute) if slot in image.slots]
-    fields = dict.fromkeys(image.fields_of(attribute))
-    fields |= dict.fromkeys([each.slot.group for each in found if isinstance(each, IdSet) and each.by_hand])
+    found = [*_contents(image, attribute, now)]
+    tokens = [slot for slot in image.tokens_of(attribute) if slot in image.slots] if is_ours(attribute) else []
     return Held(
         attribute,
         kept,
@@ -146,7 +145,7 @@ def _held(image: Image, now: float, attribute: str, kept: Kept | None, version: 
         foreign=tuple([each for each in found if isinstance(each, Foreign)]),
         tokens=sum([_count(image.slots[slot]) for slot in tokens]),
         token_size=sum([image.slot_sizes[slot] for slot in tokens]),
-        size=image.bytes_of(tuple(fields)),
+        size=image.bytes_of(image.fields_of(attribute)),
     )
 
 
@@ -154,20 +153,24 @@ def _count(held: object) -> int:
     return len(cast("frozenset[object]", held)) if isinstance(held, frozenset) else 0
 
 
-def _contents(image: Image, attribute: str, now: float, *, plain: bool) -> Iterator[IdSet | SourceMark | Block | Foreign]:
-    """What stands in the slots of an attribute, but for labels and tokens, in the order of their places."""
-    found = [slot for slot in image.slots if slot.group.startswith(attribute)]
+def _contents(image: Image, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Block | Foreign]:
+    """What stands in the slots of a ledger, but for labels and tokens, in the order of their places."""
+    if not is_ours(attribute):
+        if Slot(attribute) in image.slots:
+            yield _ids(image, Slot(attribute), MessageIDs(attribute))
+        return
+    prefix, name = prefix_of(attribute), whose(attribute)
+    found = [slot for slot in image.slots if slot.group.startswith(prefix)]
     for slot in sorted(found, key=image.layout.place_of):
-        rest = slot.group.removeprefix(attribute)
+        rest = slot.group.removeprefix(prefix)
         if rest == "@":
             yield from _of_source(image, slot)
-        elif rest in ("", "_all"):
-            by_hand = rest == "" and not plain
-            if not by_hand or _holds_texts(image.slots[slot]):
-                yield _ids(image, slot, SeenIds(None, attribute, readable=rest == ""), None, by_hand=by_hand)
+        elif rest in ("all", "allt"):
+            yield _ids(image, slot, SeenIds(None, name=name, readable=rest == "allt"))
         elif bounded := _BOUNDED.fullmatch(rest):
             with suppress(ConfigurationError, OverflowError):  # a name that looks like ours, and is of no span that we take
-                ledger = SeenIds(int(bounded["count"]) * UNITS[bounded["unit"]], attribute, readable=bool(bounded["text"]))
+                retention = int(bounded["count"]) * UNITS[bounded["unit"]] if bounded["unit"] else LONGEST_SQS_RETENTION
+                ledger = SeenIds(retention, name=name, readable=bool(bounded["text"]))
                 yield _bounded(image, slot, ledger, now)
 
 
@@ -176,11 +179,12 @@ def _bounded(image: Image, slot: Slot, ledger: SeenIds, now: float) -> IdSet | F
         return _foreign(image, slot)
     seen = window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
     span = span_at(seen, now, slot.key)
-    return _ids(image, slot, ledger, span, by_hand=False)
+    return _ids(image, slot, ledger, span)
 
 
-def _ids(image: Image, slot: Slot, ledger: SeenIds, span: Span | None, *, by_hand: bool) -> IdSet | Foreign:
-    held, kind = image.slots[slot], str if ledger.readable else bytes
+def _ids(image: Image, slot: Slot, ledger: SeenIds | MessageIDs, span: Span | None = None) -> IdSet | Foreign:
+    by_hand = isinstance(ledger, MessageIDs)
+    held, kind = image.slots[slot], str if isinstance(ledger, MessageIDs) or ledger.readable else bytes
     members = cast("frozenset[object]", held) if isinstance(held, frozenset) else frozenset[object]([held])
     if not isinstance(held, frozenset) or not all(isinstance(member, kind) for member in members):
         return _foreign(image, slot)
@@ -265,7 +269,7 @@ def kept_as(held: Held) -> Ledger:
             f"The ledger in {held.attribute!r} is labelled {held.version!r}, and this version of onewrite knows {FORMAT!r} only: use the "
             "version that wrote it."
         )
-    return SeenIds(None, held.attribute, readable=True) if held.kept is None else held.kept.ledger
+    return MessageIDs(held.attribute) if held.kept is None else held.kept.ledger
 
 
 def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fields: Iterable[str] = ()) -> tuple[str, ...]:
@@ -276,17 +280,17 @@ def as_read(image: Image, family: Iterable[Held], slots: Iterable[Slot] = (), fi
     """
     found, every = [STEPS, TOMBSTONE], list(slots)
     for held in family:
-        every.extend([label_slot(held.attribute), *image.tokens_of(held.attribute)])
+        every.extend([Slot(held.attribute), *image.tokens_of(held.attribute)])
         for ledger in held.ledgers if held.moved_to else (kept_as(held), *held.ledgers):
             every.extend(_slots_of_sets(ledger))
         if not image.layout.tokens:
-            found.extend([*image.fields_of(held.attribute), f"{held.attribute}@"])
+            found.extend([*image.fields_of(held.attribute), f"{prefix_of(held.attribute)}@"])
     return tuple(dict.fromkeys([*found, *map(image.layout.field_of, every), *fields]))
 
 
 def _slots_of_sets(ledger: Ledger) -> tuple[Slot, ...]:
     """All slots in which it keeps ids, which are the same at any time."""
-    if not isinstance(ledger, SeenIds):
+    if not isinstance(ledger, SeenIds | MessageIDs):
         return ()
     sets = ledger.look(Message("any"), 0).sets
     return (*sets.live, *sets.dead)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from onewrite.errors import OnewriteError
-from onewrite.label import OUTBOX, Slot, is_outbox_label, is_shared, label_slot, labelled_attribute, shows_plain_set
+from onewrite.label import OUTBOX, Slot, is_ours, prefix_of
 from onewrite.ledgers.entry import Lookup
 
 
@@ -50,26 +50,22 @@ class Image:
     raw: Mapping[str, Any] = field(repr=False)
 
     def fields_of(self, attribute: str) -> tuple[str, ...]:
-        """The top-level fields of the ledger, or the outbox, that has its label at this attribute."""
-        label = self.fields.get(label_slot(attribute).group)
-        if is_outbox_label(label):
+        """The top-level fields of the ledger, the outbox or the set of ids that is known by this one."""
+        if attribute == OUTBOX.label:
             return tuple([name for name in OUTBOX if name in self.fields])
-        own = {attribute} if shows_plain_set(label) else set[str]()
-        return tuple([name for name in self.fields if name in own or self.layout.is_made_by(attribute, name)])
+        return tuple([name for name in self.fields if self.layout.is_made_by(attribute, name)])
 
     @property
     def ours(self) -> tuple[str, ...]:
         """All top-level fields that are not the user's own."""
-        labels = [labelled_attribute(name, text) for name, text in self.fields.items()]
-        made = {name for attribute in labels if attribute is not None for name in self.fields_of(attribute)}
-        return tuple([name for name in self.fields if name in made or is_shared(name)])
+        return tuple([name for name in self.fields if is_ours(name)])
 
     def bytes_of(self, names: tuple[str, ...]) -> int:
         return sum([self.sizes[name] for name in names])
 
     def tokens_of(self, attribute: str) -> tuple[Slot, ...]:
         """The slots of the tokens of attempts. There are none on an engine that recognises its own retries."""
-        return tuple([Slot(f"{attribute}_try", f"r{n}") for n in range(self.layout.tokens)])
+        return tuple([Slot(f"{prefix_of(attribute)}t", f"t{n}") for n in range(self.layout.tokens)])
 
 
 @dataclass(frozen=True, slots=True)

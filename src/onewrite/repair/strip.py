@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX, TOMBSTONE, is_outbox_label, labelled_attribute
+from onewrite.label import OUTBOX, TOMBSTONE, is_ours
 from onewrite.repair.holdings import as_read, held_ledgers, kept_as
 from onewrite.repair.image import Image, Plan
 from onewrite.step import Step, found_step
@@ -48,7 +48,9 @@ def strip(image: Image, attribute: str | None) -> Stripping:
 
 
 def _held_back(image: Image, attribute: str | None) -> str | None:
-    """Why nothing may be removed: something is under way, or is not understood."""
+    """Why nothing may be removed: something is under way, or is not understood, or is not ours."""
+    if attribute is not None and not is_ours(attribute):
+        return f"{attribute!r} is an attribute of yours, whatever MessageIDs keeps there: remove it by yourself."
     ledgers = [held for held in held_ledgers(image, 0) if attribute in (None, held.attribute)]
     for held in ledgers:
         try:
@@ -64,12 +66,11 @@ def _held_back(image: Image, attribute: str | None) -> str | None:
 
 
 def step_ledger(held: object) -> str | None:
-    """The attribute of the ledger that the step's finish writes; None if it cannot be read."""
+    """By what the ledger is known that the step's finish writes; None if it cannot be read."""
     step = found_step("", held).step
     return step.ledger if isinstance(step, Step) else None
 
 
 def outboxes_of(image: Image) -> list[str]:
-    """The attributes of the entity's outboxes."""
-    found = [labelled_attribute(name, text) for name, text in image.fields.items() if is_outbox_label(text)]
-    return sorted([attribute for attribute in found if attribute is not None])
+    """By what the entity's outbox is known, if it has one."""
+    return [OUTBOX.label] if OUTBOX.label in image.fields else []

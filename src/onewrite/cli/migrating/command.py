@@ -21,7 +21,7 @@ from onewrite.cli.store_urls import dynamodb_client
 from onewrite.cli.stores import CollectionUrl, NamedTable, TableName, named_store
 from onewrite.errors import ConfigurationError, LedgerMismatch
 from onewrite.flow import run
-from onewrite.label import DEFAULTS
+from onewrite.label import check_name, label_of
 from onewrite.ledgers import HighWaterMark, SeenIds
 from onewrite.ledgers.kept import Kept
 from onewrite.message import printable
@@ -53,7 +53,7 @@ To: TypeAlias = Annotated[
     str | None,
     typer.Option(help="For --ids, how the ledger keeps them: 14d, 36h or all; 'all text' and the like for readable=True."),
 ]
-Attribute: TypeAlias = Annotated[str | None, typer.Option(help="The ledger's attribute, if not the default one.")]
+Name: TypeAlias = Annotated[str, typer.Option(help="The new ledger's name, if it has one.")]
 Source: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -90,7 +90,7 @@ def migrate(
     version_in: Version = None,
     powertools: Powertools = None,
     to: To = None,
-    attribute: Attribute = None,
+    name: Name = "",
     source: Source = None,
     no_source: NoSource = False,
     drop: Drop = False,
@@ -136,7 +136,7 @@ def _store(named: Any, origin: Origin, position: object) -> Store:
     return OfCollection(named.collection, origin.attribute, clock=time.time, position=position)
 
 
-def _origin(*, ids: str | None, version_in: str | None, to: str | None, attribute: str | None, **options: Any) -> Origin:
+def _origin(*, ids: str | None, version_in: str | None, to: str | None, name: str, **options: Any) -> Origin:
     if (ids is None) == (version_in is None):
         raise ConfigurationError("Give one of --ids, --version-in and --powertools: what your code keeps now.")
     source = _source(options["source"], no_source=options["no_source"])
@@ -145,8 +145,8 @@ def _origin(*, ids: str | None, version_in: str | None, to: str | None, attribut
             raise ConfigurationError(
                 "--to goes with --ids. The number of a last message becomes a mark of HighWaterMark or InSequence."
             )
-        return Versions(version_in, HighWaterMark(attribute or DEFAULTS[1]), source)
-    return Ids(ids or "", _seen_ids(to, attribute or DEFAULTS[0]), source)
+        return Versions(version_in, HighWaterMark(name=name), source)
+    return Ids(ids or "", _seen_ids(to, name), source)
 
 
 def _source(source: str | None, *, no_source: bool) -> str:
@@ -157,13 +157,14 @@ def _source(source: str | None, *, no_source: bool) -> str:
     return source or ""
 
 
-def _seen_ids(to: str | None, attribute: str) -> SeenIds:
+def _seen_ids(to: str | None, name: str) -> SeenIds:
     if to is None:
         raise ConfigurationError(
             "Give --to, the retention of the new ledger, such as 14d. It is what SeenIds() has by default."
         )
+    check_name(name)
     try:
-        ledger = Kept(attribute, to).ledger
+        ledger = Kept(label_of(name), to).ledger
     except LedgerMismatch:
         ledger = None
     if not isinstance(ledger, SeenIds):

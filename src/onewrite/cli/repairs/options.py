@@ -24,7 +24,11 @@ Key: TypeAlias = Annotated[
 ]
 Attribute: TypeAlias = Annotated[
     str | None,
-    typer.Option("--attribute", metavar="NAME", help="The ledger's attribute, where the entity has several ledgers."),
+    typer.Option(
+        "--attribute",
+        metavar="NAME",
+        help="Where the label of the ledger stands, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the attribute of MessageIDs.",
+    ),
 ]
 Source: TypeAlias = Annotated[str, typer.Option("--source", metavar="TEXT", help="The message's source.")]
 Sequence: TypeAlias = Annotated[

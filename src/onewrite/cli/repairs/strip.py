@@ -18,6 +18,8 @@ from onewrite.cli.repairs.options import Attribute, Operator, Repairs, Yes, end,
 from onewrite.cli.repairs.text import shown
 from onewrite.cli.stores import CollectionUrl, TableName
 from onewrite.flow import run
+from onewrite.label import BY_HAND
+from onewrite.repair.holdings import holds_set_by_hand
 from onewrite.repair.image import Image
 from onewrite.repair.strip import HeldBack, Stripped, Stripping
 from onewrite.repair.strip import strip as stripping
@@ -38,7 +40,9 @@ PageSize: TypeAlias = Annotated[
 
 @dataclass(slots=True)
 class Count:
-    """What a pass has found, and done. `changed`: entities that another writer changed between the read and the write."""
+    """What a pass has found, and done. `changed`: entities that another writer changed between the read and the write; `sets`: those
+    with a set of ids that is the user's own.
+    """
 
     read: int = 0
     clean: int = 0
@@ -46,6 +50,7 @@ class Count:
     deleted: int = 0
     changed: int = 0
     bytes: int = 0
+    sets: int = 0
     held_back: int = 0
     reasons: list[HeldBack] = field(default_factory=list[HeldBack])
 
@@ -68,7 +73,7 @@ class Count:
         return f"{self.stripped + self.deleted} {'done' if yes else 'to do'}, {self.held_back} left as they are"
 
     def details(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in ("read", "clean", "stripped", "deleted", "changed", "bytes")}
+        counts = {name: getattr(self, name) for name in ("read", "clean", "stripped", "deleted", "changed", "bytes", "sets")}
         reasons = [{"entity": each.named, "why": each.why} for each in self.reasons]
         return {**counts, "held_back": self.held_back, "reasons": reasons}
 
@@ -118,6 +123,7 @@ def _entities(repairs: Repairs, page_size: int) -> Iterator[Image]:
 
 def _strip_one(repairs: Repairs, image: Image, attribute: str | None, count: Count, *, yes: bool) -> None:
     current: Image | None = image
+    count.sets += holds_set_by_hand(image)
     for _ in range(_TRIES):
         found = None if current is None else stripping(current, attribute)  # None: it was deleted meanwhile
         if current is None or not isinstance(found, Stripped) or not yes or _is_written(repairs, current, found):
@@ -141,6 +147,8 @@ def _tell(count: Count, *, yes: bool, as_json: bool) -> None:
         f"{count.read} entities: {count.clean} have nothing of onewrite's.",
         f"{count.stripped} {verb} stripped, and {count.deleted} {verb} deleted because only a tombstone is left of them: {count.bytes} bytes.",
     ]
+    if count.sets:
+        lines.append(f"{count.sets} have a set of ids in {BY_HAND}, which is an attribute of yours: it stays.")
     if count.changed:
         lines.append(
             f"{count.changed} times an entity was changed between the read and the write: a consumer still writes. Stop it."

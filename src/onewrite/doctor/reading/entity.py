@@ -9,18 +9,16 @@ from typing import Any, cast
 
 from onewrite.doctor.facts import Entity
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE, is_outbox_label
+from onewrite.label import OUTBOX, PREFIX, STEPS, TOMBSTONE, is_outbox_label, prefix_of, whose
 from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Terms
 from onewrite.ledgers.kept import Kept, kept_ledgers
-from onewrite.ledgers.seen_ids import SLOTS
+from onewrite.ledgers.seen_ids import KEPT, SLOTS
 from onewrite.message import printable
 from onewrite.tombstone import read_tombstone
 
-# Marks and tokens as docs/format.md names them. Nobody else names a set so by chance.
-_MARKS = re.compile(rf"(.+)_(?:\d+(?:d|h|m|s|us)t?_r[0-{SLOTS - 1}]|try_r[0-4])", re.DOTALL)
-_GENERATIONS = re.compile(r"(.+)_\d+(?:d|h|m|s|us)t?", re.DOTALL)
-_SLOT = re.compile(rf"r[0-{SLOTS - 1}]")
+# What a ledger keeps beside its label and its tokens, as docs/format.md names it.
+_KEPT = re.compile(rf"(?P<prefix>{PREFIX})(?:{KEPT}r[0-{SLOTS - 1}]?|allt?|@.*)", re.DOTALL)
 
 
 def kept_in(fields: Mapping[str, Any]) -> tuple[Kept, ...]:
@@ -30,9 +28,9 @@ def kept_in(fields: Mapping[str, Any]) -> tuple[Kept, ...]:
 def terms_of(kept: Kept) -> Terms:
     """By which the names of a ledger are known; those of one that has moved, or that this version does not know, as well."""
     try:
-        return (HighWaterMark(kept.attribute) if kept.moved_to is not None else kept.ledger).terms
+        return (HighWaterMark(name=whose(kept.attribute)) if kept.moved_to is not None else kept.ledger).terms
     except LedgerMismatch:
-        return HighWaterMark(kept.attribute).terms
+        return HighWaterMark(name=whose(kept.attribute)).terms
 
 
 def entity_of(
@@ -47,7 +45,8 @@ def entity_of(
 ) -> Entity:
     """`ledgers`: the names of what each ledger has in these fields."""
     named = frozenset[str]().union(*ledgers.values())
-    unlabelled = {attribute for each in own if (attribute := _of_marks(each, fields[each])) is not None}
+    labels = {f"{found['prefix']}l" for each in fields if (found := _KEPT.fullmatch(each)) is not None}
+    unlabelled = {label for label in labels if label not in fields}
     return Entity(
         printable(name),
         total,
@@ -62,23 +61,9 @@ def entity_of(
     )
 
 
-def _of_marks(name: str, value: object) -> str | None:
-    """The attribute of the ledger whose marks these are, as far as name and value tell."""
-    if isinstance(value, AbstractSet):
-        found = _MARKS.fullmatch(name)
-    elif isinstance(value, Mapping):
-        slots = cast("Mapping[str, object]", value)
-        found = _GENERATIONS.fullmatch(name) if slots and all(map(_SLOT.fullmatch, slots)) else None
-    else:
-        found = None
-    return None if found is None else found[1]
-
-
 def _is_marked(kept: Kept, names: frozenset[str], fields: Mapping[str, Any]) -> bool:
     """Has the ledger a mark beside its label and its tokens? One that has moved needs none."""
-    others = [
-        name for name in names if name != f"{kept.attribute}_ledger" and not name.startswith(f"{kept.attribute}_try_r")
-    ]
+    others = [name for name in names if name != kept.attribute and not name.startswith(f"{prefix_of(kept.attribute)}t")]
     return kept.moved_to is not None or any(_holds(fields[name]) for name in others)
 
 

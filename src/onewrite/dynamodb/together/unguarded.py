@@ -8,11 +8,11 @@ from typing import Any
 from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.dynamodb.writing.expression import RESERVED, check_limits, read_condition, read_update
-from onewrite.dynamodb.writing.request import possible_keys, written_out
+from onewrite.dynamodb.writing.request import possible_keys, touches_ours, written_out
 from onewrite.dynamodb.writing.values import Convert
 from onewrite.errors import InvalidUpdate
 from onewrite.flow import Call
-from onewrite.label import TOMBSTONE, is_shared
+from onewrite.label import TOMBSTONE, is_ours
 
 Native = Mapping[str, Any]
 
@@ -45,10 +45,8 @@ def _checked(native: Native) -> Native:
         native = written_out(native)
     names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
     for root in _roots(native):
-        if is_shared(names.get(root, root)):
-            raise InvalidUpdate(
-                f"This call touches {names.get(root, root)!r}, which onewrite keeps for itself: leave it out."
-            )
+        if is_ours(names.get(root, root)):
+            raise touches_ours(names.get(root, root))
     values: Mapping[str, Any] = native.get("ExpressionAttributeValues") or {}
     for placeholder in (*names, *values):
         if placeholder.startswith(RESERVED):
@@ -58,7 +56,7 @@ def _checked(native: Native) -> Native:
 
 def _roots(native: Native) -> Iterable[str]:
     """The attributes that the call names."""
-    yield from native.get("Item") or ()
+    yield from native.get("Item") or native.get("Key") or ()
     if native.get("UpdateExpression"):
         yield from read_update(native["UpdateExpression"]).roots
     if native.get("ConditionExpression"):

@@ -33,8 +33,6 @@ from onewrite.ledgers.ring import Ring
 # A name of this form needs no placeholder: no reserved word has an underscore.
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _BEYOND = 10**38  # DynamoDB numbers have 38 digits
-# The types in which a handler may keep ids by hand.
-_COLLECTIONS = {":ow_ss": "SS", ":ow_ns": "NS", ":ow_bs": "BS", ":ow_list": "L"}
 
 
 class Words:
@@ -110,10 +108,6 @@ def fits_labels(shape: Shape, words: Words) -> list[str]:
         name = words(name_of(label.slot))
         equal = [f"{name}={value}" for value in _label_values(n, label)]
         parts.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
-    parts.extend([f"attribute_not_exists({words(name_of(slot))})" for slot in shape.terms.no_label])
-    if shape.terms.no_set is not None:
-        name = words(name_of(shape.terms.no_set))
-        parts.extend([f"NOT attribute_type({name},{kind})" for kind in _COLLECTIONS])
     return parts
 
 
@@ -196,7 +190,8 @@ def clauses(shape: Shape, ring: Ring, words: Words, part: Part) -> dict[str, str
         sets.extend([f"#ow_m{n}=:ow_m{n}" for n in range(shape.written)])
     adds.append(f"{words(attempts_name(shape.terms.attribute, ring.present))} :ow_a")
     # Nobody else empties those of a ledger in also=, once its stores are gone.
-    removes.extend([words(attempts_name(attribute, slot)) for attribute in shape.terms.attributes for slot in ring.dead])
+    tokens = dict.fromkeys([attempts_name(attribute, slot) for attribute in shape.terms.attributes for slot in ring.dead])
+    removes.extend(map(words, tokens))
     return {"SET": ",".join(sets), "ADD": ",".join(adds), "REMOVE": ",".join(removes), **ends}
 
 
@@ -206,7 +201,7 @@ def _label_values(n: int, label: Label) -> list[str]:
 
 def constants(terms: Terms) -> dict[str, str]:
     """The values that are the same for all messages."""
-    values = {} if terms.no_set is None else {**_COLLECTIONS}
+    values: dict[str, str] = {}
     for n, label in enumerate(terms.labels):
         values.update(zip(_label_values(n, label), label.accepts, strict=True))
     return values

@@ -53,7 +53,7 @@ class Members(AbstractSet[Any]):
         return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
-_SETS: dict[frozenset[Any], str] = {frozenset({str}): "SS", frozenset({bytes}): "BS"}
+_SETS: dict[type, str] = {str: "SS", bytes: "BS"}
 # Nearly all values are of these types, and are sent as they are.
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
@@ -84,8 +84,10 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"N": str(value)}
     if kind is bytes:
         return {"B": value}
-    if kind is Members and (kinds := _SETS.get(frozenset(map(type, value.members)))):
-        return {kinds: [*value.members]}
+    if kind is Members:
+        kinds = {*map(type, value.members)}
+        if len(kinds) == 1 and (name_of_set := _SETS.get(kinds.pop())):
+            return {name_of_set: [*value.members]}
     if kind is dict and is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "

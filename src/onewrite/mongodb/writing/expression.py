@@ -11,9 +11,9 @@ from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite.errors import InvalidUpdate
-from onewrite.label import is_shared
+from onewrite.label import OURS
 from onewrite.ledgers.entry import Terms
-from onewrite.mongodb.writing.layout import Document, belongs
+from onewrite.mongodb.writing.layout import Document
 
 Update: TypeAlias = Document | Sequence[Document]
 
@@ -25,29 +25,29 @@ _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
-def check_filter(terms: Terms, query: object, outbox: tuple[str, ...] = ()) -> None:
+def check_filter(terms: Terms, query: object) -> None:
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
-        check_path(terms, outbox, path)
+        check_path(terms, path)
 
 
-def check_document(terms: Terms, document: object, outbox: tuple[str, ...] = ()) -> None:
+def check_document(terms: Terms, document: object) -> None:
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
             "The document needs an _id of its own: one that the driver makes up differs on each delivery, so that each would "
             "create another entity."
         )
     for name in cast("Document", document):
-        check_path(terms, outbox, name)
+        check_path(terms, name)
 
 
-def check_update(terms: Terms, fields: tuple[str, ...], update: object, outbox: tuple[str, ...] = ()) -> None:
+def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
     if isinstance(update, Mapping):
-        _check_operators(terms, outbox, fields, cast("Document", update))
+        _check_operators(terms, fields, cast("Document", update))
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
-            _check_stage(terms, outbox, fields, stage)
+            _check_stage(terms, fields, stage)
     else:
         raise InvalidUpdate("The update is neither operators nor a pipeline: to change nothing but the ledger, use record.")
 
@@ -166,7 +166,7 @@ def _field_of(getter: object) -> str:
     return name
 
 
-def _check_operators(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...], update: Document) -> None:
+def _check_operators(terms: Terms, fields: tuple[str, ...], update: Document) -> None:
     if not update:
         raise InvalidUpdate("The update is empty: to change nothing but the ledger, use record, or leave it out in a fold.")
     for operator, change in update.items():
@@ -178,12 +178,12 @@ def _check_operators(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, .
         if not isinstance(change, Mapping):
             raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
         for path, value in cast("Document", change).items():
-            _check_written(terms, outbox, fields, path)
+            _check_written(terms, fields, path)
             if operator == "$rename" and isinstance(value, str):
-                _check_written(terms, outbox, fields, value)
+                _check_written(terms, fields, value)
 
 
-def _check_stage(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...], stage: object) -> None:
+def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
         raise InvalidUpdate(f"{stage!r} is no pipeline stage: a stage is a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
@@ -191,16 +191,16 @@ def _check_stage(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...],
         raise InvalidUpdate(f"{name} would erase the ledger: use $set and $unset.")
     if name == "$unset":
         for path in [body] if isinstance(body, str) else cast("Sequence[str]", body):
-            _check_written(terms, outbox, fields, path)
+            _check_written(terms, fields, path)
     if name in _SETTING_STAGES:
         for path, value in cast("Document", body).items():
-            _check_written(terms, outbox, fields, path)
+            _check_written(terms, fields, path)
             for read in paths_read(value):
-                check_path(terms, outbox, read)
+                check_path(terms, read)
 
 
-def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...], path: str) -> None:
-    check_path(terms, outbox, path)
+def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
+    check_path(terms, path)
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
             raise InvalidUpdate(
@@ -209,12 +209,16 @@ def _check_written(terms: Terms, outbox: tuple[str, ...], fields: tuple[str, ...
             )
 
 
-def check_path(terms: Terms, outbox: tuple[str, ...], path: str) -> None:
+def check_path(terms: Terms, path: str) -> None:
     name = root(path)
-    if belongs(terms, name) or name in outbox or is_shared(name):
-        owner = "outbox" if name in outbox else "ledger"
+    if name.startswith(OURS):
         raise InvalidUpdate(
-            f"This call touches {path!r}, which belongs to the {owner}: leave it out, or give the {owner} another attribute."
+            f"This call touches {path!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
+            "another name."
+        )
+    if name in terms.plain_sets:
+        raise InvalidUpdate(
+            f"This call touches {path!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
         )
 
 

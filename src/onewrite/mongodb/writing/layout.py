@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import TOMBSTONE, Slot, is_shared, labelled
+from onewrite.label import OURS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.ledgers.seen_ids import KEPT
 from onewrite.outcome import Entity
 from onewrite.tombstone import read_tombstone
 
@@ -22,41 +22,25 @@ def path_of(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
-@lru_cache(maxsize=256)
-def _ledger_names(attribute: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(attribute)}(?:_ledger|_all|_\d+(?:d|h|m|s|us)t?|@)")
-
-
-@lru_cache(maxsize=4096)  # callers name the same few fields in every call
-def belongs(terms: Terms, name: str) -> bool:
-    """Does this field belong to the store's ledger, or to one named in its also=?"""
-    return name in terms.plain_sets or any(is_made_by(attribute, name) for attribute in terms.attributes)
+_OF_LEDGER = re.compile(rf"l|{KEPT}r|allt?|@")
 
 
 def is_made_by(attribute: str, name: str) -> bool:
-    """Does this field belong to the ledger of that attribute, but for one that holds the ids itself?"""
-    return name.startswith(attribute) and _ledger_names(attribute).fullmatch(name) is not None
+    """Does this field belong to the ledger that is known by that one?"""
+    if not is_ours(attribute):
+        return name == attribute
+    prefix = prefix_of(attribute)
+    return name.startswith(prefix) and _OF_LEDGER.fullmatch(name, len(prefix)) is not None
 
 
-def labelled_fields(document: Document) -> frozenset[str]:
-    """The fields of all ledgers whose labels are in the document."""
-    attributes, plain = labelled(document.items())
-    return frozenset(
-        name for name in document if name in plain or any(is_made_by(attribute, name) for attribute in attributes)
-    )
-
-
-def without_ledger(terms: Terms, document: Document, names: tuple[str, ...] = ()) -> Entity:
-    """The document without the store's ledger and the `names` of its outbox, and without any other whose label is in it.
-
-    Of a deleted document only the key is left.
-    """
-    others = labelled_fields(document).union(names)
+def without_ledger(terms: Terms, document: Document) -> Entity:
+    """The document without all that is ours, whichever store has written it. Of a deleted document only the key is left."""
+    plain_sets = terms.plain_sets
     key = read_tombstone(document[TOMBSTONE]).key if TOMBSTONE in document else document
     return {
         name: value
         for name, value in document.items()
-        if name in key and name not in others and not belongs(terms, name) and not is_shared(name)
+        if name in key and not name.startswith(OURS) and name not in plain_sets
     }
 
 
@@ -69,7 +53,9 @@ class Held(NamedTuple):
 
 
 def held_of(terms: Terms, document: Document) -> Held:
-    fields = {name: value for name, value in document.items() if belongs(terms, name)}
+    fields = {
+        name: value for name, value in document.items() if any(is_made_by(attribute, name) for attribute in terms.attributes)
+    }
     groups = {
         name: cast("Document", value) for name, value in fields.items() if name[-1] == "@" and isinstance(value, Mapping)
     }
@@ -92,8 +78,8 @@ def lookup(document: Document) -> Lookup:
         for name in slot.key.split(".") if slot.key and found is not ABSENT else ():
             if not isinstance(found, Mapping):
                 raise LedgerMismatch(
-                    f"{slot.group!r} holds a {type(found).__name__} where the ledger keeps a document: another writer uses it. "
-                    "Give the ledger an attribute of its own, or repair the entity."
+                    f"{slot.group!r} holds a {type(found).__name__} where the ledger keeps a document: another writer uses the "
+                    "name. Repair the entity."
                 )
             found = cast("Document", found).get(name, ABSENT)
             if found is ABSENT:

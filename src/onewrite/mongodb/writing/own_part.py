@@ -1,7 +1,7 @@
 """Our own part of a request: what the ledger, and a step, ask of a document and add to it. Pure.
 
-Each group of a ledger's slots is one field of the document: {"messageIDs_ledger": "ow1 14d", "messageIDs_14d": {"r0": [...]}},
-{"events_ledger": "ow1 marks", "events@": {"order-7": 3}}.
+Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}.
 """
 
 from __future__ import annotations
@@ -95,11 +95,7 @@ def _joined(
 @lru_cache(maxsize=64)
 def fits_labels(terms: Terms) -> dict[str, Any]:
     """The ledger must be kept as this store keeps it."""
-    fields: dict[str, Any] = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
-    fields |= {path_of(slot): {"$exists": False} for slot in terms.no_label}
-    if terms.no_set is not None:
-        fields[path_of(terms.no_set)] = {"$not": {"$type": "array"}}
-    return fields
+    return {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
 
 
 def _lacks(changes: Sequence[Remember]) -> dict[str, Any]:
@@ -213,7 +209,8 @@ def operators(
 ) -> dict[str, Any]:
     """The caller's operators with ours among them."""
     sets, adds = _gained(entry, finishes)
-    ours: dict[str, dict[str, Any]] = {"$set": {**labels(entry.terms), **sets}}
+    set_by_us = {**labels(entry.terms), **sets}
+    ours: dict[str, dict[str, Any]] = {"$set": set_by_us} if set_by_us else {}
     if finishes is not None:
         ours["$unset"] = {finishes.step: ""}
     if adds:

@@ -13,8 +13,11 @@ from onewrite.mongodb.writing.layout import Document
 
 
 def check_projection(terms: Terms, projection: object) -> None:
-    """Raise if a projection computes something from what onewrite keeps: under a name of the caller's nothing would hide it."""
-    for value in _as_mapping(projection).values():
+    """Raise if a projection names what onewrite keeps, or computes something from it: under a name of the caller's nothing would
+    hide it.
+    """
+    for path, value in _as_mapping(projection).items():
+        check_path(terms, path)
         _check_value(terms, value)
 
 
@@ -32,7 +35,7 @@ def _check_value(terms: Terms, value: object) -> None:
         "$slice" in held and _is_of_numbers(held["$slice"])
     ):  # these show the field itself
         for path in paths_read(cast("object", value)):
-            check_path(terms, tuple(OUTBOX), path)
+            check_path(terms, path)
 
 
 def _is_of_numbers(slices: object) -> bool:
@@ -59,8 +62,7 @@ def looked_at(projection: object, entry: Entry) -> dict[str, Any] | None:
 
 def judged_by(entry: Entry) -> list[str]:
     """The fields of a document on which a verdict rests."""
-    fields = [label.slot.group for label in entry.terms.labels] + [slot.group for slot in entry.terms.no_label]
-    fields += [] if entry.terms.no_set is None else [entry.terms.no_set.group]
+    fields = [label.slot.group for label in entry.terms.labels]
     for change in entry.changes:
         match change:
             case Remember():

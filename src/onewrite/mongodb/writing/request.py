@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
-from onewrite.label import OUTBOX, STEPS
+from onewrite.label import STEPS
 from onewrite.ledgers.entry import Advance, Entry, Number
 from onewrite.mongodb.writing.emit import outbox_condition, stored_outbox
 from onewrite.mongodb.writing.expression import Update, check_document, check_filter, check_update, identity, is_conditional
@@ -56,9 +56,8 @@ def guard_update(
     emission: Emission | None = None,
 ) -> Guarded:
     """`fields`: those that name an entity, beside `_id`. `steps`: the paths at which steps of its messages would be."""
-    outbox = names_of(emission)
-    check_filter(entry.terms, query, outbox)
-    check_update(entry.terms, fields, update, outbox)
+    check_filter(entry.terms, query)
+    check_update(entry.terms, fields, update)
     return _guard(entry, fields, query, update, native, steps=steps, emission=emission)
 
 
@@ -72,7 +71,7 @@ def guard_record(
     emission: Emission | None = None,
 ) -> Guarded:
     """Compile an update that changes nothing but the ledger."""
-    check_filter(entry.terms, query, names_of(emission))
+    check_filter(entry.terms, query)
     return _guard(entry, fields, query, {}, native, steps=steps, emission=emission)
 
 
@@ -114,7 +113,7 @@ def guard_delete(
 
     A document that is not there is made, so that a message that comes late meets it; but not where the filter asks more of it.
     """
-    check_filter(entry.terms, query, names_of(emission))
+    check_filter(entry.terms, query)
     creates = not is_conditional(query, identity(query, fields)) and not in_transaction(native)
     guarded = _guard(entry, fields, query, [stage], {**native, "upsert": creates}, steps=(STEPS,), emission=emission)
     return guarded._replace(filter={**guarded.filter, STEPS: _NO_STEP}, deletes=True)
@@ -160,10 +159,9 @@ def guard_finish(
     emission: Emission | None = None,
 ) -> Guarded:
     """Compile the write that finishes a step. `update` is None where it changes nothing but the ledger."""
-    outbox = names_of(emission)
-    check_filter(entry.terms, query, outbox)
+    check_filter(entry.terms, query)
     if update is not None:
-        check_update(entry.terms, fields, update, outbox)
+        check_update(entry.terms, fields, update)
     guarded = _guard(entry, fields, query, update or {}, native, steps=(finishes.step,), emission=emission)
     if guarded.upsert or guarded.conditional:
         raise InvalidUpdate(_CONDITIONAL)
@@ -186,11 +184,6 @@ _CONDITIONAL = (
     "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. Name "
     "the entity alone, and put the condition into the filter of begin."
 )
-
-
-def names_of(emission: Emission | None) -> tuple[str, ...]:
-    """The names that belong to the store's outbox."""
-    return () if emission is None else OUTBOX
 
 
 def _guard(
@@ -241,7 +234,7 @@ def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> 
 def guard_insert(
     entry: Entry, document: Document, native: Mapping[str, Any], emission: Emission | None = None
 ) -> dict[str, Any]:
-    check_document(entry.terms, document, names_of(emission))
+    check_document(entry.terms, document)
     _check_range(entry)
     _check_not_in_transaction(native, "insert_one", _NO_INSERT)
     emitted = stored_outbox(emission) if emission is not None and emission.events else {}

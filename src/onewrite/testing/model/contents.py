@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+from onewrite.label import is_ours
 from onewrite.testing.model.canonical import canonical, digest
 from onewrite.testing.taps.store_calls import StoreCalls
 from onewrite.testing.taps.tap import Store, kind_of, send
@@ -90,10 +90,8 @@ def _form(entity: Entity, *, ordered: bool) -> Hashable:
 
     So documents are equal that have got the same messages in different orders, and there are far fewer states.
     """
-    # It is not imported here: those who test on DynamoDB may lack pymongo, and then no collection is guarded.
-    layout: Any = sys.modules.get("onewrite.mongodb.writing.layout") if ordered else None
-    ledger: Collection[str] = () if layout is None else layout.labelled_fields(entity)
-    return canonical({name: _as_sets(value) if name in ledger else value for name, value in entity.items()}, ordered=ordered)
+    held = {name: _as_sets(value) if ordered and is_ours(name) else value for name, value in entity.items()}
+    return canonical(held, ordered=ordered)
 
 
 def _as_sets(value: object) -> object:

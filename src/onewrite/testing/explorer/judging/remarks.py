@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.label import OUTBOX, is_shared
+from onewrite.label import OUTBOX, is_ours
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
 from onewrite.testing.explorer.handler.calls import Answer
 from onewrite.testing.explorer.trials.subject import Subject
@@ -321,17 +321,9 @@ def _sets_on_insert(request: Request) -> bool:
     update = request.arguments.get("update")
     if not isinstance(update, Mapping) or "$setOnInsert" not in update:
         return False
-    from onewrite.mongodb.writing.layout import labelled_fields  # noqa: PLC0415  # A test without MongoDB may run without pymongo.
-
     changes = cast("Mapping[str, Mapping[str, object]]", update)
-    fields = {
-        path.partition(".")[0]: value
-        for name, change in changes.items()
-        if name != "$setOnInsert"
-        for path, value in change.items()
-    }
-    ours = labelled_fields(fields).difference(OUTBOX).union(filter(is_shared, fields))
-    return ours == fields.keys()
+    fields = {path.partition(".")[0] for name, change in changes.items() if name != "$setOnInsert" for path in change}
+    return all(is_ours(field) and field not in OUTBOX for field in fields)
 
 
 def _is_for_a_relay(request: Request) -> bool:

@@ -1,0 +1,263 @@
+"""Every name that begins with ow_ is onewrite's, in every entity and whatever store has written it. All others are the caller's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onewrite import (
+    Applied,
+    Begun,
+    Duplicate,
+    Event,
+    HighWaterMark,
+    InSequence,
+    InvalidUpdate,
+    Message,
+    MessageIDs,
+    Outbox,
+    SeenIds,
+    SeenNumbers,
+    Tombstones,
+)
+from onewrite.ledgers import Ledger
+from tests.contract.stores import MakeShop, Shop
+
+OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))
+LEDGERS: dict[str, Ledger] = {
+    "seen": SeenIds(),
+    "seen by name": SeenIds(name="billing"),
+    "message ids": MessageIDs(),
+    "mark": HighWaterMark(),
+    "sequence": InSequence(),
+    "numbers": SeenNumbers(8),
+}
+# One of each kind that a ledger, an outbox, a step or a tombstone uses, and what no version has used yet.
+OURS = [
+    *(
+        "ow_l",
+        "ow_r",
+        "ow_r0",
+        "ow_36ht_r",
+        "ow_14dt_r5",
+        "ow_all",
+        "ow_allt",
+        "ow_@",
+        "ow_@order-7",
+        "ow_t0",
+        "ow_billing:l",
+    ),
+    *(
+        "ow_o",
+        "ow_events",
+        "ow_sent",
+        "ow_life",
+        "ow_due",
+        "ow_shard",
+        "ow_steps",
+        "ow_step_ab",
+        "ow_tombstone",
+        "ow_",
+        "ow_new",
+    ),
+]
+# What looks like these, and where handlers and other libraries keep what they remember.
+THEIRS = ["ow", "owl", "OW_l", "ow-l", "_ow_l", "events", "outbox", "attempt", "expiresAt", "steps", "ids"]
+STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+
+
+def message(n: int) -> Message:
+    return Message(f"m{n}", source="s", sequence=n)
+
+
+def _on_dynamodb(key: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """Calls that touch an attribute: method, arguments behind the message, named arguments."""
+    (own,) = key.values()
+    named = {"ExpressionAttributeNames": {"#f": name}}
+    update = {"Key": key, "UpdateExpression": "SET n = :v", "ExpressionAttributeValues": {":v": 1}}
+    for text in ("SET #f = :v", "SET #f.a = :v", "SET n = if_not_exists(#f, :v)", "ADD #f :v", "SET n = :v REMOVE #f[0]"):
+        yield "update_item", [], {**update, **named, "UpdateExpression": text}
+    asks = {**named, "ConditionExpression": "attribute_not_exists(#f)"}
+    yield "update_item", [], {**update, **asks}
+    yield "update_item", [], {**update, "Key": {**key, name: 1}}
+    yield "put_item", [], {"Item": {**key, name: own}}
+    yield "put_item", [], {"Item": {**key, "orderId": "another"}, **asks}
+    yield "record", [], {"Key": key, **asks}
+    yield "delete_item", [], {"Key": key, **asks}
+    yield "begin", ["charge"], {"Key": key, **STEP, **asks}
+    yield "explain", [], {**update, **named, "UpdateExpression": "REMOVE #f"}
+
+
+def _on_mongodb(key: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """Calls that touch a field."""
+    updates: list[Any] = [
+        *({operator: {name: 1}} for operator in ("$set", "$inc", "$unset", "$push", "$setOnInsert", "$min")),
+        *({"$rename": {"n": name}}, {"$rename": {name: "m"}}, {"$set": {f"{name}.a": 1}}),
+        *([{"$set": {name: 1}}], [{"$unset": name}], [{"$set": {"m": f"${name}"}}], [{"$set": {"m": {"$getField": name}}}]),
+    ]
+    change = {"$set": {"n": 1}}
+    for update in updates:
+        yield "update_one", [key, update], {}
+        yield "find_one_and_update", [key, update], {"upsert": True}
+    for query in ({**key, name: 1}, {**key, "$or": [{f"{name}.a": 1}]}, {**key, "$expr": {"$gt": [f"${name}", 1]}}):
+        yield "update_one", [query, change], {}
+        yield "record", [query], {}
+        yield "delete_one", [query], {}
+        yield "begin", ["charge", query], STEP
+        yield "seen", [query], {}
+    yield "insert_one", [{"_id": "another", name: 1}], {}
+    for projection in ({name: 1}, {name: 0}, [name], {"x": f"${name}"}):
+        yield "find_one_and_update", [key, change], {"projection": projection}
+    yield "explain", [key, {"$set": {name: 1}}], {}
+
+
+def _reads(
+    dynamodb: bool, key: dict[str, Any], name: str
+) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:  # which engine
+    if dynamodb:
+        yield "get_item", [], {"Key": key, "ProjectionExpression": "n,#f", "ExpressionAttributeNames": {"#f": name}}
+        yield "get_item", [], {"Key": key, "AttributesToGet": ["n", name]}
+    else:
+        yield "find_one", [{**key, name: 1}], {}
+        for projection in ({name: 1}, {name: 0}, {f"{name}.a": 1}, {"x": f"${name}"}):
+            yield "find_one", [key], {"projection": projection}
+
+
+def _done(shop: Any, method: str, arguments: list[Any], native: dict[str, Any]) -> Any:
+    found = getattr(shop._guarded, method)(*arguments, **native)
+    return shop._done(found) if inspect.isawaitable(found) or method != "explain" else found
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+def test_no_call_touches_a_name_of_ours_and_none_of_these_is_sent(make_shop: MakeShop, ledger: Ledger) -> None:
+    shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
+    shop.add(message(1), "o", emit=[Event("Paid", 1)])
+    before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
+    for name in [*(OURS if ledger == SeenIds() else ["ow_"]), *[each for each in before if each.startswith("ow_")]]:
+        for method, arguments, native in (_on_dynamodb if dynamodb else _on_mongodb)(key, name):
+            with pytest.raises(InvalidUpdate, match="onewrite's own"):
+                _done(shop, method, [message(2), *arguments], native)
+        for method, arguments, native in _reads(dynamodb, key, name):
+            with pytest.raises(InvalidUpdate, match="onewrite's own"):
+                _done(shop, method, arguments, native)
+    assert shop.raw("o") == before
+    assert isinstance(shop.add(message(2), "o"), Applied)
+
+
+def test_no_write_in_a_fold_or_a_transaction_touches_a_name_of_ours(make_shop: MakeShop, store: str) -> None:
+    shop: Any = make_shop(SeenIds())
+    shop.add(message(1), "o")
+    before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
+    for name in OURS:
+        names = {"ExpressionAttributeNames": {"#f": name}, "ExpressionAttributeValues": {":v": 1}}
+        native: dict[str, Any] = {"Key": key, "UpdateExpression": "SET #f = :v", **names}
+        fold = native if dynamodb else {"filter": key, "update": {"$set": {name: 1}}}
+        with pytest.raises(InvalidUpdate, match="onewrite's own"):
+            shop.fold_by([message(2), message(3)], lambda _, fold=fold: fold)
+        if store.startswith("mongomock"):  # which has no sessions
+            continue
+        made = shop._guarded.updating(**native) if dynamodb else shop._guarded.updating(key, {"$set": {name: 1}})
+        with pytest.raises(InvalidUpdate, match="onewrite's own"):
+            shop.transact(message(2), made, shop.adding("p"))
+    assert shop.raw("o") == before
+    assert "n" not in (shop.get("p") or {})
+
+
+def _storing(dynamodb: bool, key: dict[str, Any], name: str) -> list[tuple[str, list[Any], dict[str, Any]]]:  # which engine
+    """Calls that store something of every kind under a name of the caller's."""
+    if dynamodb:
+        values: list[Any] = [{"m1", "m2"}, {1, 2}, {b"x"}, ["m1"], "m1", 1, {"r0": {b"x"}}, None, True]
+        named = {"Key": key, "ExpressionAttributeNames": {"#f": name}}
+        sets = [{**named, "UpdateExpression": "SET #f = :v", "ExpressionAttributeValues": {":v": value}} for value in values]
+        adds = [{**named, "UpdateExpression": "REMOVE #f"}]
+        adds += [{**named, "UpdateExpression": "ADD #f :v", "ExpressionAttributeValues": {":v": {"m1"}}}]
+        return [("update_item", [], native) for native in (*sets, *adds)]
+    stored: list[Any] = [["m1"], [b"x"], [{"a": 1}], "m1", 1, {"r0": [b"x"]}, None]
+    updates: list[Any] = [{"$set": {name: value}} for value in stored]
+    updates += [[{"$set": {name: {"$literal": value}}}] for value in stored]
+    updates += [
+        {"$unset": {name: ""}},
+        {"$push": {name: "m1"}},
+        {"$rename": {name: "elsewhere"}},
+        {"$rename": {"elsewhere": name}},
+    ]
+    return [("update_one", [key, update], {}) for update in updates]
+
+
+@pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
+def test_nothing_that_a_guarded_call_stores_makes_a_store_refuse_the_entity(make_shop: MakeShop, ledger: Ledger) -> None:
+    shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
+    others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"), SeenNumbers(8, name="c"))]
+    dynamodb, n = "dynamo" in shop.name, 0
+    for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, MessageIDs) else [])]:
+        storing = _storing(dynamodb, shop.key("o"), name)
+        for method, arguments, native in storing if name in ("events", "messageIDs") else storing[:1]:
+            n += 1
+            shop.add(message(n), "o", emit=[Event("Paid", 1)])
+            n += 1
+            assert isinstance(_done(shop, method, [message(n), *arguments], native), Applied), (name, native, arguments)
+            assert not isinstance(shop.add(message(n), "o"), Applied)
+            assert isinstance(shop.seen(message(n + 1), "o"), Applied)
+    for other in others:
+        assert [type(other.add(message(1), "o")) for _ in range(2)] == [Applied, Duplicate]
+    assert shop.relay(lambda events: None).flush("o").published
+    step = shop.begin(message(n + 1), "o")
+    assert isinstance(step, Begun)
+    assert isinstance(shop.add(message(n + 1), "o", finishes=step), Applied)
+    assert isinstance(shop.delete(message(n + 2), "o"), Applied)
+    assert shop.get("o") is None
+
+
+def test_what_a_new_entity_brings_under_the_callers_names_stays_the_callers(make_shop: MakeShop) -> None:
+    names = [*THEIRS, "messageIDs"]
+    for number, ledger in enumerate(LEDGERS.values()):
+        if isinstance(ledger, MessageIDs):
+            continue
+        shop: Any = make_shop(ledger, OUTBOX)
+        entity = {**shop.key(f"o{number}"), **dict.fromkeys(names, "m1")}
+        call = ("put_item", [], {"Item": entity}) if "dynamo" in shop.name else ("insert_one", [entity], {})
+        assert isinstance(_done(shop, call[0], [message(1), *call[1]], call[2]), Applied)
+        assert isinstance(shop.add(message(2), f"o{number}"), Applied)
+        assert (shop.get(f"o{number}") or {}).items() >= dict.fromkeys(names, "m1").items()
+
+
+def test_no_read_shows_a_name_of_ours_whoever_has_put_it_there(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds())
+    for ledger in (HighWaterMark(name="b"), SeenNumbers(8, name="c"), SeenIds(None, readable=True, name="d")):
+        make_shop(ledger, OUTBOX).add(message(1), "o", emit=[Event("Paid", 1)])
+    left = {name: value for name, value in (shop.raw("o") or {}).items() if name not in shop.key("o")}
+    shop.delete_raw("o")
+    shop.put_raw("o", **{**left, "ow_of a later version": 1, "ow_x:l": "ow7 rings", "mine": 1})
+    shown = {*shop.key("o"), "n", "mine"}
+    assert (shop.get("o") or {}).keys() == shown
+    assert shop.without_ledger(shop.raw("o") or {}).keys() == shown
+    outcomes: list[Callable[[], Any]] = [
+        lambda: shop.add_and_return(message(2), "o"),
+        lambda: shop.add_and_return(message(2), "o"),
+        lambda: shop.seen(message(3), "o"),
+        lambda: shop.create(message(4), "o"),
+    ]
+    for outcome in outcomes:
+        assert set((outcome().entity or {}).keys()) <= shown
+
+
+def test_a_set_of_the_callers_is_the_ledgers_in_stores_that_ask_for_it_and_business_in_all_others(
+    make_shop: MakeShop,
+) -> None:
+    asks: list[Shop] = [make_shop(MessageIDs()), make_shop(SeenIds(name="a", also=MessageIDs()))]
+    other = make_shop(SeenIds(), tombstones=TOMBSTONES)
+    asks[0].add(message(1), "o")
+    for shop in asks:
+        assert isinstance(shop.add(message(1), "o"), Duplicate)
+        assert "messageIDs" not in (shop.get("o") or {})
+        with pytest.raises(InvalidUpdate, match="keeps ids"):
+            shop.touch(message(9), "o", "messageIDs")
+    assert list((other.get("o") or {})["messageIDs"]) == ["@s/m1"]
+    assert isinstance(other.touch(message(2), "o", "mine"), Applied)
+    assert isinstance(asks[0].add(message(1), "o"), Duplicate)
+    other.delete(message(3), "o")
+    assert "messageIDs" not in (other.raw("o") or {})
