@@ -1,0 +1,151 @@
+"""Reads entities by docs/format.md alone: whoever changes what is stored has to change that page, and then this."""
+
+import base64
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+CHILDREN = uuid.UUID("6b1d2f0e-5f0a-4c5e-9d53-0f6f6e657772")
+PUBLISHED = uuid.UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A message, as its reader needs it."""
+
+    id: str
+    source: str = ""
+    parts: tuple[str, ...] = ()
+    sequence: int | str | None = None
+
+
+def led(*texts: str) -> str:
+    return "".join(f"{len(text)}:{text}" for text in texts)
+
+
+def blake(text: str, size: int = 10) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=size).digest()
+
+
+def mark(message: Told) -> bytes:
+    return blake(led(message.source, *message.parts, message.id))
+
+
+def readable(message: Told) -> str:
+    if not message.source and not message.parts:
+        return message.id
+    return "@" + "+".join((message.source, *message.parts)) + "/" + message.id
+
+
+def child(message: Told, name: str) -> str:
+    if message.source or message.parts:
+        return str(uuid.uuid5(CHILDREN, f"of {led(message.id, message.source, *message.parts)} {name}"))
+    return str(uuid.uuid5(CHILDREN, led(message.id) + name))
+
+
+def source_name(message: Told) -> str:
+    def escaped(text: str) -> str:
+        return re.sub(r"[%.$\0]", lambda found: f"%{ord(found[0]):02X}", text)
+
+    return "%+".join([escaped(message.source) or "%", *map(escaped, message.parts)])
+
+
+def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
+    """The entity with the names that it has on DynamoDB, whichever engine has stored it."""
+    names: dict[str, Any] = {}
+    for name, value in entity.items():
+        if re.fullmatch(r"ow_(.+:)?(\w+_)?r", name):
+            names |= {name + slot[1:]: marks for slot, marks in value.items()}
+        elif re.fullmatch(r"ow_(.+:)?@", name) and isinstance(value, Mapping):
+            for source, kept in value.items():
+                if isinstance(kept, Mapping):
+                    names |= {f"{name}{source}.{part}": one for part, one in kept.items()}
+                else:
+                    names[name + source] = kept
+        elif name == "ow_steps" and isinstance(value, Mapping):
+            names |= {f"ow_step_{step}": one for step, one in value.items()}
+        else:
+            names[name] = value
+    return names
+
+
+def ledgers(entity: Mapping[str, Any]) -> dict[str, str]:
+    """The label of each ledger by its name; the ledger without a name is ''."""
+    return {found[1] or "": entity[name] for name in entity if (found := re.fullmatch(r"ow_(?:(.+):)?l", name))}
+
+
+def remembers(entity: Mapping[str, Any], ledger: str, message: Told) -> bool:
+    """What the ledger says of the message. A ledger named '@attribute' is the set of MessageIDs in that attribute."""
+    if ledger.startswith("@"):
+        return bool({message.id, readable(message)} & set(entity.get(ledger[1:], ())))
+    stored, prefix = flat(entity), f"ow_{ledger}:" if ledger else "ow_"
+    match stored.get(prefix + "l", "").split(" "):
+        case ["ow1", ">", to]:
+            moved = re.fullmatch(r"ow_(?:(.+):)?l", to)
+            return remembers(entity, (moved[1] or "") if moved else "@" + to, message)
+        case ["ow1", "marks"]:
+            at = stored.get(prefix + "@" + source_name(message))
+            return at is not None and message.sequence is not None and message.sequence <= at
+        case ["ow1", "numbers", window]:
+            block = -(-int(window) // 4)
+            source = source_name(message)
+            if len(source.encode()) > 14:
+                source = "#" + base64.urlsafe_b64encode(blake(source)).decode().rstrip("=")
+            assert isinstance(message.sequence, int)
+            slot = message.sequence // block % ((int(window) - 1) // block + 2)
+            base = f"{prefix}@%w{window}={source}."
+            return stored.get(f"{base}t{slot}") == message.sequence // block and message.sequence in stored.get(f"{base}s{slot}", ())
+        case ["ow1", kept, *text]:
+            sets = f"{prefix}{kept}{'t' if text else ''}" + ("" if kept == "all" else "_r")
+            if (kept, text) == ("14d", []):
+                sets = prefix + "r"
+            slots = [sets] if kept == "all" else [f"{sets}{slot}" for slot in range(6)]
+            told = readable(message) if text else mark(message)
+            return any(told in map(bytes if not text else str, stored.get(slot, ())) for slot in slots)
+    return False
+
+
+def pending(entity: Mapping[str, Any], key: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """The events that wait to be published; `key` has the type and the text of each attribute of the key."""
+    events = entity.get("ow_events", [])
+    if not events:
+        return []
+    outbox = entity["ow_o"].removeprefix("ow1 outbox ")
+    named = "&".join(f"{quote(name, safe='')}={kind}:{quote(text, safe='')}" for name, (kind, text) in sorted(key.items()))
+    source = f"{outbox}/{named}/{entity.get('ow_life', events[0]['nonce'])}"
+    first = int(entity.get("ow_sent", 0)) + 1
+    return [
+        dict(event, source=source, number=n, published=str(uuid.uuid5(PUBLISHED, f"{led(source)}{n}:{event['id']}")))
+        for n, event in enumerate(events, first)
+    ]
+
+
+def event_id(message: Told, of: str, name: str | None, place: int, ledger: str = "") -> str:
+    """The id of an event; `place` is its place among the events of its type in the write."""
+    key = f"event named {name}" if name is not None else f"event {place} {of}"
+    return child(message, (f"in {led(ledger)} " if ledger else "") + key)
+
+
+def steps(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The open steps by their marks in hexadecimal."""
+    return {name.removeprefix("ow_step_"): step for name, step in flat(entity).items() if name.startswith("ow_step_")}
+
+
+def step_mark(message: Told, ledger: str = "") -> str:
+    return blake((f"in {led(ledger)}" if ledger else "") + led(message.source, *message.parts, message.id)).hex()
+
+
+def tombstone(entity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is left of a deleted entity, and when the database may remove it."""
+    if (left := entity.get("ow_tombstone")) is None:
+        return None
+    return {**left, "expires": entity.get(left["ttl"])}
+
+
+def inbox_key(consumer: str, message: Told) -> str:
+    key = led(consumer, message.source, *message.parts, message.id)
+    return key if len(key.encode()) <= 1024 else "#" + blake(key, 32).hex()
