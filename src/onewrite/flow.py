@@ -34,7 +34,6 @@ Method: TypeAlias = Literal[
     "send_message_batch",
     "publish_batch",
     "put_events",
-    "meta.client.describe_table",
     "update_one",
     "insert_one",
     "delete_one",
@@ -155,7 +154,9 @@ def performer(
             return sleep(step.seconds)
         if isinstance(step, Do):
             return _finished(_done(step, counting))
-        reply = _send(step, target, counting)
+        if counting is not None:
+            counting.requests += 1
+        reply = attrgetter(step.method)(target)(*step.args, **step.kwargs)
         if isinstance(reply, CoroutineType):
             reply.close()  # nobody awaited it, so nothing was sent
             raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
@@ -174,7 +175,9 @@ def aperformer(
             return sleep(step.seconds)
         if isinstance(step, Do):
             return _awaited(_done(step, counting))
-        reply = _send(step, target, counting)
+        if counting is not None:
+            counting.requests += 1
+        reply = attrgetter(step.method)(target)(*step.args, **step.kwargs)
         if not isawaitable(reply):
             raise ConfigurationError(
                 f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
@@ -221,12 +224,6 @@ def check_awaited(target: object, method: str, *, awaited: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} is asynchronous: guard it with the Async class.")
     if awaited and not is_async and home.startswith(_BLOCKING):
         raise ConfigurationError(f"{kind.__name__} is not asynchronous: guard it with the class without Async.")
-
-
-def _send(call: Call, target: object, counting: Meter | None) -> Any:
-    if counting is not None:
-        counting.requests += 1
-    return attrgetter(call.method)(target)(*call.args, **call.kwargs)
 
 
 def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:

@@ -44,8 +44,9 @@ class Message:
     longest_text: ClassVar[int] = 2048
 
     def __post_init__(self) -> None:
-        _check_text("id", self.id)
-        _check_text("source", self.source)
+        for name, text in (("id", self.id), ("source", self.source)):
+            if type(text) is not str or len(text) > self.longest_text or not text.isascii():  # hardly ever
+                _check_text(name, text)
         if not self.id:
             raise InvalidMessage("Message.id is empty: an empty id cannot tell two messages apart.")
         if isinstance(self.sequence, str):

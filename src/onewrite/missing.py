@@ -12,29 +12,25 @@ from onewrite.outcome import Answer, Missing
 
 A = TypeVar("A", bound=Answer)
 
-_KEYWORD = "missing_ok"
+MISSING_OK = "missing_ok"
 
 
 def asked_of(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """The native arguments of a call, and whether a missing entity is an answer to it."""
-    if _KEYWORD not in native:
+    if MISSING_OK not in native:
         return native, False
-    missing_ok = cast("object", native[_KEYWORD])
+    missing_ok = cast("object", native[MISSING_OK])
     if not isinstance(missing_ok, bool):
         raise InvalidUpdate(
             f"missing_ok={missing_ok!r}: give True where a missing entity is an answer, and leave it out otherwise."
         )
-    return {name: value for name, value in native.items() if name != _KEYWORD}, missing_ok
+    return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
 
 
-def accepting(flow: Flow[A], *, missing_ok: bool, counts: bool) -> Flow[A]:
-    """The flow, whose outcome is settled where the entity is missing and that is an answer. `counts`: later messages wait for this one."""
-    return _accepting(flow, missing_ok=missing_ok, counts=counts) if missing_ok else flow
-
-
-def _accepting(flow: Flow[A], *, missing_ok: bool, counts: bool) -> Flow[A]:
+def accepting(flow: Flow[A], *, counts: bool) -> Flow[A]:
+    """The flow of a call to which a missing entity is an answer. `counts`: later messages wait for this one."""
     outcome = yield from flow
-    return accepted(outcome, missing_ok=missing_ok, counts=counts)
+    return accepted(outcome, missing_ok=True, counts=counts)
 
 
 def accepted(outcome: A, *, missing_ok: bool, counts: bool) -> A:

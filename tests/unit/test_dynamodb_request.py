@@ -20,7 +20,7 @@ from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, M
 from onewrite.dynamodb.writing.attempt import new_attempt
 from onewrite.dynamodb.writing.layout import is_made_by, name_of
 from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.writing.values import Members, sendable, typed_value
+from onewrite.dynamodb.writing.values import Members, sendable, typed
 from onewrite.label import Slot
 from onewrite.ledgers import Ledger
 
@@ -603,14 +603,14 @@ def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
 def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard: Any, native: Any, name: str) -> None:
     attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
     with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
-        guard(attempt, native, typed_value)
+        guard(attempt, native, typed)
     assert guard(attempt, native).kwargs  # a Table takes it for the map that it is
 
 
 def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
     attempt = new_attempt(M5, InSequence().entry(M5, NOW), "try", NOW)
     native = {**KEY, "UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": {"b": 1}}}
-    request = guard_update(attempt, native, typed_value).kwargs
+    request = guard_update(attempt, native, typed).kwargs
     assert request["Key"] == {"orderId": {"S": "o-1"}}
     assert request["ExpressionAttributeValues"] == {
         ":a": {"M": {"b": {"N": "1"}}},
@@ -619,7 +619,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
         ":ow_p": {"N": "4"},
         ":ow_a": {"BS": [TOKEN]},
     }
-    created = guard_put(attempt, {"Item": {"orderId": "o-1", "a": [1]}}, typed_value).kwargs
+    created = guard_put(attempt, {"Item": {"orderId": "o-1", "a": [1]}}, typed).kwargs
     assert created["Item"] == {
         "orderId": {"S": "o-1"},
         "a": {"L": [{"N": "1"}]},
@@ -632,7 +632,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
 def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
     attempt = new_attempt(M5, SeenIds().entry(M5, NOW), "try", NOW)
     native = {**KEY, "UpdateExpression": "REMOVE just_here"}
-    for convert, label in ((sendable, "ow1 14d"), (typed_value, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
+    for convert, label in ((sendable, "ow1 14d"), (typed, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
         assert guard_update(attempt, native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 

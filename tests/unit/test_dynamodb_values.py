@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.writing.values import Members, plain, raw, sendable, typed, typed_value
+from onewrite.dynamodb.writing.values import Members, plain, raw, sendable, typed
 
 VALUES: list[Any] = [
     "",
@@ -71,19 +71,19 @@ def test_a_set_in_one_order_is_sent_in_that_order() -> None:
     ids=repr,
 )
 def test_a_callers_sets_are_sent_in_one_order_at_any_depth(value: Any, sent: Any) -> None:
-    assert repr(sendable(":v", value)) == repr(sent)
+    assert repr(sendable({":v": value})[":v"]) == repr(sent)
 
 
 def test_a_set_in_one_order_is_sent_as_it_is() -> None:
     members = Members(("b", "a"))
-    assert sendable(":v", members) is members
+    assert sendable({":v": members})[":v"] is members
 
 
 @pytest.mark.parametrize("value", [set(), [set()], {"a": (frozenset(),)}], ids=repr)
-@pytest.mark.parametrize("convert", [sendable, typed_value])
+@pytest.mark.parametrize("convert", [sendable, typed])
 def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r"(:v|a) is an empty set, which DynamoDB does not store: REMOVE the attribute"):
-        convert(":v", value)
+        convert({":v": value})
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_an_empty_set_is_refused_by_the_name_of_the_value(convert: Any, value: A
 )
 def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value: Any) -> None:
     with pytest.raises(InvalidUpdate, match=r":v is .*, a typed value: a guarded client takes plain ones"):
-        typed_value(":v", value)
-    assert sendable(":v", value)  # a Table takes it for the map that it is
+        typed({":v": value})[":v"]
+    assert sendable({":v": value})[":v"]  # a Table takes it for the map that it is
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_low_level_clients_way_to_write_a_value_is_refused_by_its_looks(value:
     ids=repr,
 )
 def test_what_only_looks_a_little_like_it_is_a_plain_value(value: Any) -> None:
-    assert typed_value(":v", value) == TypeSerializer().serialize(value)
-    assert typed_value(":v", {"a": {"S": "x"}}) == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
+    assert typed({":v": value})[":v"] == TypeSerializer().serialize(value)
+    assert typed({":v": {"a": {"S": "x"}}})[":v"] == {"M": {"a": {"M": {"S": {"S": "x"}}}}}
 
 
 def test_a_set_in_one_order_is_its_own_copy_for_the_resource_layer_copies_every_parameter() -> None:

@@ -21,6 +21,7 @@ from onewrite import (
     InvalidUpdate,
     LedgerMismatch,
     Message,
+    MessageIDs,
     Outcome,
     Rejected,
     SeenIds,
@@ -239,7 +240,7 @@ def test_a_copy_hears_what_the_first_one_has_heard_and_is_a_duplicate_of_what_wa
 
 
 def test_an_id_that_was_kept_by_hand_counts_for_every_source_within_a_batch_too() -> None:
-    ledger = SeenIds(retention=None, readable=True)
+    ledger = MessageIDs()
     plain, of_source = Message("x", body=1), Message("x", source="s", body=1)
     assert kinds(folded(Memory(ledger), [plain, of_source])) == [Applied, Duplicate]
     assert kinds(folded(Memory(ledger), [of_source, plain])) == [Applied, Applied]

@@ -22,9 +22,9 @@ DAY = timedelta(days=1)
         ({"also": "bills"}, "also='bills'"),
         ({"also": ("bills", "")}, "also="),
         ({"also": None}, "also=None"),
-        ({"key": "expiresAt"}, "three attributes"),
-        ({"key": "attempt"}, "three attributes"),
-        ({"ttl_attribute": "attempt"}, "three attributes"),
+        ({"key": "expiresAt"}, "give two names, neither of which begins with ow_"),
+        ({"key": "ow_t"}, "give two names, neither of which begins with ow_"),
+        ({"ttl_attribute": "ow_until"}, "give two names, neither of which begins with ow_"),
     ],
 )
 def test_an_inbox_that_could_not_work_is_refused(wrong: Any, complaint: str) -> None:

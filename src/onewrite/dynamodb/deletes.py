@@ -129,7 +129,7 @@ class DeleteFlows(StepFlows):
             # The database may have removed the tombstone by now, and another item have come in its place.
             "ConditionExpression": f"{TOMBSTONE}.#by=:by",
             "ExpressionAttributeNames": {**removes, "#by": "by", **({"#ttl": tombstone.ttl} if expires else {})},
-            "ExpressionAttributeValues": {name: self._convert(name, value) for name, value in values.items()},
+            "ExpressionAttributeValues": self._convert(values),
         }
         call = Call("update_item", (), request)
         try:
@@ -161,7 +161,7 @@ class _Deletion:
         update = merge_update(read_update(request["UpdateExpression"]), ours)
         check_limits("UpdateExpression", update)
         names = {**request.get("ExpressionAttributeNames", {}), **removes}
-        values = {**request["ExpressionAttributeValues"], ":ow_t": convert(":ow_t", tombstone)}
+        values = {**request["ExpressionAttributeValues"], **convert({":ow_t": tombstone})}
         changed = {
             "UpdateExpression": update,
             "ExpressionAttributeNames": names,

@@ -18,7 +18,7 @@ from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
 from onewrite.dynamodb.writing.layout import held_of, without_ledger
 from onewrite.dynamodb.writing.request import checked_key, guard_put, guard_record, guard_update, touches_ours
 from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed, typed_value
+from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import (
     Emission,
@@ -32,7 +32,7 @@ from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
-from onewrite.missing import accepting, asked_of
+from onewrite.missing import MISSING_OK, accepting, asked_of
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
@@ -63,15 +63,16 @@ class Flows:
         self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
         _check_wiring(table, self._ledger, table_name, awaited=awaited)
         self._emitter = emitter_of(outbox, self._ledger.terms.attribute)
-        self.target, self.awaited, self.clock, self.attempts = table, awaited, checked_clock(clock), attempts
+        self.target, self._table = client_of(table, table_name)
+        self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
         self._outbox, self._tombstones = outbox, tombstones
         self._nothing = None if outbox is None else nothing_emitted(outbox)
-        self._whose: str = table_name or table.name
+        self.table_name: str = table_name or table.name
         self._watch = Watch(self._ledger.skew)
         self._exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
-        # A client needs the table's name in each request, and typed values; a Table knows its name, and takes plain values.
-        self._table = {} if table_name is None else {"TableName": table_name}
-        self._convert = sendable if table_name is None else typed_value
+        # A Table's own client takes and gives plain values, as the Table does.
+        self._typed = table_name is not None
+        self._convert = typed if self._typed else sendable
         check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
 
     def write(
@@ -79,12 +80,16 @@ class Flows:
     ) -> Flow[Outcome]:
         native, missing_ok = self._kept(native)
         attempt = self._attempt(message, native, emit, self.attempts(), guard)
-        return accepting(self._send(attempt, native, guard), missing_ok=missing_ok, counts=attempt.entry.own.counts)
+        flow = self._send(attempt, native, guard)
+        return accepting(flow, counts=attempt.entry.own.counts) if missing_ok else flow
 
     def _send(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         message, call = attempt.message, self._call(attempt, native, guard)
         try:
-            response = yield from send(call)
+            try:
+                response = yield call
+            except ClientError as error:
+                response = yield from insist(error, call)
         except ClientError as error:
             outcome = yield from self._explain(error, attempt, call)
             if isinstance(outcome, Attempt):
@@ -103,7 +108,9 @@ class Flows:
 
     def _kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
         """As `asked_of`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
-        native, missing_ok = asked_of(native)
+        missing_ok = False
+        if MISSING_OK in native:
+            native, missing_ok = asked_of(native)
         return (copied(native) if self.awaited else native), missing_ok
 
     def record(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
@@ -146,7 +153,9 @@ class Flows:
         if guard is guard_put:
             entry = entry.asking
         emitted = (
-            self._nothing if emit is None else emission(self._emitter, message, emit, now, f"{self._whose} {name} {place}")
+            self._nothing
+            if emit is None
+            else emission(self._emitter, message, emit, now, f"{self.table_name} {name} {place}")
         )
         key: Mapping[str, Any] = native.get("Key", {})
         return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
@@ -226,7 +235,7 @@ class Flows:
         return None if item is None else self._plain(item)
 
     def _named(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        key = {"Key": typed(checked_key(native))} if self._table and "Key" in native else {}
+        key = {"Key": typed(checked_key(native))} if self._typed and "Key" in native else {}
         return {**self._table, **native, **key}
 
     def _entity(self, attributes: Mapping[str, Any]) -> Entity:
@@ -238,7 +247,7 @@ class Flows:
         return self.without_ledger(item)
 
     def _plain(self, item: Entity) -> Entity:
-        return plain(item) if self._table else item
+        return plain(item) if self._typed else item
 
     def _look_at_ledger(self, item: Entity) -> None:
         held = held_of(self._ledger.terms, item)
@@ -272,6 +281,18 @@ def check_reads_all(native: Mapping[str, Any], verb: str) -> None:
     for name in ("ProjectionExpression", "AttributesToGet"):
         if name in native:
             raise InvalidUpdate(f"{verb} needs the whole entity to find the ledger in it: leave out {name}.")
+
+
+def client_of(table: Any, table_name: str | None) -> tuple[Any, dict[str, Any]]:
+    """What the requests go to, and the table's name as they say it.
+
+    boto3 lets threads share a client, and not a Table. So a Table supplies its name and its client. What stands in for a Table and has no
+    client is asked itself.
+    """
+    if table_name is not None:
+        return table, {"TableName": table_name}
+    client = getattr(getattr(table, "meta", None), "client", None)
+    return (table, {}) if client is None else (client, {"TableName": table.name})
 
 
 def _check_wiring(table: object, ledger: object, table_name: str | None, *, awaited: bool) -> None:

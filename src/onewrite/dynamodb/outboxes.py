@@ -17,10 +17,10 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.copies import copied
-from onewrite.dynamodb.flows import code, insist
+from onewrite.dynamodb.flows import client_of, code, insist
 from onewrite.dynamodb.writing.placeholders import Placeholders
 from onewrite.dynamodb.writing.same import canonical, number_text
-from onewrite.dynamodb.writing.values import is_typed, plain, raw, typed
+from onewrite.dynamodb.writing.values import is_typed, let_read_long_numbers, plain, raw, typed
 from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
@@ -35,11 +35,10 @@ _MOST_OF_AN_INDEX = 4  # attributes: two of the table's key, and two of its own
 class Outboxes:
     """The outboxes of a table's items."""
 
-    def __init__(self, target: object, table_name: str | None, outbox: Outbox) -> None:
-        self.target = target
+    def __init__(self, table: object, table_name: str | None, outbox: Outbox) -> None:
+        self.target, self.table = client_of(table, table_name)
         self.outbox = outbox
         self.typed = table_name is not None
-        self.table = {} if table_name is None else {"TableName": table_name}
 
     def entity(self, filter: object, key: object) -> Key:
         """Which item is meant."""
@@ -216,7 +215,13 @@ class Finder:
             self._key_names = yield from self._read_key_names()
         request = self._scan(words) if outbox.index is None else self._scan_of_index(words)
         start = {} if self._start is None else {"ExclusiveStartKey": self._start}
-        page = yield Call("scan", (), {**request, **start})
+        try:
+            page = yield Call("scan", (), {**request, **start})
+        except ArithmeticError:
+            if self._boxes.typed:
+                raise
+            let_read_long_numbers(self._boxes.target)  # one such key would keep all others of its page from being found
+            page = yield Call("scan", (), {**request, **start})
         for item in page["Items"]:
             found = plain(item) if self._boxes.typed else item
             if outbox.index is not None and (len(found) > _MOST_OF_AN_INDEX or OUTBOX.events in found):
@@ -251,11 +256,7 @@ class Finder:
         return {**self._boxes.table, **{name: used for name, used in said.items() if used}}
 
     def _read_key_names(self) -> Flow[tuple[str, ...]]:
-        if self._boxes.typed:
-            described = yield Call("describe_table", (), dict(self._boxes.table))
-        else:
-            name = cast("Any", self._boxes.target).name
-            described = yield Call("meta.client.describe_table", (), {"TableName": name})
+        described = yield Call("describe_table", (), dict(self._boxes.table))
         return tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
 
 

@@ -19,7 +19,7 @@ from onewrite.dynamodb.writing.expression import check_limits, merge_update
 from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.writing.placeholders import Placeholders
 from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import is_typed, plain, typed, typed_value
+from onewrite.dynamodb.writing.values import is_typed, plain, typed
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Flow
 from onewrite.label import PREFIX, STEP, Slot, is_step
@@ -171,7 +171,7 @@ def _expressions(image: Image, plan: Plan) -> dict[str, Any]:
             conditions.append(f"attribute_not_exists({words.name(name)})")
     removes = [words.name(name) for name in (*plan.removes, *map(name_of, plan.unsets))]
     deletes = [f"{words.name(name_of(slot))} {words.value(_typed_set(members))}" for slot, members in plan.drops]
-    sets = [f"{words.name(name_of(slot))}={words.value(typed_value('', mark))}" for slot, mark in plan.sets]
+    sets = [f"{words.name(name_of(slot))}={words.value(typed({'': mark})[''])}" for slot, mark in plan.sets]
     clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
     update = {} if plan.deletes else {"UpdateExpression": merge_update(None, clauses)}
     condition = " AND ".join(conditions)

@@ -77,7 +77,7 @@ class StepFlows(Flows):
         self._exact = True  # this store's writes will meet open steps
         start = Start(message, key, asked, fresh, now, self.clock)
         flow = begun(start, lambda step, replaced: self._try_begin(attempt._replace(step=step), native, replaced))
-        return accepting(flow, missing_ok=missing_ok, counts=entry.own.counts)
+        return accepting(flow, counts=entry.own.counts) if missing_ok else flow
 
     def _try_begin(self, attempt: Attempt, native: Mapping[str, Any], replaced: str | None) -> Flow[Step | Outcome | None]:
         call = self._begin_call(attempt, native, replaced)
@@ -192,11 +192,11 @@ class StepFlows(Flows):
             (),
             {
                 **self._table,
-                "Key": {name: self._convert(name, value) for name, value in key.items()},
+                "Key": self._convert(key),
                 "UpdateExpression": update,
                 "ConditionExpression": "#step.#fence=:old",
                 "ExpressionAttributeNames": names,
-                "ExpressionAttributeValues": {name: self._convert(name, value) for name, value in values.items()},
+                "ExpressionAttributeValues": self._convert(values),
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             },
         )

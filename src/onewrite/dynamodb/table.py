@@ -128,7 +128,7 @@ class GuardedTable(_NothingSent):
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
-        self._target = lean_target(table, table_name) if lean else table
+        self._target = lean_target(table, table_name) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)
@@ -254,7 +254,7 @@ class AsyncGuardedTable(_NothingSent):
         self._flows = JointFlows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )
-        self._target = table
+        self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         if ledger is not None:
             check_room(self, self._flows, ledger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
@@ -59,6 +60,11 @@ class NumberShape(NamedTuple):
 ChangeShape: TypeAlias = "RememberShape | AdvanceShape | NumberShape"
 
 
+@lru_cache(maxsize=256)
+def _remembering(sets: Sets, aliases: int) -> RememberShape:
+    return RememberShape(sets, aliases)
+
+
 class Shape(NamedTuple):
     """What decides the text of a request. Two entries of one shape differ in values and in the name of a source only.
 
@@ -76,6 +82,11 @@ class Shape(NamedTuple):
         return tuple(dict.fromkeys(dead))  # several messages that are written at once have them in common
 
 
+@lru_cache(maxsize=256)  # made for every message, and always one of a few
+def _shape(terms: Terms, own: ChangeShape) -> Shape:
+    return Shape(terms, (own,))
+
+
 class Remember(NamedTuple):
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
 
@@ -85,7 +96,7 @@ class Remember(NamedTuple):
 
     @property
     def shape(self) -> RememberShape:
-        return RememberShape(self.sets, len(self.aliases))
+        return _remembering(self.sets, len(self.aliases))
 
     @property
     def counts(self) -> bool:
@@ -288,7 +299,7 @@ class Entry(NamedTuple):
     def shape(self) -> Shape:
         if self.also or self.more:
             return Shape(self.terms, tuple([change.shape for change in self.changes]), 1 + len(self.more))
-        return Shape(self.terms, (self.own.shape,))
+        return _shape(self.terms, self.own.shape)
 
     @property
     def written(self) -> tuple[Change, ...]:

@@ -106,7 +106,7 @@ def ledgers_before(also: object) -> list[Ledger]:
 
 
 def looks_of(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
-    return tuple([look(message, now) for look in terms.looks]) if terms.looks else ()
+    return tuple([look(message, now) for look in terms.looks])
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------

@@ -58,11 +58,12 @@ class HighWaterMark(OfSources):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
 
     def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
         """The mark that must be below the message's sequence."""
-        check_message(message)
+        if type(message) is not Message:
+            check_message(message)
         if message.sequence is None:
             raise InvalidMessage(
                 f"The {named(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
@@ -114,11 +115,16 @@ class InSequence(OfSources):
         """What a write of this message asks of the entity."""
         look = self.look(message, now)
         rule: Rule = "first" if message.sequence == self.first else "next"
-        return Entry(self.terms, Advance(look.slot, look.mark, rule, self.first), looks_of(self.terms, message, now))
+        return Entry(
+            self.terms,
+            Advance(look.slot, look.mark, rule, self.first),
+            looks_of(self.terms, message, now) if self.terms.looks else (),
+        )
 
     def look(self, message: Message, now: float) -> Advance:  # noqa: ARG002  # as every ledger has it
         """The mark that must be below the message's sequence."""
-        check_message(message)
+        if type(message) is not Message:
+            check_message(message)
         if not isinstance(message.sequence, int):
             raise InvalidMessage(
                 f"The {named(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "

@@ -69,7 +69,8 @@ def window(kept: timedelta, skew: timedelta) -> Window:
 
 def ring_at(seen: Window, now: float, count: int) -> Ring:
     """The ring of `count` slots at `now`, in epoch seconds."""
-    return ring_of(seen, int(now * 1_000_000), count)
+    moment = int(now * 1_000_000)
+    return _ring((moment - seen.behind) // seen.width, moment // seen.width, (moment + seen.ahead) // seen.width, count)
 
 
 def ring_of(seen: Window, moment: int, count: int) -> Ring:

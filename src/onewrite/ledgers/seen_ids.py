@@ -87,11 +87,12 @@ class SeenIds(_OfIds):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity at `now`, in epoch seconds."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
 
     def look(self, message: Message, now: float) -> Remember:
         """The mark that must not be there."""
-        check_message(message)
+        if type(message) is not Message:
+            check_message(message)
         return Remember(self._sets(now), _text(message) if self.readable else _hash(message))
 
     def _sets(self, now: float) -> Sets:
@@ -129,11 +130,12 @@ class MessageIDs(_OfIds):
 
     def entry(self, message: Message, now: float) -> Entry:
         """What a write of this message asks of the entity."""
-        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now))
+        return Entry(self.terms, self.look(message, now), looks_of(self.terms, message, now) if self.terms.looks else ())
 
     def look(self, message: Message, now: float) -> Remember:  # noqa: ARG002  # as every ledger has it
         """The mark that must not be there."""
-        check_message(message)
+        if type(message) is not Message:
+            check_message(message)
         is_of_any_source = message.source and not message.parts
         return Remember(_by_hand(self.attribute), _text(message), (message.id,) if is_of_any_source else ())
 
@@ -185,7 +187,12 @@ def _duration(span: timedelta) -> str:
 
 
 def _hash(message: Message) -> bytes:
-    return blake2b(together(message.source, *message.parts, message.id).encode(), digest_size=_HASH_BYTES).digest()
+    text = (
+        together(message.source, *message.parts, message.id)
+        if message.parts
+        else f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # the same, in half the time
+    )
+    return blake2b(text.encode(), digest_size=_HASH_BYTES).digest()
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})

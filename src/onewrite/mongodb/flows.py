@@ -126,7 +126,8 @@ class Flows:
         now = self.clock()
         entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
-        return accepting(self._write(message, now, guarded, writer), missing_ok=missing_ok, counts=entry.own.counts)
+        flow = self._write(message, now, guarded, writer)
+        return accepting(flow, counts=entry.own.counts) if missing_ok else flow
 
     def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         native, missing_ok = asked_of(native)
@@ -137,7 +138,7 @@ class Flows:
         options, steps = {"upsert": creates, **native}, self._steps(message)
         guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
         flow = self._write(message, now, guarded, "update_one")
-        return accepting(flow, missing_ok=missing_ok, counts=entry.own.counts)
+        return accepting(flow, counts=entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
         now = self.clock()

@@ -54,7 +54,7 @@ class FoldFlows(DeleteFlows):
         now = self.clock()
         guarded, writer = self._together([message], native, now)
         flow = self._write(message, now, guarded, writer)
-        return accepting(flow, missing_ok=missing_ok, counts=guarded.entry.own.counts)
+        return accepting(flow, counts=guarded.entry.own.counts) if missing_ok else flow
 
     def write_all(self, each: Sequence[Each], native: Native) -> Flow[Written | Refused | TooMuch]:
         now = self.clock()

@@ -141,15 +141,6 @@ class JointFlows(FoldFlows):
     def guards(self) -> bool:
         return self._ledger is not NO_LEDGER
 
-    @property
-    def table_name(self) -> str:
-        return str(self._table.get("TableName") or self.target.name)
-
-    @property
-    def client(self) -> Any:
-        """What sends a transaction. A Table's own client takes plain values, as the Table does."""
-        return self.target if self._table else self.target.meta.client
-
     def prepared(self, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
         native, missing_ok = asked_of(native)
         for name in native:

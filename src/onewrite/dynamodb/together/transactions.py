@@ -166,7 +166,7 @@ class _Transaction:
     @property
     def target(self) -> Any:
         store = self._participants[0].store
-        return store.target if self._is_single else store.client
+        return store.target
 
     def explained(self) -> list[dict[str, Any]]:
         name = self._participants[0].store.attempts()
@@ -361,7 +361,7 @@ def _read(part: Part, error: ClientError) -> Flow[Entity | None]:
 def _check_stores(participants: Sequence[Prepared], inbox: Inbox | None, *, awaited: bool | None) -> None:
     check_stores(participants, inbox, awaited=awaited)
     # A client that is tapped by a test is a copy, which has the same `meta`.
-    clients = [each.store.client for each in participants] if len(participants) > 1 or inbox is not None else []
+    clients = [each.store.target for each in participants] if len(participants) > 1 or inbox is not None else []
     clients += [] if inbox is None else [client_of(inbox)]
     if len({id(client.meta) for client in clients}) > 1:
         raise ConfigurationError(

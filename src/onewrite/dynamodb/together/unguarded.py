@@ -35,7 +35,7 @@ def plain_put(native: Native, convert: Convert) -> Call:
     keys = possible_keys(item)
     condition = _joined([f"attribute_not_exists({key})" for key in keys], native)
     names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
-    kwargs = {**_sent(native, convert), "Item": _converted(item, convert), "ConditionExpression": condition}
+    kwargs = {**_sent(native, convert), "Item": convert(item), "ConditionExpression": condition}
     return Call("put_item", (), {**kwargs, "ExpressionAttributeNames": {**names, **keys}})
 
 
@@ -72,9 +72,5 @@ def _joined(ours: list[str], native: Native) -> str:
 
 def _sent(native: Native, convert: Convert) -> dict[str, Any]:
     converted = ("Key", "ExpressionAttributeValues")
-    values = {name: _converted(native[name], convert) for name in converted if native.get(name)}
+    values = {name: convert(native[name]) for name in converted if native.get(name)}
     return {**native, **values, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
-
-
-def _converted(values: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
-    return {name: convert(name, value) for name, value in values.items()}

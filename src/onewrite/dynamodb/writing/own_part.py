@@ -211,7 +211,7 @@ def names_of_marks(attempt: Attempt) -> dict[str, str]:
     """The names of the attributes that hold marks, by their placeholders. They contain the source."""
     entry = attempt.entry
     if not entry.also and not entry.more:  # the usual case
-        return _names_of(entry.own, 0)
+        return {} if isinstance(entry.own, Remember) else _names_of(entry.own, 0)
     return {
         placeholder: name for n, change in enumerate(entry.changes) for placeholder, name in _names_of(change, n).items()
     }
@@ -245,7 +245,8 @@ def values_of(attempt: Attempt) -> dict[str, Any]:
         match change:
             case Remember():
                 values[f":ow_m{n}"] = change.mark
-                values.update({f":ow_m{n}_{alias}": mark for alias, mark in enumerate(change.aliases)})
+                for alias, mark in enumerate(change.aliases):
+                    values[f":ow_m{n}_{alias}"] = mark
             case Advance():
                 values[f":ow_m{n}"] = change.mark
                 values.update(_mark_values(change, n))

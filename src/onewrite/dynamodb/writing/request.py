@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
@@ -41,7 +41,7 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     if "Item" in native:
         raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
     native, names, values, form = _read(attempt, native, convert)
-    added, ours = {**form.names, **names_of_marks(attempt)}, {**form.values, **_converted(values_of(attempt), convert)}
+    added, ours = {**form.names, **names_of_marks(attempt)}, {**form.values, **convert(values_of(attempt))}
     if attempt.part != "write":
         # A step asks less of the ledger than a write, and DynamoDB refuses what no expression uses.
         used = frozenset(_OURS.findall(f"{form.update} {form.condition}"))
@@ -54,7 +54,7 @@ def guard_update(attempt: Attempt, native: Mapping[str, Any], convert: Convert =
     kwargs["ExpressionAttributeValues"] = {**values, **ours}
     kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     if "Key" in native:  # without it, the driver says what is missing
-        kwargs["Key"] = _converted(checked_key(native), convert)
+        kwargs["Key"] = convert(checked_key(native))
     return Call("update_item", (), kwargs)
 
 
@@ -65,11 +65,11 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
         raise InvalidUpdate("put_item needs the Item to create.")
     _check_roots(attempt.entry.terms, {}, item)
     native, names, values, form = _read(attempt, native, convert)
-    keys, ours = possible_keys(item), {**form.values, **_converted(values_of(attempt), convert)}
+    keys, ours = possible_keys(item), {**form.values, **convert(values_of(attempt))}
     values = {**values, **_only(form.used, ours)}
     kwargs = {
         **native,
-        "Item": {**_converted(item, convert), **stored_ledger(attempt, ours), **_emitted(attempt, convert)},
+        "Item": {**convert(item), **stored_ledger(attempt, ours), **_emitted(attempt, convert)},
         "ConditionExpression": _absent(keys, form.condition),
         "ExpressionAttributeNames": {**names, **keys, **_only(form.used, {**form.names, **names_of_marks(attempt)})},
         "ExpressionAttributeValues": values,
@@ -80,11 +80,7 @@ def guard_put(attempt: Attempt, native: Mapping[str, Any], convert: Convert = se
 
 def _emitted(attempt: Attempt, convert: Convert) -> dict[str, Any]:
     emission = attempt.emission
-    return {} if emission is None or not emission.events else _converted(stored_outbox(emission), convert)
-
-
-def _converted(values: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
-    return {name: convert(name, value) for name, value in values.items()}
+    return {} if emission is None or not emission.events else convert(stored_outbox(emission))
 
 
 def guard_record(attempt: Attempt, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
@@ -159,7 +155,7 @@ def _read(attempt: Attempt, native: Mapping[str, Any], convert: Convert) -> _Rea
         form = _form(wanted, convert, written)
     except TypeError:  # a part of the call is not hashable, so it cannot be a key of the cache
         form = _form.__wrapped__(wanted, convert, written)
-    return native, names, _converted(values, convert), form
+    return native, names, convert(values), form
 
 
 # What decides the text of our part: the last is as `more` of `conditions`.
@@ -194,9 +190,8 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
         _check_roots(shape.terms, names, theirs.roots)
     asked, ours = conditions(shape, words, part, exact=exact, more=more), clauses(shape, ring, words, part)
     values = constants(shape.terms)
-    if emits is not None and (
-        emits.emits or part == "begin"
-    ):  # a finish that emits must not be the first to meet another outbox
+    # A finish that emits must not be the first to meet another outbox.
+    if emits is not None and (emits.emits or part == "begin"):
         asked.append(outbox_condition(words))
         values |= outbox_constants(emits)
     if emits is not None and emits.emits:
@@ -210,7 +205,7 @@ def _form(wanted: _Wanted, convert: Convert, written: _Written) -> _Form:
         condition = f"{condition} AND {read.text}"
     check_limits("UpdateExpression", merged)
     check_limits("ConditionExpression", condition)
-    return _Form(merged, condition, words.names, _converted(values, convert), used)
+    return _Form(merged, condition, words.names, convert(values), used)
 
 
 def _check_arguments(arguments: tuple[str, ...]) -> None:
@@ -245,10 +240,10 @@ def _joined(native: Mapping[str, Any], name: str, built: Mapping[str, Any]) -> d
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value: object = native.get(name) or {}
+    value: Any = native.get(name) or {}
     if type(value) is not dict and not isinstance(value, Mapping):
         raise _mistyped(name, value, "a dict")
-    return cast("Mapping[str, Any]", value)
+    return value
 
 
 def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:

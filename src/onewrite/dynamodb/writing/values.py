@@ -11,7 +11,9 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from onewrite.errors import InvalidUpdate
 
-Convert: TypeAlias = Callable[[str, Any], Any]  # the value of that name, as a Table or a client takes it
+Convert: TypeAlias = Callable[
+    [Mapping[str, Any]], dict[str, Any]
+]  # values by their names, as a Table or a client takes them
 
 
 class _ExactNumbers(TypeDeserializer):
@@ -58,8 +60,13 @@ _SETS: dict[type, str] = {str: "SS", bytes: "BS"}
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
 
-def sendable(name: str, value: Any) -> Any:
-    """A caller's value as a Table takes it, its sets in one order. DynamoDB stores no empty set."""
+def sendable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A caller's values as a Table takes them."""
+    return {name: value if type(value) in _PLAIN else _sendable(name, value) for name, value in values.items()}
+
+
+def _sendable(name: str, value: Any) -> Any:
+    """The value with its sets in one order. DynamoDB stores no empty set."""
     if type(value) in _PLAIN:
         return value
     match value:
@@ -68,22 +75,31 @@ def sendable(name: str, value: Any) -> Any:
                 raise InvalidUpdate(f"{name} is an empty set, which DynamoDB does not store: REMOVE the attribute instead.")
             return Members(sorted(cast("AbstractSet[object]", value), key=repr))
         case Mapping():
-            return {inner: sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
+            return {inner: _sendable(name, member) for inner, member in cast("Mapping[str, object]", value).items()}
         case list() | tuple():
-            return [sendable(name, member) for member in cast("list[object]", value)]
+            return [_sendable(name, member) for member in cast("list[object]", value)]
         case _:
             return value
 
 
-def typed_value(name: str, value: Any) -> dict[str, Any]:
-    """A caller's value as a client takes it."""
-    kind = cast("type[object]", type(value))
-    if kind is str:
-        return {"S": value}
-    if kind is int and -_SHORT < value < _SHORT:
-        return {"N": str(value)}
-    if kind is bytes:
-        return {"B": value}
+def typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A caller's values as a client takes them."""
+    sent: dict[str, Any] = {}
+    for name, value in values.items():
+        kind: object = type(value)
+        if kind is str:
+            sent[name] = {"S": value}
+        elif kind is int and -_SHORT < value < _SHORT:
+            sent[name] = {"N": str(value)}
+        elif kind is bytes:
+            sent[name] = {"B": value}
+        else:
+            sent[name] = _typed(name, value)
+    return sent
+
+
+def _typed(name: str, value: Any) -> dict[str, Any]:
+    kind: object = type(value)
     if kind is Members:
         kinds = {*map(type, value.members)}
         if len(kinds) == 1 and (name_of_set := _SETS.get(kinds.pop())):
@@ -93,7 +109,7 @@ def typed_value(name: str, value: Any) -> dict[str, Any]:
             f"{name} is {value!r}, a typed value: a guarded client takes plain ones, as a Table does, and would store this as a map. "
             "Give it the value alone. A map that looks like this can be stored through a Table."
         )
-    return cast("dict[str, Any]", _serialize(sendable(name, value)))
+    return cast("dict[str, Any]", _serialize(_sendable(name, value)))
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -110,13 +126,28 @@ def is_typed(value: object) -> bool:
     return name in _TYPES and isinstance(inner, _TYPES[name])
 
 
-def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: typed_value(name, value) for name, value in values.items()}
-
-
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _deserialize(value) for name, value in values.items()}
 
 
 def raw(binary: Binary) -> bytes:
     return cast("bytes", cast("Any", binary).value)  # the stubs of boto3 leave it out
+
+
+def let_read_long_numbers(client: Any) -> None:
+    """Let a Table's own client read numbers whose text has more than 38 digits, for which boto3 raises: write them short before it reads them."""
+    client.meta.events.register_first("after-call.dynamodb", _shorten, unique_id="onewrite-long-numbers")
+
+
+def _shorten(parsed: Any, **_: Any) -> None:
+    waiting = [parsed]
+    while waiting:
+        match waiting.pop():
+            case {"N": str(text)} as value if len(text) > _DIGITS:
+                value["N"] = str(Decimal(text).normalize(_EXACT))
+            case dict() as value:
+                waiting.extend(value.values())
+            case list() as value:
+                waiting.extend(value)
+            case _:
+                pass
