@@ -571,5 +571,5 @@ def test_the_explorer_sees_what_a_lean_table_sends(dynoxide: Dynoxide, table: st
     assert found.exhausted
     assert found.schedules > 1
     assert add(kept, Message("m-2")) == Applied(Message("m-2"))
-    assert not kept._target._look.by_client()  # type: ignore[union-attr]  # it is lean
+    assert not kept._target._look.by_client()
     dynamo.close()

@@ -98,7 +98,9 @@ def remembers(entity: Mapping[str, Any], ledger: str, message: Told) -> bool:
             assert isinstance(message.sequence, int)
             slot = message.sequence // block % ((int(window) - 1) // block + 2)
             base = f"{prefix}@%w{window}={source}."
-            return stored.get(f"{base}t{slot}") == message.sequence // block and message.sequence in stored.get(f"{base}s{slot}", ())
+            return stored.get(f"{base}t{slot}") == message.sequence // block and message.sequence in stored.get(
+                f"{base}s{slot}", ()
+            )
         case ["ow1", kept, *text]:
             sets = f"{prefix}{kept}{'t' if text else ''}" + ("" if kept == "all" else "_r")
             if (kept, text) == ("14d", []):
