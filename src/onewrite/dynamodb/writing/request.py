@@ -240,8 +240,8 @@ def _joined(native: Mapping[str, Any], name: str, built: Mapping[str, Any]) -> d
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value: Any = native.get(name) or {}
-    if type(value) is not dict and not isinstance(value, Mapping):
+    value: Mapping[str, Any] = native.get(name) or {}
+    if type(value) is not dict and not isinstance(cast("object", value), Mapping):
         raise _mistyped(name, value, "a dict")
     return value
 

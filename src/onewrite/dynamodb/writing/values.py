@@ -85,8 +85,9 @@ def _sendable(name: str, value: Any) -> Any:
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     """A caller's values as a client takes them."""
     sent: dict[str, Any] = {}
+    kind: type[object]
     for name, value in values.items():
-        kind: object = type(value)
+        kind = type(value)
         if kind is str:
             sent[name] = {"S": value}
         elif kind is int and -_SHORT < value < _SHORT:
@@ -99,7 +100,7 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any) -> dict[str, Any]:
-    kind: object = type(value)
+    kind = cast("type[object]", type(value))
     if kind is Members:
         kinds = {*map(type, value.members)}
         if len(kinds) == 1 and (name_of_set := _SETS.get(kinds.pop())):
@@ -140,14 +141,14 @@ def let_read_long_numbers(client: Any) -> None:
 
 
 def _shorten(parsed: Any, **_: Any) -> None:
-    waiting = [parsed]
+    waiting: list[Any] = [parsed]
     while waiting:
-        match waiting.pop():
-            case {"N": str(text)} as value if len(text) > _DIGITS:
-                value["N"] = str(Decimal(text).normalize(_EXACT))
-            case dict() as value:
-                waiting.extend(value.values())
-            case list() as value:
-                waiting.extend(value)
-            case _:
-                pass
+        value = waiting.pop()
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            number = members.get("N")
+            if isinstance(number, str) and len(number) > _DIGITS:
+                members["N"] = str(Decimal(number).normalize(_EXACT))
+            waiting.extend(members.values())
+        elif isinstance(value, list):
+            waiting.extend(cast("list[Any]", value))
