@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
@@ -240,10 +240,10 @@ def _joined(native: Mapping[str, Any], name: str, built: Mapping[str, Any]) -> d
 
 
 def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = native.get(name) or {}
-    if type(value) is not dict and not isinstance(cast("object", value), Mapping):
+    value: object = native.get(name) or {}
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise _mistyped(name, value, "a dict")
-    return value
+    return cast("Mapping[str, Any]", value)
 
 
 def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:

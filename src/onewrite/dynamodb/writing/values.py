@@ -85,9 +85,8 @@ def _sendable(name: str, value: Any) -> Any:
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     """A caller's values as a client takes them."""
     sent: dict[str, Any] = {}
-    kind: type[object]
     for name, value in values.items():
-        kind = type(value)
+        kind: Any = type(value)
         if kind is str:
             sent[name] = {"S": value}
         elif kind is int and -_SHORT < value < _SHORT:
