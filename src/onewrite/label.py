@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from onewrite.errors import ConfigurationError, LedgerMismatch
@@ -43,6 +44,7 @@ def prefix_of(attribute: str) -> str:
     return attribute.removesuffix(_LABEL) if is_ours(attribute) else OURS
 
 
+@lru_cache(maxsize=64)
 def whose(attribute: str) -> str:
     """What tells the steps and events of one ledger from those of another: its name, or its set led by an "@"."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"

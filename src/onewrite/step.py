@@ -20,7 +20,7 @@ from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
 from onewrite.label import known_by, whose
-from onewrite.message import Message, named, together
+from onewrite.message import Message, named, named_by, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
@@ -94,7 +94,7 @@ def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float)
 
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
-    name, named = whose(ledger), together(message.source, *message.parts, message.id)
+    name, named = whose(ledger), named_by(message)
     # Without a name it begins with a digit.
     return blake2b(f"in {together(name)}{named}".encode() if name else named.encode(), digest_size=_MARK_BYTES).digest()
 

@@ -84,8 +84,8 @@ class _NothingSent:
 class GuardedTable(_NothingSent):
     """A DynamoDB table whose writes take effect once a message.
 
-    `table` is a boto3 Table, or a low-level client together with `table_name`, which is the faster way. Both take and give
-    plain Python values. Every call is the native one with the message in front, and is one request. A table without a ledger
+    `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
+    way. Both take and give plain Python values, and threads may share either. Every call is the native one with the message in front, and is one request. A table without a ledger
     (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first try of a guarded write or a read
     does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
     """

@@ -13,7 +13,7 @@ from onewrite.label import BY_HAND, Slot, check_attribute, check_name, label_of,
 from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
 from onewrite.ledgers.ring import Ring, Window, ring_at, window
-from onewrite.message import Message, together
+from onewrite.message import Message, named_by
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
 SLOTS = 6
@@ -187,12 +187,7 @@ def _duration(span: timedelta) -> str:
 
 
 def _hash(message: Message) -> bytes:
-    text = (
-        together(message.source, *message.parts, message.id)
-        if message.parts
-        else f"{len(message.source)}:{message.source}{len(message.id)}:{message.id}"  # the same, in half the time
-    )
-    return blake2b(text.encode(), digest_size=_HASH_BYTES).digest()
+    return blake2b(named_by(message).encode(), digest_size=_HASH_BYTES).digest()
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})

@@ -124,7 +124,8 @@ class Flows:
     ) -> Flow[Outcome]:
         native, missing_ok = asked_of(native)
         now = self.clock()
-        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
+        entry = self._ledger.entry(message, now)
+        emitted = self._nothing if emit is None else self._emitted(message, emit, now)
         guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
         flow = self._write(message, now, guarded, writer)
         return accepting(flow, counts=entry.own.counts) if missing_ok else flow

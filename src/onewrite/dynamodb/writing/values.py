@@ -86,7 +86,7 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     """A caller's values as a client takes them."""
     sent: dict[str, Any] = {}
     for name, value in values.items():
-        kind: Any = type(value)
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType]  # of any value
         if kind is str:
             sent[name] = {"S": value}
         elif kind is int and -_SHORT < value < _SHORT:

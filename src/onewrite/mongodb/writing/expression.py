@@ -25,7 +25,14 @@ _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
+def names_by_id_alone(query: object) -> bool:
+    """Is the filter of the usual form, {"_id": "order-7"}?"""
+    return type(query) is dict and len(cast("Document", query)) == 1 and type(cast("Document", query).get("_id")) in _SCALARS
+
+
 def check_filter(terms: Terms, query: object) -> None:
+    if names_by_id_alone(query):
+        return
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
@@ -54,6 +61,8 @@ def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
 
 def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
     """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value."""
+    if names_by_id_alone(query):
+        return {"_id": query["_id"]}
     said = [*_conditions(query)]
     named = {name for name, _ in said}
     if "_id" in named:
@@ -74,7 +83,7 @@ def names_id(query: Document) -> bool:
 
 def is_conditional(query: Document, entity: Document) -> bool:
     """Does the filter say more than which entity?"""
-    return len([*_conditions(query)]) > len(entity)
+    return not names_by_id_alone(query) and len([*_conditions(query)]) > len(entity)
 
 
 def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
@@ -210,7 +219,7 @@ def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
 
 
 def check_path(terms: Terms, path: str) -> None:
-    name = root(path)
+    name = path.partition(".")[0]
     if name.startswith(OURS):
         raise InvalidUpdate(
             f"This call touches {path!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import LedgerMismatch
@@ -18,6 +19,7 @@ Document: TypeAlias = Mapping[str, Any]
 _NO_MARK = object()  # stands for documents and arrays, which are not hashable
 
 
+@lru_cache(maxsize=1024)  # as many as there are sources
 def path_of(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 

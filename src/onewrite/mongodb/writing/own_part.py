@@ -45,6 +45,8 @@ def withdrawing_filter(entry: Entry, entity: Document, step: str, fence: str) ->
 
 def _lets_in(entry: Entry) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the ledger asks, as fields, and as members of $and."""
+    if isinstance(entry.own, Remember) and not entry.also and not entry.more:  # the usual case
+        return _lacks([entry.own]), []
     parts: list[dict[str, Any]] = []
     remembered: list[Remember] = []
     for change in entry.changes:
@@ -229,10 +231,11 @@ def operators(
 
 def _gained(entry: Entry, finishes: Finishes | None) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """What the write sets in the ledger, and what it adds to each array of it, by their paths."""
-    sets: dict[str, Any] = {}
-    adds: dict[str, list[Any]] = {}
-    for change in entry.written:
-        set_by_it, added_by_it = _changed(change, overtaken=finishes is not None and finishes.overtaken)
+    overtaken = finishes is not None and finishes.overtaken
+    sets, added = _changed(entry.own, overtaken=overtaken)
+    adds: dict[str, list[Any]] = {path: [mark] for path, mark in added.items()}
+    for change in entry.more:
+        set_by_it, added_by_it = _changed(change, overtaken=overtaken)
         sets |= set_by_it
         for path, mark in added_by_it.items():
             adds.setdefault(path, []).append(mark)
@@ -241,6 +244,8 @@ def _gained(entry: Entry, finishes: Finishes | None) -> tuple[dict[str, Any], di
 
 def _dead(entry: Entry) -> dict[str, str]:
     """The paths of the sets that the write removes."""
+    if isinstance(entry.own, Remember) and not entry.also and not entry.more:  # the usual case
+        return _dead_paths((entry.own.sets,))
     sets = dict.fromkeys([change.sets for change in entry.changes if isinstance(change, Remember)])
     return _dead_paths(tuple(sets))
 

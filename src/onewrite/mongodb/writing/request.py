@@ -222,8 +222,13 @@ def _merged(
     return guarded_filter(entry, query, steps, emitted, piped=True), [*update, stage(entry, emitted)]
 
 
+_PLAIN_OPTIONS = frozenset({"upsert"})  # what needs no look at it alone
+
+
 def _check_sendable(entry: Entry, fields: tuple[str, ...], native: Document) -> None:
     _check_range(entry)
+    if native.keys() <= _PLAIN_OPTIONS:
+        return
     if native.get("projection") is not None:
         check_projection(entry.terms, native["projection"])
     _check_collation(entry, fields, native.get("collation"))
