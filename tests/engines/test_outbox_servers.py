@@ -24,7 +24,7 @@ from onewrite import Applied, Event, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
-from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_resource
 from tests.engines.stores import create_table_with_outbox, streams_client
 from tests.support.seams import drawing
 
@@ -432,8 +432,11 @@ def test_a_relay_finds_by_the_index_what_writers_emit_that_know_of_none(dynamo: 
     assert _index_entries(dynamo, indexed) == 0
 
 
-def test_an_item_that_is_named_by_a_number_of_many_digits_goes_out_with_the_others(dynamo: DynamoDBClient) -> None:
-    """It comes back written out, and so cannot be sent again."""
+@pytest.mark.parametrize("kind", ["client", "table"])
+def test_an_item_that_is_named_by_a_number_of_many_digits_goes_out_with_the_others(
+    dynamo: DynamoDBClient, kind: str
+) -> None:
+    """It comes back written out, and so cannot be sent again; and a Table raises for it."""
     name = next(_tables)
     dynamo.create_table(
         TableName=name,
@@ -441,7 +444,13 @@ def test_an_item_that_is_named_by_a_number_of_many_digits_goes_out_with_the_othe
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "N"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    store, told = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=Outbox("s")), list[Outgoing]()
+    table = dynamo_resource(dynamo.meta.endpoint_url).Table(name)
+    told = list[Outgoing]()
+    store = (
+        GuardedTable(dynamo, SeenIds(), table_name=name, outbox=Outbox("s"))
+        if kind == "client"
+        else GuardedTable(table, SeenIds(), outbox=Outbox("s"))
+    )
     keys = [1, Decimal("9.9E+125"), Decimal("-1E+125"), Decimal("1E-130"), Decimal("9" * 38), Decimal("1" * 38 + "E+80")]
     for n, key in enumerate(keys):
         update: Any = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": n}}

@@ -206,3 +206,18 @@ def test_a_guarded_write_takes_a_message_first(message: Any) -> None:
         with pytest.raises(InvalidMessage, match=f"takes the Message first, and got a {type(message).__name__}"):
             call()
     assert collection.requests == []
+
+
+def test_a_tables_requests_go_to_its_client_which_threads_may_share() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def update_item(**request: Any) -> dict[str, Any]:
+        asked.append(request)
+        return {}
+
+    client = SimpleNamespace(update_item=update_item, get_item=lambda **_: {})
+    table: Any = SimpleNamespace(name="orders", meta=SimpleNamespace(client=client), update_item=pytest.fail)
+    guarded = GuardedTable(table, HighWaterMark())
+    guarded.update_item(M1, **KEY, UpdateExpression="REMOVE n")
+    assert [(each["TableName"], each["Key"]) for each in asked] == [("orders", {"orderId": "o-1"})]
+    assert guarded.get_item(**KEY) is None
