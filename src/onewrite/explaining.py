@@ -60,6 +60,15 @@ def explained_write(
     return request
 
 
+def check_alone(beside: Sequence[object], native: Mapping[str, object]) -> None:
+    """Refuse arguments beside a function, which would be ignored."""
+    if beside or native:
+        named = ", ".join([*map(repr, beside), *(f"{name}=" for name in native)])
+        raise ConfigurationError(
+            f"explain got a function and {named} beside it: write the arguments into the call, explain(lambda store: store.record(message, ...))."
+        )
+
+
 def explained(store: S, flows: Any, call: Callable[[S], object], fields: Sequence[str] = ()) -> dict[str, Any]:
     """The first request of this call of the store, by the name of the client's method. `flows` are the store's."""
     if not callable(call):

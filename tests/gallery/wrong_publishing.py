@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from onewrite import Applied, Event, Message
@@ -97,8 +98,5 @@ class _ByCount:
     outboxes: Any = None
 
     def __init__(self, accounts: Any) -> None:
-        boxes = accounts.outboxes
-        if isinstance(boxes, TableOutboxes):
-            self.outboxes = _TableByCount(boxes.target, None, boxes.outbox)
-        else:
-            self.outboxes = _CollectionByCount(boxes.target, (), boxes.outbox)
+        self.outboxes = copy(accounts.outboxes)
+        self.outboxes.__class__ = _TableByCount if isinstance(self.outboxes, TableOutboxes) else _CollectionByCount

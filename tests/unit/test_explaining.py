@@ -170,3 +170,12 @@ def test_a_message_and_what_follows_it_is_the_update_or_the_put_that_would_be_se
     request = stock.explain(M1, ONE, INC, upsert=True)
     assert (request["filter"]["_id"], request["update"]["$inc"], request["upsert"]) == ("o-1", {"n": 1}, True)
     assert stock.explain(M1, filter=ONE, update=INC)["filter"]["_id"] == "o-1"
+
+
+def test_what_stands_beside_a_function_is_refused_and_not_left_out() -> None:
+    orders: Any = GuardedTable(moto_table("explained"), SeenIds())
+    stock: Any = GuardedCollection(mongomock_collection(), SeenIds())
+    with pytest.raises(ConfigurationError, match="a function and 1, Key= beside it"):
+        orders.explain(lambda each: each.record(M1, Key=KEY), 1, Key=KEY)
+    with pytest.raises(ConfigurationError, match="a function and upsert= beside it"):
+        stock.explain(lambda each: each.record(M1, ONE), upsert=True)

@@ -292,7 +292,7 @@ def test_a_plain_write_waits_for_who_has_written_before(server: Server, session:
 def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool) -> None:
     def world() -> Any:
         things = mongomock_collection()
-        things.create_index([("lines.sku", 1)], unique=True, sparse=sparse)
+        things.create_index([("label.sku", 1)], unique=True, sparse=sparse)
         return things
 
     machine = Machine(world)
@@ -301,13 +301,13 @@ def test_values_of_a_unique_index_are_kept_for_who_wrote_them_first(sparse: bool
     with client.start_session() as one, client.start_session() as other:
         one.start_transaction()
         other.start_transaction()
-        things.insert_one({"_id": 1, "lines": [{"sku": "a"}, {"sku": "b"}]}, session=one)
-        things.insert_one({"_id": 2, "lines": [{"sku": "c"}]}, session=other)
+        things.insert_one({"_id": 1, "label": {"sku": "b"}}, session=one)
+        things.insert_one({"_id": 2, "label": {"sku": "c"}}, session=other)
         things.insert_one({"_id": 3, "n": 1}, session=one)
         if sparse:
             things.insert_one({"_id": 4, "n": 1}, session=other)  # neither of them is in the index
         with pytest.raises(OperationFailure, match="WriteConflict"):
-            things.insert_one({"_id": 5, "lines": [{"sku": "b"}]} if sparse else {"_id": 5}, session=other)
+            things.insert_one({"_id": 5, "label": {"sku": "b"}} if sparse else {"_id": 5}, session=other)
 
 
 def test_a_store_that_changes_by_itself_has_no_transactions_that_can_be_explored() -> None:

@@ -27,7 +27,7 @@ from onewrite.dynamodb.room import check_room
 from onewrite.dynamodb.together.participants import JointFlows, Prepared
 from onewrite.dynamodb.writing.request import guard_put
 from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import explained, explained_write
+from onewrite.explaining import check_alone, explained, explained_write
 from onewrite.flow import arun, run
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
@@ -61,6 +61,7 @@ class _NothingSent:
         if isinstance(call, Message):
             method = "put_item" if "Item" in native else "update_item"
             return explained_write(self, self._flows, method, (call, *args), native)
+        check_alone(args, native)
         return explained(self, self._flows, call)
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
@@ -85,9 +86,9 @@ class GuardedTable(_NothingSent):
     """A DynamoDB table whose writes take effect once a message.
 
     `table` is a boto3 Table, which supplies its name and its client, or a low-level client together with `table_name`, which is the faster
-    way. Both take and give plain Python values, and threads may share either. Every call is the native one with the message in front, and is one request. A table without a ledger
-    (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first try of a guarded write or a read
-    does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
+    way. Both take and give plain Python values, and threads may share either. Every call is the native one with the message in front, and
+    is one request. A table without a ledger (None) takes part in a `transact` with `inbox=`, and can be read. With `lean=True` the first
+    try of a guarded write or a read does without botocore, and takes a quarter of the processor's time: see docs/lean.md.
     """
 
     @overload

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self, Unpack, overload
 from onewrite.clock import random_name, wall_clock
 from onewrite.errors import InvalidUpdate
 from onewrite.event import Emit, Outbox, made_with_outbox
-from onewrite.explaining import explained, explained_write
+from onewrite.explaining import check_alone, explained, explained_write
 from onewrite.flow import arun, run
 from onewrite.label import is_ours
 from onewrite.ledgers import Ledger
@@ -62,6 +62,7 @@ class _NothingSent:
         """
         if isinstance(call, Message):
             return explained_write(self, self._flows, "update_one", (call, *args), native, fields=self._key)
+        check_alone(args, native)
         return explained(self, self._flows, call, self._key)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
