@@ -105,6 +105,7 @@ class Shop(Protocol):
     def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome: ...
     def explain_transaction(self, message: Message, *participants: Any, **options: Any) -> list[dict[str, Any]]: ...
     def inbox(self, consumer: str) -> Inbox: ...
+    def raw_inbox(self, key: str) -> Mapping[str, Any] | None: ...
 
 
 Done = Callable[[Any], Any]
@@ -308,6 +309,9 @@ class DynamoShop:
         table_name = None if hasattr(self._target, "name") else self._table.name
         return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
 
+    def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
+        return self._table.get_item(Key={"orderId": key}, ConsistentRead=True).get("Item")
+
     def key(self, order: str) -> dict[str, str]:
         return {"orderId": f"{self._place}-{order}"}
 
@@ -472,6 +476,9 @@ class MongoShop:
     def inbox(self, consumer: str) -> Inbox:
         named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
         return Inbox(self._target, retention=timedelta(days=14), **named)
+
+    def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
+        return self._collection.find_one({"_id": key})
 
     def key(self, order: str) -> dict[str, str]:
         return {"_id": f"{self._place}-{order}"}

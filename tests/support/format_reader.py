@@ -36,9 +36,14 @@ def mark(message: Told) -> bytes:
 
 
 def readable(message: Told) -> str:
-    if not message.source and not message.parts:
+    if not message.source and not message.parts and not message.id.startswith("@"):
         return message.id
-    return "@" + "+".join((message.source, *message.parts)) + "/" + message.id
+    escaped = [quote_only(text, "%/+") for text in (message.source, *message.parts)]
+    return "@" + "+".join(escaped) + "/" + message.id
+
+
+def quote_only(text: str, characters: str) -> str:
+    return "".join(f"%{ord(each):02X}" if each in characters else each for each in text)
 
 
 def child(message: Told, name: str) -> str:
@@ -48,10 +53,7 @@ def child(message: Told, name: str) -> str:
 
 
 def source_name(message: Told) -> str:
-    def escaped(text: str) -> str:
-        return re.sub(r"[%.$\0]", lambda found: f"%{ord(found[0]):02X}", text)
-
-    return "%+".join([escaped(message.source) or "%", *map(escaped, message.parts)])
+    return "%+".join([quote_only(text, "%.$\0") for text in (message.source, *message.parts)]) or "%"
 
 
 def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,42 +75,37 @@ def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
     return names
 
 
-def ledgers(entity: Mapping[str, Any]) -> dict[str, str]:
-    """The label of each ledger by its name; the ledger without a name is ''."""
-    return {found[1] or "": entity[name] for name in entity if (found := re.fullmatch(r"ow_(?:(.+):)?l", name))}
-
-
 def remembers(entity: Mapping[str, Any], ledger: str, message: Told) -> bool:
-    """What the ledger says of the message. A ledger named '@attribute' is the set of MessageIDs in that attribute."""
+    """Is the message in the ledger? One named '@attribute' is the set of MessageIDs in that attribute."""
     if ledger.startswith("@"):
-        return bool({message.id, readable(message)} & set(entity.get(ledger[1:], ())))
+        alone = set() if message.parts else {message.id}
+        return bool({readable(message), *alone} & set(entity.get(ledger[1:], ())))
     stored, prefix = flat(entity), f"ow_{ledger}:" if ledger else "ow_"
-    match stored.get(prefix + "l", "").split(" "):
-        case ["ow1", ">", to]:
-            moved = re.fullmatch(r"ow_(?:(.+):)?l", to)
-            return remembers(entity, (moved[1] or "") if moved else "@" + to, message)
-        case ["ow1", "marks"]:
-            at = stored.get(prefix + "@" + source_name(message))
-            return at is not None and message.sequence is not None and message.sequence <= at
-        case ["ow1", "numbers", window]:
-            block = -(-int(window) // 4)
-            source = source_name(message)
-            if len(source.encode()) > 14:
-                source = "#" + base64.urlsafe_b64encode(blake(source)).decode().rstrip("=")
-            assert isinstance(message.sequence, int)
-            slot = message.sequence // block % ((int(window) - 1) // block + 2)
-            base = f"{prefix}@%w{window}={source}."
-            return stored.get(f"{base}t{slot}") == message.sequence // block and message.sequence in stored.get(
-                f"{base}s{slot}", ()
-            )
-        case ["ow1", kept, *text]:
-            sets = f"{prefix}{kept}{'t' if text else ''}" + ("" if kept == "all" else "_r")
-            if (kept, text) == ("14d", []):
-                sets = prefix + "r"
-            slots = [sets] if kept == "all" else [f"{sets}{slot}" for slot in range(6)]
-            told = readable(message) if text else mark(message)
-            return any(told in map(bytes if not text else str, stored.get(slot, ())) for slot in slots)
+    for name, kept in stored.items():
+        if not name.startswith(prefix):
+            continue
+        if found := re.fullmatch(r"(?:\d+[a-z]+?(t?)_)?r\d|all(t?)", name.removeprefix(prefix)):
+            if (readable(message) in kept) if found[1] or found[2] else (mark(message) in map(bytes, kept)):
+                return True
+        elif name == f"{prefix}@{source_name(message)}":
+            if kept >= message.sequence:
+                return True
+        elif (found := re.fullmatch(r"(@%w(\d+)=.*)\.t(\d)", name.removeprefix(prefix), re.DOTALL)) and is_counted(
+            message, stored, prefix + found[1], window=int(found[2]), slot=int(found[3])
+        ):
+            return True
     return False
+
+
+def is_counted(message: Told, stored: Mapping[str, Any], place: str, *, window: int, slot: int) -> bool:
+    """Is the message's number in this slot?"""
+    source = source_name(message)
+    if len(source.encode()) > 14:
+        source = "#" + base64.urlsafe_b64encode(blake(source)).decode().rstrip("=")
+    assert isinstance(message.sequence, int)
+    block = message.sequence // -(-window // 4)
+    mine = place.endswith(f"={source}") and stored[f"{place}.t{slot}"] == block
+    return mine and message.sequence in stored.get(f"{place}.s{slot}", ())
 
 
 def pending(entity: Mapping[str, Any], key: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
