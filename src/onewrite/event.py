@@ -204,28 +204,22 @@ def emitter_of(outbox: Outbox | None, attribute: str) -> Emitter | None:
 
 def emission(emitter: Emitter | None, message: Message, events: object, now: float, call: str) -> Emission:
     """The events as they are stored. `call` is a name that no other call has."""
-    emits, emitted = _able(emitter), _checked(events)
-    return _emission(emits, [message for _ in emitted], emitted, now, call)
+    emitted = _checked(events)
+    return _emission(emitter, [message] * len(emitted), emitted, now, call)
 
 
 def emission_of_fold(
     emitter: Emitter | None, messages: Sequence[Message], events: object, now: float, call: str
 ) -> Emission:
     """The events of a write of several messages, as they are stored. Each has the id that a write of its message alone gives it."""
-    emits, emitted = _able(emitter), _checked(events)
-    return _emission(emits, [_cause(event, messages) for event in emitted], emitted, now, call)
+    emitted = _checked(events)
+    return _emission(emitter, [_cause(event, messages) for event in emitted], emitted, now, call)
 
 
 def check_causes(messages: Sequence[Message], events: object) -> None:
     """Raise unless each of the events has one of the messages for its cause."""
     for event in _checked(events):
         _cause(event, messages)
-
-
-def _able(emitter: Emitter | None) -> Emitter:
-    if emitter is None:
-        raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
-    return emitter
 
 
 def _cause(event: Event, messages: Sequence[Message]) -> Message:
@@ -240,34 +234,30 @@ def _cause(event: Event, messages: Sequence[Message]) -> Message:
     )
 
 
-def _emission(emitter: Emitter, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str) -> Emission:
+def _emission(
+    emitter: Emitter | None, causes: Sequence[Message], emitted: Sequence[Event], now: float, call: str
+) -> Emission:
+    if emitter is None:
+        raise ConfigurationError("This store has no outbox to emit into: make it with outbox=Outbox(...).")
     outbox, whose = emitter
     if not emitted:
         return nothing_emitted(outbox)
-    nonce = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest()
-    at = moment(now)
-    stored = [
-        {
-            "id": message.child(whose + key),
-            "type": event.type,
-            "body": _encoded(outbox, event),
-            "time": at,
-            "nonce": nonce,
-            "cause": _id_of(event.cause, message),
-        }
-        for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True)
-    ]
-    return Emission(outbox.shape, tuple(stored), at, _shard(outbox, causes[0]))
-
-
-def _shard(outbox: Outbox, message: Message) -> int:
-    return int.from_bytes(blake2b(message.id.encode(), digest_size=8).digest()) % outbox.shards
-
-
-def _id_of(cause: str | Message | None, message: Message) -> str:
-    if cause is None:
-        return message.id
-    return cause.id if isinstance(cause, Message) else cause
+    nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
+    stored: list[dict[str, str]] = []
+    for message, key, event in zip(causes, _keys(causes, emitted), emitted, strict=True):
+        cause = message if event.cause is None else event.cause
+        stored.append(
+            {
+                "id": message.child(whose + key),
+                "type": event.type,
+                "body": _encoded(outbox, event),
+                "time": at,
+                "nonce": nonce,
+                "cause": cause.id if isinstance(cause, Message) else cause,
+            }
+        )
+    shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
+    return Emission(outbox.shape, tuple(stored), at, shard)
 
 
 def moment(now: float) -> str:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from operator import attrgetter
-from types import CoroutineType
-from typing import Any, Literal, TypeAlias, TypeVar
+from types import CoroutineType, MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
 
@@ -51,13 +52,12 @@ Method: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request, by the name of the client's own method; a dot leads to a method of one of its attributes."""
 
     method: Method
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    kwargs: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))  # which nobody can change
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ async def _sleep(seconds: float) -> None:
 def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """Drive a flow with a blocking client."""
     counting = meter.get()
-    result = drive(flow, performer(target, counting, sleep))
+    result = drive(flow, partial(perform, target, counting, sleep))
     if counting is not None:
         counting.results.append(result)
     return result
@@ -138,53 +138,57 @@ def run(flow: Flow[T], target: object, *, sleep: Callable[[float], None] = time.
 async def arun(flow: Flow[T], target: object, *, sleep: Callable[[float], Awaitable[None]] = _sleep) -> T:
     """Drive a flow with a client whose methods are awaited."""
     counting = meter.get()
-    result = await adrive(flow, aperformer(target, counting, sleep))
+    result = await adrive(flow, partial(aperform, target, counting, sleep))
     if counting is not None:
         counting.results.append(result)
     return result
 
 
-def performer(
-    target: object, counting: Meter | None = None, sleep: Callable[[float], None] = time.sleep
-) -> Callable[[Yielded], Any]:
+def performer(target: object) -> Callable[[Yielded], Any]:
     """A function that performs the steps of a flow with a blocking client."""
-
-    def perform(step: Yielded) -> Any:
-        if isinstance(step, Wait):
-            return sleep(step.seconds)
-        if isinstance(step, Do):
-            return _finished(_done(step, counting))
-        if counting is not None:
-            counting.requests += 1
-        reply = attrgetter(step.method)(target)(*step.args, **step.kwargs)
-        if isinstance(reply, CoroutineType):
-            reply.close()  # nobody awaited it, so nothing was sent
-            raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
-        return reply
-
-    return perform
+    return partial(perform, target, None, time.sleep)
 
 
-def aperformer(
-    target: object, counting: Meter | None = None, sleep: Callable[[float], Awaitable[None]] = _sleep
-) -> Callable[[Yielded], Awaitable[Any]]:
+def aperformer(target: object) -> Callable[[Yielded], Awaitable[Any]]:
     """A function that performs the steps of a flow with a client whose methods are awaited."""
+    return partial(aperform, target, None, _sleep)
 
-    def perform(step: Yielded) -> Awaitable[Any]:
-        if isinstance(step, Wait):
-            return sleep(step.seconds)
-        if isinstance(step, Do):
-            return _awaited(_done(step, counting))
-        if counting is not None:
-            counting.requests += 1
-        reply = attrgetter(step.method)(target)(*step.args, **step.kwargs)
-        if not isawaitable(reply):
-            raise ConfigurationError(
-                f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
-            )
-        return reply
 
-    return perform
+def perform(target: object, counting: Meter | None, sleep: Callable[[float], None], step: Yielded) -> Any:
+    """Perform a step with a blocking client."""
+    if isinstance(step, Wait):
+        return sleep(step.seconds)
+    if isinstance(step, Do):
+        return _finished(_done(step, counting))
+    if counting is not None:
+        counting.requests += 1
+    reply = (attrgetter(step.method)(target) if "." in step.method else getattr(target, step.method))(
+        *step.args, **step.kwargs
+    )
+    if isinstance(reply, CoroutineType):
+        reply.close()  # nobody awaited it, so nothing was sent
+        raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
+    return reply
+
+
+def aperform(
+    target: object, counting: Meter | None, sleep: Callable[[float], Awaitable[None]], step: Yielded
+) -> Awaitable[Any]:
+    """Perform a step with a client whose methods are awaited."""
+    if isinstance(step, Wait):
+        return sleep(step.seconds)
+    if isinstance(step, Do):
+        return _awaited(_done(step, counting))
+    if counting is not None:
+        counting.requests += 1
+    reply = (attrgetter(step.method)(target) if "." in step.method else getattr(target, step.method))(
+        *step.args, **step.kwargs
+    )
+    if not isawaitable(reply):
+        raise ConfigurationError(
+            f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
+        )
+    return reply
 
 
 def _finished(result: Any) -> Any:

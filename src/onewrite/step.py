@@ -20,14 +20,13 @@ from onewrite.copies import copied
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.event import moment, seconds
 from onewrite.label import known_by, whose
-from onewrite.message import Message, named, named_by, together
+from onewrite.message import Message, digest_of, named, named_by, together
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 Claim: TypeAlias = Begun | Uncertain  # what a write finishes
 
 STEP_SKEW = timedelta(minutes=5)  # how far the clocks of two workers may be off, as for the tokens of attempts
 _SHORTEST_LEASE = timedelta(seconds=1)
-_MARK_BYTES = 10  # as a mark of SeenIds
 _FENCE_BYTES = 8  # two fences of one step are the same once in 2^64
 
 
@@ -95,8 +94,7 @@ def new_step(ledger: str, message: Message, asked: Asked, call: str, now: float)
 def step_mark(ledger: str, message: Message) -> bytes:
     """What tells the message's step from those of all other messages of the entity, and of other ledgers."""
     name, named = whose(ledger), named_by(message)
-    # Without a name it begins with a digit.
-    return blake2b(f"in {together(name)}{named}".encode() if name else named.encode(), digest_size=_MARK_BYTES).digest()
+    return digest_of(f"in {together(name)}{named}" if name else named)  # without a name it begins with a digit
 
 
 def read_step(held: object) -> Step:

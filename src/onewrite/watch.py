@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from math import inf
 
 from onewrite.ledgers.seen_numbers import leaps
 
@@ -21,14 +22,14 @@ class Watch:
 
     def __init__(self, skew: timedelta | None) -> None:
         self._skew = skew
-        self._looked: float | None = None
+        self.since, self.until = (-inf, inf) if skew is None else (inf, -inf)  # between these the clocks are not compared
         self._said: set[str] = set()
 
     def wants_clock(self, now: float) -> bool:
         """Is it time to compare the clocks again? A ledger that knows no time never asks."""
-        if self._skew is None or (self._looked is not None and abs(now - self._looked) < _PAUSE):
+        if self.since < now < self.until:
             return False
-        self._looked = now
+        self.since, self.until = now - _PAUSE, now + _PAUSE
         return True
 
     def clock(self, now: float, server: float) -> None:

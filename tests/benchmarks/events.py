@@ -18,7 +18,7 @@ from pymongo import MongoClient
 
 from onewrite import Event, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.values import typed
+from onewrite.dynamodb.values import typed
 from onewrite.flow import Flow
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Outgoing, Relay

@@ -19,7 +19,7 @@ from onewrite import Duplicate, Message, Outcome, SeenIds
 from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb import transact as transact_items
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.values import plain
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client

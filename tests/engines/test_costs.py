@@ -29,8 +29,8 @@ from onewrite.costs.oplog import insert_operation, transaction_bytes, update_byt
 from onewrite.costs.stream import SECOND, Stream
 from onewrite.costs.texts import Texts
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import plain, raw, typed
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import plain, raw, typed
 from onewrite.flow import run
 from onewrite.inbox import TOKEN
 from onewrite.ledgers import Ledger

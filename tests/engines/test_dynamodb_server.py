@@ -31,7 +31,7 @@ from onewrite import (
     SeenIds,
 )
 from onewrite.dynamodb import GuardedTable, transact
-from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers
 from tests.engines.stores import addition

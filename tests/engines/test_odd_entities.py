@@ -32,7 +32,7 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.values import plain, typed
+from onewrite.dynamodb.values import plain, typed
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers, ledgers_slowly
 

@@ -12,6 +12,7 @@ from pymongo.collection import Collection
 
 from onewrite import Applied, Deferred, Duplicate, InSequence, Message, Missing, Outcome, Rejected, SeenNumbers, Stale
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.request import guard_update
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
 from tests.engines.ledgers import LEDGERS, AnyLedger, ledgers, uncounted_ledgers
@@ -172,7 +173,7 @@ def test_dynamodb_needs_one_more_request_for_each_writer_that_comes_in_between(
     """The flow is driven by hand, so that another enters the block between the first request and the second."""
     table = guarded(NUMBERS)
     add(table, N[0])
-    flow = table._flows.write(N[10], addition(N[10], "e"))  # a race that nobody has to hope for
+    flow = table._flows.write(N[10], addition(N[10], "e"), guard_update)  # a race that nobody has to hope for
     before = len(fault_proxy.seen)
     error = _error_of(table, next(flow))
     add(table, N[11] if form == "joins" else N[20])

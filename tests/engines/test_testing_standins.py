@@ -16,8 +16,8 @@ from bson import Int64, ObjectId, Regex
 from pymongo import MongoClient, ReturnDocument
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, WriteError
 
-from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import plain
 from onewrite.testing import StandInLies, mongomock_collection, moto_table
 from onewrite.testing.servers.engines import Dynoxide
 

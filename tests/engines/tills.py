@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from onewrite import Begun, Busy, Message, Outcome
 from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.values import plain
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
 from tests.engines.stores import Apply, Store, addition, create_table, increment, store_on

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from onewrite import Message
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.values import plain
 
 Content: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # of stores by their names
 Worlds: TypeAlias = Callable[..., Callable[[], Any]]  # of an engine, the names of stores, and their content

@@ -19,14 +19,18 @@ from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, Busy, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.layout import lookup as look_into_item
+from onewrite.dynamodb.deletes import delete
+from onewrite.dynamodb.folds import fold_into as fold_into_item
+from onewrite.dynamodb.layout import lookup as look_into_item
 from onewrite.flow import Call, Do, Flow, performer
 from onewrite.folding import TOO_MUCH, Each, Native, Refused, TooMuch, Written, fold, in_turn, joined
 from onewrite.label import TOMBSTONE, Slot
 from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT, Advance, Entry, Lookup, Remember
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.writing.layout import lookup as look_into_document
+from onewrite.mongodb.deletes import delete as delete_document
+from onewrite.mongodb.folds import fold_into as fold_into_document
+from onewrite.mongodb.layout import lookup as look_into_document
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
 from tests.support.examples import examples
 from tests.support.serial_writes import (
@@ -271,10 +275,13 @@ class Table:
         return store._flows.write(message, self.writing(limit)([message]))
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return store._flows.delete(DELETION, {"Key": self.key})
+        return delete(store._flows, DELETION, {"Key": self.key})
 
     def raw(self) -> dict[str, Any]:
         return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
+
+    def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
+        return fold_into_item(store._flows, messages, self.writing(limit))
 
     look = staticmethod(look_into_item)
 
@@ -311,13 +318,16 @@ class Collection:
     def add(self, store: Any, message: Message, limit: int | None) -> Flow[Outcome]:
         native = self.writing(limit)([message])
         query, update = native.pop("filter"), native.pop("update")
-        return store._flows.update(message, query, update, native, "update_one")
+        return store._flows.write(message, query, update, native, "update_one")
 
     def delete(self, store: Any) -> Flow[Outcome]:
-        return store._flows.delete(DELETION, self.key, {}, "update_one")
+        return delete_document(store._flows, DELETION, self.key, {}, "update_one")
 
     def raw(self) -> dict[str, Any]:
         return self.target.find_one(self.key) or {}
+
+    def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
+        return fold_into_document(store._flows, messages, self.writing(limit))
 
     look = staticmethod(look_into_document)
 
@@ -354,7 +364,7 @@ class Run:
             return self.place.delete(self.store)
         if caller.kind == "add":
             return self.place.add(self.store, caller.messages[0], self.rules.limit)
-        return self.store._flows.fold(caller.messages, self.place.writing(self.rules.limit))
+        return self.place.fold(self.store, caller.messages, self.rules.limit)
 
     def together(self, callers: Sequence[Caller], order: Iterator[int]) -> None:
         """Send the requests of all, of which the next is always that of the one whom the order names."""

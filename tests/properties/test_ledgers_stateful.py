@@ -77,7 +77,7 @@ class Store:
     def _apply(self, entry: Entry) -> None:
         for label in entry.terms.labels:
             self.held[label.slot] = label.text
-        for slot in entry.shape.dead:
+        for slot in entry.dead:
             self.held.pop(slot, None)
         own = entry.own
         if isinstance(own, Advance):

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from onewrite import Duplicate, Message, SeenIds
-from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS
 from onewrite.label import Slot
 from onewrite.ledgers.entry import ABSENT, Mark, Remember
 from onewrite.ledgers.ring import Ring, Window, ring_at, slots, window

@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from pymongo import WriteConcern
 
-from onewrite.dynamodb.writing.values import typed
+from onewrite.dynamodb.values import typed
 from onewrite.flow import Call, Do, Flow
 
 

@@ -14,7 +14,7 @@ import pytest
 from onewrite import Message, Outcome
 from onewrite.cli import main
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.values import plain, typed
+from onewrite.dynamodb.values import plain, typed
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 

@@ -90,7 +90,7 @@ def deleted(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, En
 def gaining(entity: Entity, entry: Entry) -> Entity:
     """The entity with the marks of all messages of which the entry is."""
     held = dict(entity.held) | {label.slot: label.text for label in entry.terms.labels}
-    for slot in entry.shape.dead:
+    for slot in entry.dead:
         held.pop(slot, None)
     for change in entry.written:
         if isinstance(change, Advance):

@@ -43,7 +43,7 @@ from onewrite.aws_lambda import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.batch.decorated import handler_of
+from onewrite.batch.handler import handler_of
 from onewrite.identity import eventbridge, json_body, s3_object, sns, sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import (

@@ -28,7 +28,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import EveryRecordFailed, kinesis_handler, sqs_handler
-from onewrite.batch.decorated import handler_of
+from onewrite.batch.handler import handler_of
 from onewrite.identity import Skip
 from tests.support.batches import (
     Shop,

@@ -25,8 +25,9 @@ from onewrite import (
     Tombstones,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.deletes import DeleteFlows
-from onewrite.flow import Call, drive, performer
+from onewrite.dynamodb.deletes import delete
+from onewrite.dynamodb.flows import Flows
+from onewrite.flow import Call, Flow, drive, performer
 from onewrite.testing import Crash, Faults, moto_table
 from tests.support.driven import Table
 from tests.support.seams import named
@@ -37,6 +38,12 @@ EXPIRY = Decimal(NOW) + 86_400
 KEY: Any = {"orderId": "o"}
 MADE: Any = {"UpdateExpression": "SET n=:n, colour=:n", "ExpressionAttributeValues": {":n": 7}}
 M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")
+
+
+def deleting() -> Flow[Any]:
+    """A delete that the test drives by hand."""
+    flows = Flows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False)
+    return delete(flows, M1, {"Key": KEY})
 
 
 @pytest.fixture
@@ -107,7 +114,7 @@ def test_what_a_faster_redelivery_has_removed_is_not_returned(table: Any) -> Non
 
 def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombstone(table: Any) -> None:
     orders = guarded(table)
-    flow = orders._flows.delete(M1, {"Key": KEY})
+    flow = delete(orders._flows, M1, {"Key": KEY})
     perform = performer(table)
     second = flow.send(perform(next(flow)))
     table.delete_item(Key=KEY)
@@ -120,9 +127,7 @@ def test_a_clean_up_leaves_what_came_after_the_database_has_removed_the_tombston
 
 
 def test_another_error_of_the_second_request_passes_through() -> None:
-    flow = DeleteFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False).delete(
-        M1, {"Key": KEY}
-    )
+    flow = deleting()
     next(flow)
     flow.send({"Attributes": {**KEY, "n": 7}})
     denied: Any = {"Error": {"Code": "AccessDeniedException", "Message": ""}}
@@ -131,9 +136,7 @@ def test_another_error_of_the_second_request_passes_through() -> None:
 
 
 def test_many_attributes_are_removed_in_several_requests_and_the_last_lets_it_expire() -> None:
-    flow = DeleteFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False).delete(
-        M1, {"Key": KEY}
-    )
+    flow = deleting()
     sent: list[Call] = []
 
     def answer(step: Any) -> Any:
@@ -214,9 +217,7 @@ _LARGE: Any = {
 
 
 def test_an_item_without_room_for_a_tombstone_loses_its_largest_attributes_with_the_first_request() -> None:
-    flow = DeleteFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False).delete(
-        M1, {"Key": KEY}
-    )
+    flow = deleting()
     next(flow)
     flow.throw(ClientError(_LARGE, "UpdateItem"))
     held = {**KEY, "expiresAt": 1, "large": "x" * 300, **{f"n{n}": n for n in range(120)}}
@@ -230,9 +231,7 @@ def test_an_item_without_room_for_a_tombstone_loses_its_largest_attributes_with_
 
 @pytest.mark.parametrize("held", [{**KEY, "n": 1}, KEY, None])
 def test_an_item_that_is_too_large_even_so_raises_as_every_write_does(held: Any) -> None:
-    flow = DeleteFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "try", tombstones=TOMBSTONES, awaited=False).delete(
-        M1, {"Key": KEY}
-    )
+    flow = deleting()
     next(flow)
     flow.throw(ClientError(_LARGE, "UpdateItem"))
     answer = {} if held is None else {"Item": held}

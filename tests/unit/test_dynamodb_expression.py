@@ -7,7 +7,7 @@ import re
 import pytest
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.writing.expression import Condition, Update, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.expression import Condition, Update, check_limits, merge_update, read_condition, read_update
 
 OURS = {"SET": "#ow_a=:ow_a", "ADD": "#ow_0 :ow_m"}
 
@@ -227,9 +227,9 @@ def test_an_expression_may_have_300_operators_and_not_one_more(name: str, full: 
 def test_operators_are_counted_as_the_documentation_does(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, count: int
 ) -> None:
-    monkeypatch.setattr("onewrite.dynamodb.writing.expression.MOST_OPERATORS", count)
+    monkeypatch.setattr("onewrite.dynamodb.expression.MOST_OPERATORS", count)
     check_limits(name, text)
-    monkeypatch.setattr("onewrite.dynamodb.writing.expression.MOST_OPERATORS", count - 1)
+    monkeypatch.setattr("onewrite.dynamodb.expression.MOST_OPERATORS", count - 1)
     with pytest.raises(InvalidUpdate, match=f"has {count} operators"):
         check_limits(name, text)
 

@@ -30,8 +30,8 @@ from onewrite import (
 from onewrite.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.writing.request import guard_put
-from onewrite.dynamodb.writing.values import typed
+from onewrite.dynamodb.request import guard_put
+from onewrite.dynamodb.values import typed
 from onewrite.flow import Call, Flow, Wait, Yielded
 from onewrite.ledgers import Ledger
 from onewrite.testing import moto_table

@@ -34,8 +34,9 @@ from onewrite import (
     sortable,
 )
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.folds import FoldFlows
-from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, MOST_OPERATORS
+from onewrite.dynamodb.expression import LONGEST_EXPRESSION, MOST_OPERATORS
+from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.folds import Folds, fold_into
 from onewrite.event import moment
 from onewrite.label import STEP, STEPS
 from onewrite.ledgers import Ledger
@@ -63,9 +64,9 @@ LEDGERS: dict[str, Ledger] = {
 }
 
 
-def flows(ledger: Ledger, *, exact: bool = False, **more: Any) -> FoldFlows:
-    made = FoldFlows(Table(), ledger, None, lambda: NOW, lambda: "try", awaited=False, **more)
-    made._exact = exact
+def flows(ledger: Ledger, *, exact: bool = False, **more: Any) -> Flows:
+    made = Flows(Table(), ledger, None, lambda: NOW, lambda: "try", awaited=False, **more)
+    made.exact = exact
     return made
 
 
@@ -82,7 +83,7 @@ def write(fresh: list[Message], entity: Mapping[str, Any] = MappingProxyType({"K
 
 
 def requested(ledger: Ledger, given: list[Message], **options: Any) -> dict[str, Any]:
-    outcomes, (call,) = play_requests(flows(ledger, **options).fold(given, write), DONE)
+    outcomes, (call,) = play_requests(fold_into(flows(ledger, **options), given, write), DONE)
     assert outcomes == [Applied(each) for each in given]
     return call.kwargs
 
@@ -156,7 +157,7 @@ def test_a_request_has_no_name_and_no_value_that_it_does_not_use(table: Any, tex
         if name == "sequence" and texts != (1, 2):
             continue  # it counts in numbers
         guarded = GuardedTable(table, ledger, clock=lambda: NOW)
-        guarded._flows._exact = exact
+        guarded._flows.exact = exact
         entity = {"Key": {"orderId": f"{name} {texts} {exact}"}}
         outcomes = guarded.fold(given, partial(write, entity=entity))  # moto refuses what is not used
         assert kinds(outcomes) == [Applied] * 3
@@ -174,7 +175,7 @@ def test_events_are_emitted_in_the_order_of_the_function_each_with_the_id_of_its
     def emits(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "emit": [Event("Added", each.sequence, cause=each) for each in fresh]}
 
-    _, (call,) = play_requests(flows(SeenIds(), outbox=Outbox("shop")).fold(messages(1, 2), emits), DONE)
+    _, (call,) = play_requests(fold_into(flows(SeenIds(), outbox=Outbox("shop")), messages(1, 2), emits), DONE)
     stored = call.kwargs["ExpressionAttributeValues"][":ow_oe"]
     assert [(event["cause"], event["body"]) for event in stored] == [("m1", "1"), ("m2", "2")]
     assert "emit" not in call.kwargs
@@ -185,12 +186,12 @@ def test_events_need_an_outbox() -> None:
         return {**write(fresh), "emit": [Event("Added", 1, cause=fresh[0])]}
 
     with pytest.raises(ConfigurationError, match="no outbox"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), emits))
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), emits))
 
 
 def test_a_sequence_that_no_number_holds_is_refused_wherever_it_stands() -> None:
     with pytest.raises(InvalidMessage, match="38 digits"):
-        play_requests(flows(HighWaterMark()).fold([message(1), message(10**38)], write))
+        play_requests(fold_into(flows(HighWaterMark()), [message(1), message(10**38)], write))
 
 
 # --- how many fit -----------------------------------------------------------------------------------------------------
@@ -200,22 +201,23 @@ def test_a_sequence_that_no_number_holds_is_refused_wherever_it_stands() -> None
 @pytest.mark.parametrize("name", LEDGERS)
 def test_as_many_as_a_fold_begins_with_fit_beside_a_condition_of_usual_length(name: str, exact: bool) -> None:
     store = flows(LEDGERS[name], exact=exact)
-    assert store.most >= (20 if name != "seen after seen" else 17)
+    assert Folds(store).most >= (20 if name != "seen after seen" else 17)
 
     def conditioned(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 480})"}
 
-    given = [Message(f"m{n}", source="s", sequence=n) for n in range(1, store.most + 1)]
-    _, (call,) = play_requests(store.fold(given, conditioned), DONE)
+    given = [Message(f"m{n}", source="s", sequence=n) for n in range(1, Folds(store).most + 1)]
+    _, (call,) = play_requests(fold_into(store, given, conditioned), DONE)
     assert len(call.kwargs["ConditionExpression"]) <= LONGEST_EXPRESSION
     more = [*given, Message("one more", source="s", sequence=len(given) + 1)]
     if not isinstance(LEDGERS[name], HighWaterMark | InSequence):
-        _, calls = play_requests(store.fold(more, conditioned), DONE, DONE)
+        _, calls = play_requests(fold_into(store, more, conditioned), DONE, DONE)
         assert len(calls) == 2
 
 
 def test_the_documentation_says_how_many_ids_one_write_takes() -> None:
-    assert (flows(SeenIds()).most, flows(SeenIds(), exact=True).most, flows(HighWaterMark()).most) == (43, 31, 1000)
+    stores = (flows(SeenIds()), flows(SeenIds(), exact=True), flows(HighWaterMark()))
+    assert [Folds(store).most for store in stores] == [43, 31, 1000]
 
 
 def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_before_it_is_sent() -> None:
@@ -227,7 +229,7 @@ def test_where_the_callers_text_grows_with_the_messages_the_write_is_halved_befo
         sets = [f"field_{'x' * 150}_{n} = :value_{n}" for n in range(len(fresh))]
         return {"Key": KEY, "UpdateExpression": f"SET {', '.join(sets)}", "ExpressionAttributeValues": values}
 
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(*range(40)), listed), DONE, DONE)
+    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(*range(40)), listed), DONE, DONE)
     assert kinds(outcomes) == [Applied] * 40
     assert (asked, len(calls)) == ([40, 20, 20], 2)
 
@@ -237,7 +239,7 @@ def test_operators_count_as_well_as_bytes() -> None:
         asked = " OR ".join([f"n = :n{n}" for n in range(30 * len(fresh))])
         return {**write(fresh), "ConditionExpression": asked}
 
-    outcomes, calls = play_requests(flows(HighWaterMark()).fold(messages(*range(1, 9)), asks), DONE, DONE)
+    outcomes, calls = play_requests(fold_into(flows(HighWaterMark()), messages(*range(1, 9)), asks), DONE, DONE)
     assert kinds(outcomes) == [Applied] * 8
     assert len(calls) == 2
     assert MOST_OPERATORS == 300
@@ -248,7 +250,7 @@ def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raise
         return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 5000})"}
 
     with pytest.raises(InvalidUpdate, match="DynamoDB takes 4096"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), long))
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), long))
 
 
 # --- what an answer means ---------------------------------------------------------------------------------------------
@@ -256,7 +258,7 @@ def test_one_message_that_is_too_much_by_itself_raises_what_a_single_write_raise
 
 def test_an_answer_that_was_lost_is_applied_retried_for_all_messages_of_the_write() -> None:
     item = seen(1, 2, ow_t4={TOKEN})
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2), write), refusal(item))
+    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), refusal(item))
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
     assert len(calls) == 1
 
@@ -266,18 +268,18 @@ def test_the_entity_asked_for_is_there_after_a_lost_answer() -> None:
         return {**write(fresh), "ReturnValues": "ALL_NEW"}
 
     item = seen(1, 2, ow_t4={TOKEN})
-    outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2), shows), refusal(item))
+    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2), shows), refusal(item))
     assert [outcome.entity for outcome in outcomes] == [{**KEY, "n": 1}] * 2
 
 
 def test_the_entity_is_the_one_after_the_write_and_the_drivers_answer_is_kept() -> None:
     answer = {**DONE, "Attributes": seen(1, 2)}
-    outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2), write), answer)
+    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), answer)
     assert [(outcome.entity, outcome.response) for outcome in outcomes] == [({**KEY, "n": 1}, answer)] * 2
 
 
 def test_duplicates_are_named_by_the_item_that_refused() -> None:
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2, 3), write), refusal(seen(2)), DONE)
+    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3), write), refusal(seen(2)), DONE)
     assert outcomes == [Applied(message(1)), Duplicate(message(2), {**KEY, "n": 1}), Applied(message(3))]
     assert calls[1].kwargs["ExpressionAttributeValues"][":n"] == 2
 
@@ -289,7 +291,7 @@ def test_a_step_of_another_message_costs_one_more_request_and_the_function_is_no
         asked.append(len(fresh))
         return write(fresh)
 
-    outcomes, calls = play_requests(store.fold(messages(1, 2), counts), refusal(with_step(seen(), 9)), DONE)
+    outcomes, calls = play_requests(fold_into(store, messages(1, 2), counts), refusal(with_step(seen(), 9)), DONE)
     assert kinds(outcomes) == [Applied, Applied]
     assert ["ow_steps" in call.kwargs["ConditionExpression"] for call in calls] == [True, True]
     assert [":ow_o1" in call.kwargs["ExpressionAttributeValues"] for call in calls] == [False, True]
@@ -297,66 +299,68 @@ def test_a_step_of_another_message_costs_one_more_request_and_the_function_is_no
 
 
 def test_a_message_whose_step_is_open_is_busy_and_the_others_ask_for_their_own_steps() -> None:
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2, 3), write), refusal(with_step(seen(), 2)), DONE)
+    outcomes, calls = play_requests(
+        fold_into(flows(SeenIds()), messages(1, 2, 3), write), refusal(with_step(seen(), 2)), DONE
+    )
     assert kinds(outcomes) == [Applied, Busy, Applied]
     assert ":ow_o1" in calls[1].kwargs["ExpressionAttributeValues"]
 
 
 def test_where_all_have_asked_exactly_and_no_ledger_refuses_the_condition_does() -> None:
     refused = refusal(with_step(seen(), 9))
-    outcomes, calls = play_requests(flows(SeenIds(), exact=True).fold(messages(1, 2), write), refused, refused, DONE)
+    outcomes, calls = play_requests(fold_into(flows(SeenIds(), exact=True), messages(1, 2), write), refused, refused, DONE)
     assert kinds(outcomes) == [Rejected, Applied]
     assert len(calls) == 3
 
 
 def test_an_item_that_would_be_too_large_is_looked_at_and_what_it_holds_drops_out() -> None:
     look = {"Item": seen(1, 2)}
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2, 3, 4), write), too_large(), look, DONE)
+    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
     assert kinds(outcomes) == [Duplicate, Duplicate, Applied, Applied]
     assert [call.method for call in calls] == ["update_item", "get_item", "update_item"]
 
 
 def test_an_item_that_has_no_room_for_all_may_have_it_for_half_of_them() -> None:
     look = {"Item": seen()}
-    outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2, 3, 4), write), too_large(), look, DONE, DONE)
+    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE, DONE)
     assert kinds(outcomes) == [Applied] * 4
 
 
 def test_an_item_that_has_no_room_for_one_raises_as_for_a_single_write() -> None:
     look = {"Item": seen()}
     with pytest.raises(EntityTooLarge, match="409600 bytes"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), write), too_large(), look, too_large(), look)
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look, too_large(), look)
 
 
 def test_a_lost_answer_of_a_write_that_is_then_too_large_is_found() -> None:
     look = {"Item": seen(1, 2, ow_t4={Binary(TOKEN)})}
-    outcomes, _ = play_requests(flows(SeenIds()).fold(messages(1, 2), write), too_large(), look)
+    outcomes, _ = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]
 
 
 def test_a_value_of_the_wrong_type_raises_the_drivers_error_once_no_message_is_a_duplicate() -> None:
     wrong = failure("ValidationException", "An operand in the update expression has an incorrect data type")
     with pytest.raises(ClientError, match="incorrect data type"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), write), wrong, {"Item": seen(2)}, wrong, {"Item": seen(2)})
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, {"Item": seen(2)}, wrong, {"Item": seen(2)})
     with pytest.raises(LedgerMismatch, match="tokens of attempts"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), write), wrong, {"Item": seen(ow_t4="mine")})
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, {"Item": seen(ow_t4="mine")})
 
 
 def test_a_function_that_names_no_entity_is_told_to() -> None:
     with pytest.raises(InvalidUpdate, match="return its Key"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), lambda _: {"UpdateExpression": "REMOVE a"}))
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), lambda _: {"UpdateExpression": "REMOVE a"}))
 
 
 def test_a_conflict_with_a_transaction_is_waited_for() -> None:
     conflict = failure("TransactionConflictException")
-    outcomes, calls = play_requests(flows(SeenIds()).fold(messages(1, 2), write), conflict, DONE)
+    outcomes, calls = play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), conflict, DONE)
     assert kinds(outcomes) == [Applied, Applied]
     assert len(calls) == 2
 
 
 def test_what_else_the_driver_raises_passes_through() -> None:
     with pytest.raises(ClientError, match="AccessDenied"):
-        play_requests(flows(SeenIds()).fold(messages(1, 2), write), failure("AccessDeniedException"))
+        play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), failure("AccessDeniedException"))
 
 
 def test_an_outbox_that_is_not_ours_is_a_mismatch() -> None:
@@ -365,11 +369,11 @@ def test_an_outbox_that_is_not_ours_is_a_mismatch() -> None:
 
     store = flows(SeenIds(), outbox=Outbox("shop"))
     with pytest.raises(LedgerMismatch, match="something else than events"):
-        play_requests(store.fold(messages(1, 2), emits), refusal({**seen(), "ow_events": "mine"}))
+        play_requests(fold_into(store, messages(1, 2), emits), refusal({**seen(), "ow_events": "mine"}))
 
 
 def test_an_item_that_is_missing_defers_what_waits_for_an_earlier_message() -> None:
-    outcomes, calls = play_requests(flows(InSequence()).fold(messages(2, 3), write), refusal(None))
+    outcomes, calls = play_requests(fold_into(flows(InSequence()), messages(2, 3), write), refusal(None))
     assert kinds(outcomes) == [Deferred, Deferred]
     assert len(calls) == 1
 
@@ -377,11 +381,11 @@ def test_an_item_that_is_missing_defers_what_waits_for_an_earlier_message() -> N
 def test_a_mark_of_another_source_is_no_reason() -> None:
     item = {**KEY, "ow_l": "ow1 marks", "ow_@s": 2, "ow_@t": 9}
     given = [message(2), message(3), message(3, "t")]
-    outcomes, _ = play_requests(flows(HighWaterMark()).fold(given, write), refusal(item), DONE)
+    outcomes, _ = play_requests(fold_into(flows(HighWaterMark()), given, write), refusal(item), DONE)
     assert kinds(outcomes) == [Duplicate, Applied, Stale]
 
 
 def test_the_servers_clock_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
     headers = {"date": "Mon, 01 Jan 2024 00:00:00 GMT"}
-    play_requests(flows(SeenIds()).fold(messages(1, 2), write), {"ResponseMetadata": {"HTTPHeaders": headers}})
+    play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), {"ResponseMetadata": {"HTTPHeaders": headers}})
     assert "clock" in caplog.text

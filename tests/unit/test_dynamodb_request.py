@@ -17,12 +17,12 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, MessageIDs, SeenIds, sortable
-from onewrite.dynamodb.writing.attempt import new_attempt
-from onewrite.dynamodb.writing.layout import is_made_by, name_of
-from onewrite.dynamodb.writing.request import guard_put, guard_record, guard_update
-from onewrite.dynamodb.writing.values import Members, sendable, typed
+from onewrite.dynamodb.layout import is_made_by, name_of
+from onewrite.dynamodb.request import guard_put, guard_record, guard_update, new_token
+from onewrite.dynamodb.values import Members, sendable, typed
 from onewrite.label import Slot
 from onewrite.ledgers import Ledger
+from onewrite.write import NoStep, Write
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -42,14 +42,18 @@ SET_VALUES = {":ow_l0": "ow1 14d", ":ow_m0": HASH}
 MARK_LABELLED = f"{NOT_SHARED} AND (attribute_not_exists(ow_l) OR ow_l=:ow_l0)"
 
 
+def write(ledger: Ledger = MARK, message: Message = M5, now: float = NOW) -> Write:
+    """The parts of a write of the call "try", to an entity that most likely has no step open."""
+    token = new_token(ledger.attribute, "try", now)
+    return Write(message, KEY["Key"], now, ledger.entry(message, now), NoStep(exact=False), token=token)
+
+
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
-    attempt = new_attempt(message, ledger.entry(message, NOW), "try", NOW)
-    return guard_update(attempt, {**KEY, **native}).kwargs
+    return guard_update(write(ledger, message), {**KEY, **native}).kwargs
 
 
 def put(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
-    attempt = new_attempt(message, ledger.entry(message, NOW), "try", NOW)
-    return guard_put(attempt, {"Item": {"orderId": "o-1"}, **native}).kwargs
+    return guard_put(write(ledger, message), {"Item": {"orderId": "o-1"}, **native}).kwargs
 
 
 def listed(value: Any) -> Any:
@@ -91,15 +95,13 @@ def test_names_that_no_expression_can_have_get_placeholders_and_none_is_left_ove
     name: str, ledger: Any, later: int
 ) -> None:
     now = NOW + later
-    attempt = new_attempt(M5, ledger(name=name).entry(M5, now), "try", now)
-    request = guard_update(attempt, {**KEY, "UpdateExpression": "REMOVE #x", "ExpressionAttributeNames": {"#x": "x"}}).kwargs
+    native = {**KEY, "UpdateExpression": "REMOVE #x", "ExpressionAttributeNames": {"#x": "x"}}
+    request = guard_update(write(ledger(name=name), now=now), native).kwargs
     names = request["ExpressionAttributeNames"]
     text = f"{request['UpdateExpression']} {request['ConditionExpression']}"
     assert set(re.findall(r"#\w+", text)) == set(names)
     assert f"ow_{name}:" not in text
-    plain = guard_update(
-        new_attempt(M5, ledger(name="ids").entry(M5, now), "try", now), {**KEY, "UpdateExpression": "REMOVE x"}
-    ).kwargs
+    plain = guard_update(write(ledger(name="ids"), now=now), {**KEY, "UpdateExpression": "REMOVE x"}).kwargs
     assert [spelt_out(request, part).replace(f"ow_{name}:", "ow_ids:") for part in EXPRESSIONS] == [
         spelt_out(plain, part) for part in EXPRESSIONS
     ]
@@ -320,13 +322,11 @@ def test_a_new_item_in_an_attribute_that_no_expression_can_name_sends_no_name_th
 
 
 def test_the_call_says_what_it_is() -> None:
-    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
-    assert guard_update(attempt, KEY).method == "update_item"
-    assert guard_put(attempt, {"Item": {"a": 1}}).method == "put_item"
+    assert guard_update(write(), KEY).method == "update_item"
+    assert guard_put(write(), {"Item": {"a": 1}}).method == "put_item"
 
 
 def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
-    attempt = new_attempt(M5, InSequence().entry(M5, NOW), "try", NOW)
     native = {
         "TableName": "orders",
         "Key": {"shop": "a", "size": 1},
@@ -336,7 +336,7 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
         "ExpressionAttributeValues": {":a": 1},
         "ReturnValues": "ALL_NEW",
     }
-    call = guard_record(attempt, native)
+    call = guard_record(write(InSequence()), native)
     assert call.method == "update_item"
     assert listed(call.kwargs) == {
         "TableName": "orders",
@@ -587,8 +587,7 @@ def test_what_is_of_the_wrong_type_is_refused_by_its_name(native: dict[str, Any]
 
 
 def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
-    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
-    assert "Key" not in guard_update(attempt, {"UpdateExpression": "REMOVE a"}).kwargs
+    assert "Key" not in guard_update(write(), {"UpdateExpression": "REMOVE a"}).kwargs
 
 
 @pytest.mark.parametrize(
@@ -601,16 +600,14 @@ def test_a_key_that_is_left_out_is_the_drivers_to_miss() -> None:
     ],
 )
 def test_typed_values_are_refused_where_a_client_would_store_them_as_maps(guard: Any, native: Any, name: str) -> None:
-    attempt = new_attempt(M5, MARK.entry(M5, NOW), "try", NOW)
     with pytest.raises(InvalidUpdate, match=f"{name} is {{.*}}, a typed value: .* Give it the value alone"):
-        guard(attempt, native, typed)
-    assert guard(attempt, native).kwargs  # a Table takes it for the map that it is
+        guard(write(), native, typed)
+    assert guard(write(), native).kwargs  # a Table takes it for the map that it is
 
 
 def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
-    attempt = new_attempt(M5, InSequence().entry(M5, NOW), "try", NOW)
     native = {**KEY, "UpdateExpression": "SET a = :a", "ExpressionAttributeValues": {":a": {"b": 1}}}
-    request = guard_update(attempt, native, typed).kwargs
+    request = guard_update(write(InSequence()), native, typed).kwargs
     assert request["Key"] == {"orderId": {"S": "o-1"}}
     assert request["ExpressionAttributeValues"] == {
         ":a": {"M": {"b": {"N": "1"}}},
@@ -619,7 +616,7 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
         ":ow_p": {"N": "4"},
         ":ow_a": {"BS": [TOKEN]},
     }
-    created = guard_put(attempt, {"Item": {"orderId": "o-1", "a": [1]}}, typed).kwargs
+    created = guard_put(write(InSequence()), {"Item": {"orderId": "o-1", "a": [1]}}, typed).kwargs
     assert created["Item"] == {
         "orderId": {"S": "o-1"},
         "a": {"L": [{"N": "1"}]},
@@ -630,10 +627,9 @@ def test_a_client_is_sent_typed_values_and_so_is_the_ledger_in_them() -> None:
 
 
 def test_one_native_call_is_read_once_for_a_table_and_for_a_client_and_never_mixed_up() -> None:
-    attempt = new_attempt(M5, SeenIds().entry(M5, NOW), "try", NOW)
     native = {**KEY, "UpdateExpression": "REMOVE just_here"}
     for convert, label in ((sendable, "ow1 14d"), (typed, {"S": "ow1 14d"}), (sendable, "ow1 14d")):
-        assert guard_update(attempt, native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
+        assert guard_update(write(SeenIds()), native, convert).kwargs["ExpressionAttributeValues"][":ow_l0"] == label
 
 
 EMPTY: list[Any] = [set(), frozenset(), [set()], {"a": set()}, [1, {"a": [{"b": frozenset()}]}]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 
 
 @pytest.mark.parametrize(

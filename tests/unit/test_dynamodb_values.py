@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from onewrite import InvalidUpdate
-from onewrite.dynamodb.writing.values import Members, plain, raw, sendable, typed
+from onewrite.dynamodb.values import Members, plain, raw, sendable, typed
 
 VALUES: list[Any] = [
     "",

@@ -366,4 +366,6 @@ def test_the_loops_sleep_for_real_unless_told_otherwise() -> None:
 
 
 def test_two_calls_do_not_share_their_arguments() -> None:
-    assert Call("update_item").kwargs is not Call("update_item").kwargs
+    with pytest.raises(TypeError):
+        Call("update_item").kwargs["Key"] = {}
+    assert Call("update_item").kwargs == {}

@@ -17,11 +17,10 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
 from onewrite import Applied, HighWaterMark, InSequence, Message, MessageIDs, SeenIds, sortable
-from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing import layout
+from onewrite.dynamodb import GuardedTable, layout
 from onewrite.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.writing import layout as mongodb_layout
+from onewrite.mongodb import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table
 from tests.support.seams import named
 

@@ -15,10 +15,9 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
 from onewrite import Applied, Duplicate, Message, SeenNumbers, Stale
-from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing import layout
+from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.writing import layout as mongodb_layout
+from onewrite.mongodb import layout as mongodb_layout
 from onewrite.testing import mongomock_collection, moto_table
 from tests.support.seams import named
 

@@ -9,6 +9,8 @@ import pytest
 
 from onewrite import (
     Applied,
+    Begun,
+    Busy,
     ConfigurationError,
     Gone,
     InvalidUpdate,
@@ -17,10 +19,11 @@ from onewrite import (
     Missing,
     Rejected,
     SeenIds,
+    SeenNumbers,
     Tombstones,
 )
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.deletes import check_unique_indexes
+from onewrite.mongodb.indexes import check_unique_indexes
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Faults
 
@@ -143,6 +146,16 @@ def test_what_a_delete_cannot_do_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(InvalidUpdate, match="takes no upsert"):
         stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # the point
     assert faults.requests == ()
+
+
+def test_a_step_of_another_message_keeps_the_document_and_the_answer_shows_it() -> None:
+    for ledger in (SeenIds(), SeenNumbers()):
+        stock = GuardedCollection(mongomock_collection(), ledger, clock=lambda: NOW, tombstones=TOMBSTONES)
+        one, two = Message("m1", source="s", sequence=1), Message("m2", source="s", sequence=2)
+        stock.insert_one(Message("m0", source="s", sequence=0), {"_id": 1, "n": 1})
+        begun = stock.begin(one, "charge", {"_id": 1}, lease=timedelta(hours=1), safe_for=timedelta(hours=1))
+        assert isinstance(begun, Begun)
+        assert stock.delete_one(two, {"_id": 1}) == Busy(two, NOW + 3600, {"_id": 1, "n": 1})
 
 
 def test_something_else_where_the_tombstone_should_be_is_a_mismatch() -> None:

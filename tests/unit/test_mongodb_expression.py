@@ -10,7 +10,7 @@ from bson import ObjectId
 from bson.regex import Regex
 
 from onewrite import HighWaterMark, InvalidUpdate, MessageIDs, SeenIds
-from onewrite.mongodb.writing.expression import check_document, check_filter, check_update, identity
+from onewrite.mongodb.expression import check_document, check_filter, check_update, identity
 
 TOUCHED = r"touches '.*': every name that begins with ow_ is onewrite's own"
 TERMS = HighWaterMark().terms

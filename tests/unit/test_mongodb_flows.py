@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +41,11 @@ from onewrite import (
 )
 from onewrite.flow import Call, Flow
 from onewrite.ledgers import Ledger
-from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.verdict import LARGEST_DOCUMENT, next_try
-from onewrite.mongodb.writing.request import Guarded, guard_update
+from onewrite.mongodb.answers import LARGEST_DOCUMENT
+from onewrite.mongodb.flows import Flows, next_try
+from onewrite.mongodb.request import guard
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
+from onewrite.write import NO_STEP, Write
 from tests.support.driven import play
 
 NOW = 1_790_000_000.0
@@ -96,7 +98,7 @@ def in_use(ledger: Ledger) -> Flows:
 
 
 def write(ledger: Ledger, query: Any = QUERY, /, update: Any = None, **native: Any) -> Flow[Any]:
-    return flows(ledger).update(M5, query, update or UPDATE, native, "update_one")
+    return flows(ledger).write(M5, query, update or UPDATE, native, "update_one")
 
 
 def methods(steps: list[Call]) -> list[str]:
@@ -133,14 +135,14 @@ def test_a_write_that_creates_is_one_request_too() -> None:
     ],
 )
 def test_a_document_that_is_asked_for_comes_back_without_its_ledger(reply: Any, native: Any, entity: Any) -> None:
-    flow = flows(SeenIds()).update(M5, QUERY, UPDATE, native, "find_one_and_update")
+    flow = flows(SeenIds()).write(M5, QUERY, UPDATE, native, "find_one_and_update")
     outcome, steps = play(flow, reply)
     assert outcome == Applied(M5, entity)
     assert steps[0].method == "find_one_and_update"
 
 
 def test_a_document_that_is_asked_for_and_not_matched_is_looked_for() -> None:
-    outcome, steps = play(flows(SeenIds()).update(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
+    outcome, steps = play(flows(SeenIds()).write(M5, QUERY, UPDATE, {}, "find_one_and_update"), None, SEEN)
     assert outcome == Duplicate(M5, ENTITY)
     assert methods(steps) == ["find_one_and_update", "find_one"]
 
@@ -208,8 +210,9 @@ def test_a_gap_that_was_filled_before_the_look_is_tried_once_more() -> None:
 def test_what_is_tried_next_after_a_write_that_did_not_land(
     ledger: Ledger, upsert: bool, query: Any, turn: int, failed: bool, exists: bool, expected: bool | None
 ) -> None:
-    guarded: Guarded = guard_update(ledger.entry(M5, NOW), (), query, UPDATE, {"upsert": upsert}, steps=("s",))
-    assert next_try(guarded, turn, failed=failed, exists=exists) is expected
+    write = Write(M5, {"_id": "o-1"}, NOW, ledger.entry(M5, NOW), NO_STEP)
+    request = guard(write, (), query, UPDATE, {"upsert": upsert})
+    assert next_try(request, turn, failed=failed, exists=exists) is expected
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -329,7 +332,7 @@ def test_an_entity_that_is_too_large_is_said_with_its_size(error: Exception, fou
 def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
     guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
     full = {**SEEN, "ow_events": [{"body": "x" * 1000}]}
-    flow = guarded.update(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
+    flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one")
     with pytest.raises(
         EntityTooLarge, match=r"56 of them its ledger's, 10\d\d its outbox's, whose events wait for a relay, and 25"
     ):
@@ -339,7 +342,7 @@ def test_a_document_whose_outbox_is_full_says_what_the_outbox_takes() -> None:
 def test_a_document_that_a_large_event_would_fill_says_so() -> None:
     guarded = Flows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=Outbox("shop"), awaited=False)
     emit = [Event("A", "x" * 1000)]
-    flow = guarded.update(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
+    flow = guarded.write(M5, {"_id": SEEN["_id"]}, {"$inc": {"n": 1}}, {}, "update_one", emit=emit)
     with pytest.raises(
         EntityTooLarge, match=r"The events of this write would add 1\d\d\d\. .* Emit less, and let a relay publish"
     ):
@@ -404,6 +407,15 @@ def test_what_changed_before_the_mark_could_be_moved_is_told(found: Any, expecte
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
 
 
+def test_what_changed_before_the_mark_could_be_moved_is_shown_as_the_caller_asks_to_see_it() -> None:
+    asked = {"projection": {"n": 1}, "comment": "c"}
+    flow = flows(InSequence(5)).write(M5, OPEN_ONLY, UPDATE, asked, "find_one_and_update")
+    outcome, steps = play(flow, None, ENTITY, None, NOTHING, ENTITY)
+    assert outcome == Rejected(M5, ENTITY, settled=False)
+    assert steps[-1] == steps[1]
+    assert steps[-1].kwargs["projection"].items() >= {"n": 1}.items()
+
+
 # --- an insert --------------------------------------------------------------------------------------------------------
 
 
@@ -440,6 +452,14 @@ def test_a_refused_insert_is_confirmed_by_a_write_that_matches_nothing() -> None
 def test_a_refused_insert_that_was_not_safe_is_a_duplicate_or_what_the_second_look_says() -> None:
     assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
     assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, None)[0] == Missing(M5)
+
+
+def test_an_insert_over_nothing_but_a_key_comes_again_in_whatever_form_the_driver_returns_the_key() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    held = {"_id": at.replace(tzinfo=None)}
+    flow = in_use(SeenIds()).insert(M5, {"_id": at, "n": 1}, {})
+    outcome, _ = play(flow, lost_race(), held, NOTHING, held)
+    assert outcome == Rejected(M5, held, settled=False)
 
 
 def test_a_confirmation_that_a_majority_does_not_give_leaves_as_the_driver_raised_it() -> None:
@@ -555,22 +575,22 @@ NAMES = "database.list_collection_names"
 
 def test_a_ledger_of_hashes_that_names_entities_by_id_asks_the_collection_nothing() -> None:
     store = flows(SeenIds())
-    assert methods(play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]) == ["update_one"]
+    assert methods(play(store.write(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]) == ["update_one"]
     assert methods(play(store.seen(M5, QUERY, {}), None)[1]) == ["find_one"]
 
 
 def test_the_indexes_of_a_collection_are_asked_for_once_where_they_matter() -> None:
     store = flows(READABLE)
-    first = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), BY_ID, LANDED)[1]
-    second = play(store.update(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
+    first = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), BY_ID, LANDED)[1]
+    second = play(store.write(M5, QUERY, UPDATE, {}, "update_one"), LANDED)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["update_one"]]
 
 
 def test_a_collection_that_is_not_there_yet_is_asked_again_since_it_may_be_created_with_a_collation() -> None:
     store = flows(READABLE)
-    play(store.update(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
+    play(store.write(M5, QUERY, UPDATE, {}, "update_one"), {}, NOTHING, None)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        play(store.update(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), ENGLISH)
 
 
 def test_the_first_insert_asks_whether_ids_are_unique() -> None:
@@ -599,7 +619,7 @@ def test_a_collation_of_the_collection_is_refused_before_each_write_that_it_coul
     store, message = flows(ledger), Message("m", sequence="a")
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-            play(store.update(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
+            play(store.write(message, QUERY, UPDATE, {}, "update_one"), ENGLISH)
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
         play(store.seen(message, QUERY, {}), ENGLISH)
 
@@ -612,22 +632,22 @@ def test_what_was_no_matter_to_the_first_write_is_refused_where_it_matters_to_a_
     store = flows(HighWaterMark())
     play(store.insert(M5, ENTITY, {}), ENGLISH, "the answer")
     with pytest.raises(ConfigurationError, match="compares text by the collation 'en'"):
-        next(store.update(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
+        next(store.write(Message("m", sequence="a"), QUERY, UPDATE, {}, "update_one"))
 
 
 def test_declared_fields_are_checked_once_against_a_unique_index() -> None:
     store, query = flows(SeenIds(), fields=["email"]), {"email": "a@b"}
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="only under a unique index"):
-            play(store.update(M5, query, UPDATE, {}, "update_one"), BY_ID)
-    first = play(store.update(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
+            play(store.write(M5, query, UPDATE, {}, "update_one"), BY_ID)
+    first = play(store.write(M5, query, UPDATE, {}, "update_one"), UNIQUE, LANDED)[1]
     second = play(store.seen(M5, query, {}), None)[1]
     assert [methods(first), methods(second)] == [["index_information", "update_one"], ["find_one"]]
 
 
 def test_declared_fields_name_the_entity_of_every_request() -> None:
     store, query = flows(InSequence(5), fields=["email"]), {"email": "a@b", "closed": {"$exists": False}}
-    flow = store.update(M5, query, UPDATE, {}, "update_one")
+    flow = store.write(M5, query, UPDATE, {}, "update_one")
     outcome, steps = play(flow, UNIQUE, NOTHING, ENTITY, None, LANDED)
     assert outcome == Rejected(M5, ENTITY)
     assert steps[2].args == ({"email": "a@b"},)
@@ -671,7 +691,7 @@ def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: 
     store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", awaited=False)
     for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
         result = {} if time is None else {"operationTime": Timestamp(time, 1)}
-        play(store.update(M5, QUERY, UPDATE, {}, "update_one"), Reply(1, None, result))
+        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), Reply(1, None, result))
     (record,) = caplog.records
     assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
 

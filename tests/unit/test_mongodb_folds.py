@@ -32,7 +32,9 @@ from onewrite import (
 )
 from onewrite.flow import Call
 from onewrite.ledgers import Ledger
-from onewrite.mongodb.folds import FoldFlows
+from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.folds import fold_into
+from onewrite.mongodb.request import step_path
 from tests.support.driven import Collection, Reply, play_requests
 
 NOW = 1_790_000_000.0
@@ -52,8 +54,8 @@ HASHES = [bytes.fromhex(each) for each in ("dc96f0811e6071696f18", "e2925dfad35a
 LANDED, CREATED, NOTHING = Reply(1), Reply(0, "o-1"), Reply()
 
 
-def flows(ledger: Ledger, *, clock: Callable[[], float] = lambda: NOW, **more: Any) -> FoldFlows:
-    store = FoldFlows(Collection(), ledger, clock, more.pop("fields", ()), "majority", awaited=False, **more)
+def flows(ledger: Ledger, *, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Flows:
+    store = Flows(Collection(), ledger, clock, more.pop("fields", ()), "majority", awaited=False, **more)
     store._indexes = BY_ID
     return store
 
@@ -68,7 +70,7 @@ def adding(query: Any = QUERY, **native: Any) -> Callable[[list[Message]], dict[
 def fold(
     ledger: Ledger, messages: Sequence[Message], function: Any = None, *answers: Any, **more: Any
 ) -> tuple[list[Any], list[Call]]:
-    return play_requests(flows(ledger, **more).fold(messages, function or adding()), *answers)
+    return play_requests(fold_into(flows(ledger, **more), messages, function or adding()), *answers)
 
 
 def methods(calls: list[Call]) -> list[str]:
@@ -89,7 +91,7 @@ def marked(**marks: int) -> dict[str, Any]:
 
 # --- the request ------------------------------------------------------------------------------------------------------
 
-M4_STEP, M5_STEP, M6_STEP, OTHERS_STEP = ({flows(SeenIds())._step(each): OTHER} for each in (M4, M5, M6, OTHERS))
+M4_STEP, M5_STEP, M6_STEP, OTHERS_STEP = ({step_path("ow_l", each): OTHER} for each in (M4, M5, M6, OTHERS))
 IDS_LABEL: dict[str, Any] = {"ow_tombstone": OTHER, "ow_l": {"$in": [None, "ow1 14d"]}}
 MARKS_LABEL: dict[str, Any] = {
     "ow_tombstone": OTHER,
@@ -122,13 +124,12 @@ def test_ids_that_may_have_been_kept_by_hand_are_looked_for_in_both_spellings() 
 
 
 def test_the_mark_of_a_source_moves_to_its_last_message_if_it_is_below_the_first() -> None:
-    steps = {flows(HighWaterMark())._step(each): OTHER for each in (M4, M6, OTHERS)}
     query, update = sent(HighWaterMark(), [M6, OTHERS, M4])
     below = [
         {"$or": [{f"ow_@.{source}": OTHER}, {f"ow_@.{source}": {"$lt": first}, f"ow_@.{source}.0": OTHER}]}
         for source, first in (("s", 4), ("t", 1))
     ]
-    assert query == {**QUERY, **MARKS_LABEL, **steps, "$and": below}
+    assert query == {**QUERY, **MARKS_LABEL, **M4_STEP, **M6_STEP, **OTHERS_STEP, "$and": below}
     assert update == {"$inc": {"n": 3}, "$set": {"ow_l": "ow1 marks", "ow_@.s": 6, "ow_@.t": 1}}
 
 
@@ -208,7 +209,7 @@ def sent_at(clock: Any, messages: Sequence[Message]) -> tuple[Any, Any]:
 def test_without_an_update_messages_are_recorded_as_single_ones_are(native: Any, fields: Any, options: Any) -> None:
     store = flows(SeenIds(), fields=fields)
     store._indexes = {**BY_ID, "email_1": {"key": [("email", 1)], "unique": True}}
-    _, (call,) = play_requests(store.fold([M4, M5], lambda _: native), LANDED)
+    _, (call,) = play_requests(fold_into(store, [M4, M5], lambda _: native), LANDED)
     assert call.kwargs == options
     assert set(call.args[1]) == {"$set", "$push", "$unset"}
 
@@ -291,7 +292,7 @@ def test_what_the_condition_refuses_is_sent_again_one_by_one_and_the_look_alone_
 def test_one_message_alone_is_the_single_write() -> None:
     outcomes, calls = fold(SeenIds(), [M5], adding(OPEN_ONLY), NOTHING, ENTITY, None)
     assert outcomes == [Rejected(M5, ENTITY)]
-    single = flows(SeenIds()).update(M5, OPEN_ONLY, {"$inc": {"n": 1}}, {}, "update_one")
+    single = flows(SeenIds()).write(M5, OPEN_ONLY, {"$inc": {"n": 1}}, {}, "update_one")
     assert calls[0] == next(single)
 
 
@@ -323,7 +324,7 @@ def test_what_makes_the_document_too_large_is_halved(error: Exception) -> None:
 
 def test_one_message_that_makes_the_document_too_large_is_the_error_and_those_before_it_are_written() -> None:
     error = OperationFailure("no", 17419)
-    flow = flows(SeenIds()).fold([M4, M5], adding())
+    flow = fold_into(flows(SeenIds()), [M4, M5], adding())
     with pytest.raises(EntityTooLarge, match="would exceed"):
         play_requests(flow, error, ENTITY, LANDED, error, ENTITY)
 
@@ -385,7 +386,7 @@ def test_a_collection_that_may_take_two_marks_for_one_is_refused() -> None:
     store._indexes = {}
     indexes = {"_id_": {"key": [("_id", 1)], "collation": {"locale": "en"}}}
     with pytest.raises(ConfigurationError, match="by the collation 'en'"):
-        play_requests(store.fold([M4, M5], adding()), indexes)
+        play_requests(fold_into(store, [M4, M5], adding()), indexes)
 
 
 def test_more_than_a_hundred_messages_are_several_writes() -> None:

@@ -22,16 +22,11 @@ from onewrite import (
     sortable,
 )
 from onewrite.ledgers import Ledger
-from onewrite.mongodb.writing.request import (
-    Guarded,
-    check_ids_are_unique,
-    check_indexes,
-    guard_insert,
-    guard_record,
-    guard_update,
-    in_transaction,
-    keeps_text,
-)
+from onewrite.mongodb.expression import check_update, identity
+from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, keeps_text
+from onewrite.mongodb.request import Request, guard_insert, in_transaction
+from onewrite.mongodb.request import guard as guard_request
+from onewrite.write import NO_STEP, Write
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -39,19 +34,38 @@ HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
 IDLE: Any = SimpleNamespace(in_transaction=False)
-STEP = "ow_steps.e2"
 BY_HAND = MessageIDs()
+
+
+def write_of(ledger: Ledger, message: Message = M5) -> Write:
+    return Write(message, {}, NOW, ledger.entry(message, NOW), NO_STEP)
+
+
+def guard_write(
+    write: Write,
+    fields: Any,
+    query: Any,
+    update: Any,
+    native: Any,
+    /,  # as a collection does it
+) -> Request:
+    terms = write.entry.terms
+    if update is not None:
+        check_update(terms, fields, update)
+    return guard_request(write._replace(key=identity(query, fields, terms)), fields, query, update, native)
 
 
 def guard(
     ledger: Ledger, query: Any = QUERY, update: Any = None, /, message: Message = M5, fields: Any = (), **native: Any
-) -> Guarded:
-    return guard_update(
-        ledger.entry(message, NOW), fields, query, {"$inc": {"n": 1}} if update is None else update, native, steps=(STEP,)
-    )
+) -> Request:
+    change = {"$inc": {"n": 1}} if update is None else update
+    return guard_write(write_of(ledger, message), fields, query, change, native)
 
 
-SHARED = {"ow_tombstone": {"$exists": False}, STEP: {"$exists": False}}
+NOT_GONE = {"ow_tombstone": {"$exists": False}}
+# A step of the message, under a ledger without a name, and under one that was kept by hand.
+STEP, STEP_BY_HAND = {f"ow_steps.{HASH.hex()}": {"$exists": False}}, {"ow_steps.0a434f161f21c0968ad9": {"$exists": False}}
+SHARED = {**NOT_GONE, **STEP}
 IDS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 14d"]}}
 LACKS = {
     **IDS_LABEL,
@@ -64,7 +78,7 @@ LACKS_ALL = {
     "ow_l": {"$in": [None, "ow1 all"]},
     "ow_all": {"$ne": HASH},
 }
-LACKS_TEXT = {**SHARED, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
+LACKS_TEXT = {**NOT_GONE, **STEP_BY_HAND, "messageIDs": {"$nin": ["@s/m5", "m5"]}}
 DROPS = {"ow_r.r2": "", "ow_r.r3": "", "ow_r.r5": ""}
 MARKS_LABEL = {**SHARED, "ow_l": {"$in": [None, "ow1 marks"]}}
 ALONE = {"ow_@.s.0": {"$exists": False}}
@@ -96,17 +110,14 @@ MOVES = {"$set": {"ow_l": "ow1 marks", "ow_@.s": 5}}
     ],
 )
 def test_a_ledgers_guard_joins_the_filter_and_its_mark_the_operators(ledger: Ledger, guards: Any, folded: Any) -> None:
-    entry = ledger.entry(M5, NOW)
-    guarded = guard_update(entry, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {}, steps=(STEP,))
-    assert guarded == Guarded(
-        entry,
+    write = write_of(ledger)
+    guarded = guard_write(write, (), {"_id": "o-1", "left": {"$gte": 2}}, {"$inc": {"left": -2}}, {})
+    assert guarded == Request(
+        write._replace(key={"_id": "o-1"}),
         filter={"_id": "o-1", "left": {"$gte": 2}, **guards},
         update={"$inc": {"left": -2}, **folded},
         upsert=False,
-        entity={"_id": "o-1"},
-        conditional=True,
         native={},
-        steps=(STEP,),
         query={"_id": "o-1", "left": {"$gte": 2}},
         change={"$inc": {"left": -2}},
     )
@@ -244,6 +255,7 @@ def test_ids_that_were_kept_by_hand_are_looked_for_with_their_source_and_without
     assert guarded.filter == {
         **QUERY,
         **SHARED,
+        **STEP_BY_HAND,
         "ow_l": {"$in": [None, "ow1 marks", "ow1 > messageIDs"]},
         "messageIDs": {"$nin": ["@s/m5", "m5"]},
         "$and": [BELOW],
@@ -284,12 +296,11 @@ def test_what_a_filter_says_beside_the_entity_is_a_condition(
     query: Any, fields: Any, entity: Any, conditional: bool
 ) -> None:
     guarded = guard(SeenIds(), query, fields=fields)
-    assert (guarded.entity, guarded.conditional) == (entity, conditional)
+    assert (guarded.write.key, guarded.conditional) == (entity, conditional)
 
 
 def test_a_record_is_the_ledgers_own_part() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
-    guarded = guard_record(entry, (), {"_id": 1, "a": {"$gt": 1}}, {"upsert": True}, steps=(STEP,))
+    guarded = guard_write(write_of(HighWaterMark()), (), {"_id": 1, "a": {"$gt": 1}}, None, {"upsert": True})
     assert guarded.filter == {"_id": 1, "a": {"$gt": 1}, **MARKS_LABEL, "$and": [BELOW]}
     assert guarded.update == MOVES
     assert guarded.upsert is True
@@ -297,7 +308,7 @@ def test_a_record_is_the_ledgers_own_part() -> None:
 
 def test_a_record_that_reads_the_ledger_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        guard_record(HighWaterMark().entry(M5, NOW), (), {"_id": 1, "ow_@.s": 4}, {}, steps=(STEP,))
+        guard_write(write_of(HighWaterMark()), (), {"_id": 1, "ow_@.s": 4}, None, {})
 
 
 @pytest.mark.parametrize(
@@ -324,7 +335,7 @@ def test_what_follows_a_gap_creates_no_entity(ledger: Ledger, *, creates: bool) 
 )
 def test_a_new_document_gets_its_ledger(ledger: Ledger, held: Any) -> None:
     document = {"_id": 1, "n": 1}
-    assert guard_insert(ledger.entry(M5, NOW), document, {}) == {**document, **held}
+    assert guard_insert(write_of(ledger), document, {}) == {**document, **held}
     assert document == {"_id": 1, "n": 1}
 
 
@@ -346,11 +357,11 @@ def test_a_call_that_touches_the_ledger_is_refused(query: Any, update: Any) -> N
 
 
 def test_a_new_document_that_brings_a_ledger_or_no_id_is_refused() -> None:
-    entry = HighWaterMark().entry(M5, NOW)
+    write = write_of(HighWaterMark())
     with pytest.raises(InvalidUpdate, match="onewrite's own"):
-        guard_insert(entry, {"_id": 1, "ow_@": {}}, {})
+        guard_insert(write, {"_id": 1, "ow_@": {}}, {})
     with pytest.raises(InvalidUpdate, match="_id of its own"):
-        guard_insert(entry, {"n": 1}, {})
+        guard_insert(write, {"n": 1}, {})
 
 
 @pytest.mark.parametrize(
@@ -361,7 +372,7 @@ def test_a_call_that_names_no_one_entity_is_refused(query: Any) -> None:
         with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
             guard(SeenIds(), query, upsert=upsert)
     with pytest.raises(InvalidUpdate, match=r"give it one value|none that names one entity"):
-        guard_record(SeenIds().entry(M5, NOW), (), query, {}, steps=(STEP,))
+        guard_write(write_of(SeenIds()), (), query, None, {})
 
 
 def test_a_call_that_changes_what_names_the_entity_is_refused() -> None:
@@ -374,12 +385,12 @@ def test_nothing_is_created_inside_a_transaction() -> None:
     with pytest.raises(InvalidUpdate, match="upsert=True in a transaction"):
         guard(SeenIds(), session=OPEN, upsert=True)
     with pytest.raises(InvalidUpdate, match="insert_one in a transaction"):
-        guard_insert(HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": OPEN})
+        guard_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": OPEN})
 
 
 def test_a_session_without_a_transaction_is_no_hindrance() -> None:
     assert guard(SeenIds(), session=IDLE, upsert=True).upsert is True
-    assert guard_insert(HighWaterMark().entry(M5, NOW), {"_id": 1}, {"session": IDLE})["_id"] == 1
+    assert guard_insert(write_of(HighWaterMark()), {"_id": 1}, {"session": IDLE})["_id"] == 1
     assert [in_transaction({"session": session}) for session in (OPEN, IDLE, None)] == [True, False, False]
     assert in_transaction({}) is False
 
@@ -391,18 +402,20 @@ def test_a_sequence_has_64_bits_at_most(ledger: Ledger, sign: int) -> None:
     guarded = guard(ledger, message=Message("m", source="s", sequence=longest))
     assert isinstance(guarded.update, dict)
     assert guarded.update["$set"]["ow_@.s"] == longest
-    too_long = ledger.entry(Message("m", source="s", sequence=longest + sign), NOW)
+    too_long = write_of(ledger, Message("m", source="s", sequence=longest + sign))
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, steps=(STEP,))
+        guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match="64 bits"):
         guard_insert(too_long, {"_id": 1}, {})
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_sequence_that_is_only_looked_at_has_64_bits_at_most_too(sign: int) -> None:
-    too_long = SeenIds(also=HighWaterMark()).entry(Message("m", source="s", sequence=sign * 2**63), NOW)
+    too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=sign * 2**63))
     with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
-        guard_update(too_long, (), QUERY, {"$inc": {"n": 1}}, {}, steps=(STEP,))
+        guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
+    with pytest.raises(InvalidMessage, match=r"64 bits.*sortable"):
+        guard_insert(too_long, {"_id": 1}, {})
 
 
 TEXTS = [

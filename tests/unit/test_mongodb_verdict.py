@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -35,12 +34,11 @@ from onewrite import (
 from onewrite.label import Slot
 from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT
-from onewrite.mongodb.verdict import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
-from onewrite.mongodb.verdict import unmatched as unmatched_at
-from onewrite.mongodb.writing.layout import is_made_by, lookup, path_of, without_ledger
+from onewrite.mongodb.answers import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
+from onewrite.mongodb.layout import image_of, is_made_by, lookup, path_of, without_ledger
+from onewrite.write import NO_STEP, Write, judged
 
 NOW = 1_790_000_000.0
-unmatched = partial(unmatched_at, now=NOW, entity_key={"_id": "o-1"})
 M5 = Message("m5", source="s", sequence=5)
 HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
 ENTITY = {"_id": "o-1", "n": 1}
@@ -49,7 +47,8 @@ LEDGERS: list[Ledger] = [SeenIds(), SeenIds(readable=True), SeenIds(retention=No
 
 
 def verdict(ledger: Ledger, document: dict[str, Any] | None, message: Message = M5) -> object:
-    return unmatched(ledger.entry(message, NOW), message, document)
+    write = Write(message, {"_id": "o-1"}, NOW, ledger.entry(message, NOW), NO_STEP)
+    return judged(write, image_of(ledger.terms, document))
 
 
 # --- whose refusal it was ---------------------------------------------------------------------------------------------

@@ -6,25 +6,27 @@ from typing import Any
 
 import mongomock
 import pytest
+from boto3.dynamodb.types import Binary
 
 from onewrite import ConfigurationError, Duplicate, InvalidMessage, LedgerMismatch, Message, SeenIds, SeenNumbers, Stale
-from onewrite.dynamodb.verdict import finish_refused, refused
-from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
-from onewrite.dynamodb.writing.layout import held_of
-from onewrite.dynamodb.writing.request import guard_put, guard_update
-from onewrite.label import Slot
+from onewrite.dynamodb.layout import held_of, image_of
+from onewrite.dynamodb.request import guard_put, guard_update, new_token
+from onewrite.label import STEP, STEPS, Slot
 from onewrite.ledgers.entry import ABSENT, Entry, Number
 from onewrite.ledgers.seen_numbers import Blocks, Leap, blocks_of, leaps
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.writing import layout as mongodb_layout
-from onewrite.mongodb.writing.request import guard_update as guard_document
+from onewrite.mongodb import layout as mongodb_layout
+from onewrite.mongodb.request import guard as guard_document
 from onewrite.outcome import Rejected
+from onewrite.step import step_mark
 from onewrite.watch import Watch
+from onewrite.write import NO_STEP, Finishes, NoStep, StepPart, Write, refused
 
 NOW = 1_790_000_000.0
 SMALL = SeenNumbers(8)  # blocks of two in five slots
 TAG, SET = "ow_@%w8=s.t0", "ow_@%w8=s.s0"
 LABEL = {"ow_l": "ow1 numbers 8"}
+FINISH = Finishes("f", "ow_l")
 
 
 def message(n: Any = 10, source: str = "s") -> Message:
@@ -35,6 +37,11 @@ def number(n: int = 10, ledger: SeenNumbers = SMALL, source: str = "s") -> Numbe
     own = ledger.entry(message(n, source), NOW).own
     assert isinstance(own, Number)
     return own
+
+
+def write(entry: Entry, step: StepPart = NoStep(exact=False)) -> Write:  # noqa: B008  # a value
+    """The parts of a write of message 10, by the call "try"."""
+    return Write(message(), {"id": "e"}, NOW, entry, step, token=new_token("ow_l", "try", NOW))
 
 
 # --- what it takes ----------------------------------------------------------------------------------------------------
@@ -55,9 +62,9 @@ def test_a_message_is_numbered_by_an_int_from_0_on(sequence: Any) -> None:
 def test_a_number_that_an_engine_cannot_hold_is_refused_with_what_to_use_instead() -> None:
     large = number(10**38)
     with pytest.raises(InvalidMessage, match=r"38 digits .* use SeenIds"):
-        guard_update(new_attempt(message(), Entry(SMALL.terms, large), "try", NOW), {"Key": {"id": "e"}})
+        guard_update(write(Entry(SMALL.terms, large)), {"Key": {"id": "e"}})
     with pytest.raises(InvalidMessage, match=r"64 bits .* use SeenIds"):
-        guard_document(Entry(SMALL.terms, number(2**63)), (), {"_id": "e"}, {"$set": {"a": 1}}, {}, steps=("ow_steps.x",))
+        guard_document(write(Entry(SMALL.terms, number(2**63)), NO_STEP), (), {"_id": "e"}, {"$set": {"a": 1}}, {})
 
 
 @pytest.mark.parametrize(
@@ -119,9 +126,9 @@ def test_a_part_has_slots_of_its_own() -> None:
     ],
 )
 def test_each_form_has_its_expressions(form: Any, condition: str, update: str, values: dict[str, Any]) -> None:
-    attempt = new_attempt(message(), Entry(SMALL.terms, number()._replace(form=form)), "try", NOW)
-    request = guard_update(attempt, {"Key": {"id": "e"}}).kwargs
-    dead, live = (",".join(f"ow_t{slot[1:]}" for slot in slots) for slots in (attempt.ring.dead, (attempt.ring.present,)))
+    request = guard_update(write(Entry(SMALL.terms, number()._replace(form=form))), {"Key": {"id": "e"}}).kwargs
+    ring = new_token("ow_l", "try", NOW).ring
+    dead, live = (",".join(f"ow_t{slot[1:]}" for slot in slots) for slots in (ring.dead, (ring.present,)))
     assert request["UpdateExpression"] == update.format(dead, live)
     assert request["ConditionExpression"].endswith(f" AND {condition}")
     assert request["ExpressionAttributeNames"] == {"#ow_m0": TAG, "#ow_n0": SET}
@@ -140,7 +147,7 @@ def test_each_form_has_its_expressions(form: Any, condition: str, update: str, v
 )
 def test_a_finish_asks_for_the_slots_block_alone(form: Any, condition: str, update: str | None) -> None:
     entry = Entry(SMALL.terms, number()._replace(form=form))
-    request = guard_update(new_attempt(message(), entry, "try", NOW, part="finish", fence="f"), {"Key": {"id": "e"}}).kwargs
+    request = guard_update(write(entry, FINISH), {"Key": {"id": "e"}}).kwargs
     assert request["ConditionExpression"].endswith(f" AND {condition}")
     assert "contains" not in request["ConditionExpression"]
     assert ("#ow_n0" in request["UpdateExpression"]) is (update is not None)
@@ -179,37 +186,38 @@ def test_a_set_of_something_else_is_a_mismatch(numbers: object) -> None:
         judged(stored(5, numbers))
 
 
-def test_a_refused_attempt_is_sent_again_in_the_form_that_fits_and_no_more_than_eight_times() -> None:
-    attempt = new_attempt(message(), SMALL.entry(message(), NOW), "try", NOW)
+def test_a_refused_write_is_sent_again_in_the_form_that_fits_and_no_more_than_eight_times() -> None:
+    tried = write(SMALL.entry(message(), NOW))
     item: dict[str, Any] = {"id": "e", **LABEL, TAG: 0, SET: {0}}
     for turn in range(1, 8):
         item[TAG] = 5 if turn % 2 == 0 else 0
-        again = refused(attempt, item, shows=False)
-        assert isinstance(again, Attempt)
+        again = refused(tried, image_of(SMALL.terms, item))
+        assert isinstance(again, Write)
         assert (again.turn, again.entry.form) == (turn, "joins" if turn % 2 == 0 else "enters")
-        attempt = again
+        tried = again
     item[TAG] = 5
-    assert refused(attempt, item, shows=False) == Rejected(message(), {"id": "e"}, settled=False)
+    assert refused(tried, image_of(SMALL.terms, item)) == Rejected(message(), {"id": "e"}, settled=False)
 
 
 def test_a_finish_takes_the_form_that_fits_and_gives_up_where_none_ever_does() -> None:
-    entry = SMALL.entry(message(), NOW)
-    attempt = new_attempt(message(), entry, "try", NOW, part="finish", fence="f")
+    tried, mark = write(SMALL.entry(message(), NOW), FINISH), step_mark("ow_l", message())
     step = {"id": "m10", "key": "k", "fence": "f", "since": "2026-11-22T08:00:00.000Z", "first": True}
-    item = {"id": "e", **LABEL, f"ow_step_{attempt.step_mark.hex()}": {**step, "until": step["since"], "source": "s"}}
+    stored = {STEPS: {Binary(mark)}, f"{STEP}{mark.hex()}": {**step, "until": step["since"], "source": "s"}}
+    item = {"id": "e", **LABEL, **stored}
     for tag, form in ((0, "enters"), (20, "overtaken"), (5, "joins")):
-        again = finish_refused(attempt, {**item, TAG: tag}, shows=False)
-        assert isinstance(again, Attempt) == (form != "joins")
-        assert not isinstance(again, Attempt) or again.entry.form == form
-    assert finish_refused(attempt._replace(turn=8), {**item, TAG: 0}, shows=False) is None
+        again = refused(tried, image_of(SMALL.terms, {**item, TAG: tag}))
+        assert isinstance(again, Write) == (form != "joins")
+        assert not isinstance(again, Write) or again.entry.form == form
+    assert refused(tried._replace(turn=8), image_of(SMALL.terms, {**item, TAG: 0})) is None
 
 
 def test_a_creation_asks_and_does_not_care_for_the_form() -> None:
-    attempt = new_attempt(message(), SMALL.entry(message(), NOW).asking, "try", NOW)
-    item = guard_put(attempt, {"Item": {"id": "e"}}).kwargs["Item"]
+    creation = write(SMALL.entry(message(), NOW).asking)
+    item = guard_put(creation, {"Item": {"id": "e"}}).kwargs["Item"]
     assert item[TAG] == 5
     assert set(item[SET]) == {10}
-    assert refused(attempt, {"id": "e", **LABEL, TAG: 0}, shows=False) == Rejected(message(), {"id": "e"})
+    held = image_of(SMALL.terms, {"id": "e", **LABEL, TAG: 0})
+    assert refused(creation, held) == Rejected(message(), {"id": "e"})
 
 
 def test_a_ledger_without_forms_has_none() -> None:

@@ -28,7 +28,7 @@ TAG, SET = "ow_@.%w8=s.t0", "ow_@.%w8=s.s0"
 
 def update(query: dict[str, Any] = QUERY, change: Any = None, *, upsert: bool = False) -> Flow[Outcome]:
     flows = Flows(Collection(), LEDGER, lambda: NOW, (), "majority", awaited=False)
-    return flows.update(M10, query, change or {"$inc": {"n": 1}}, {"upsert": upsert}, "update_one")
+    return flows.write(M10, query, change or {"$inc": {"n": 1}}, {"upsert": upsert}, "update_one")
 
 
 def held(tag: int | None, *numbers: int) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         (lambda: moto_table().__enter__(), "moto", "testing"),
         (lambda: mongomock_collection().__enter__(), "onewrite.testing.standins.collection", "testing,mongodb"),
         (mongod, "pymongo", "mongodb"),
-        (lambda: dynamodb_stream_event((None, {"orderId": "o-1"})), "onewrite.dynamodb.writing.values", "dynamodb"),
+        (lambda: dynamodb_stream_event((None, {"orderId": "o-1"})), "onewrite.dynamodb.values", "dynamodb"),
     ],
     ids=["moto_table", "mongomock_collection", "mongod", "dynamodb_stream_event"],
 )

@@ -30,7 +30,7 @@ from onewrite import (
     Stale,
 )
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, atransact, explain_transaction, transact
-from onewrite.dynamodb.writing.values import typed
+from onewrite.dynamodb.values import typed
 from onewrite.step import Step, step_mark
 from tests.support import driven
 from tests.support.seams import named

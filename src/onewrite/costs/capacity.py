@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from onewrite.dynamodb.writing.size import item_size
+from onewrite.dynamodb.size import item_size
 
 UNIT = 1024
 Item: TypeAlias = Mapping[str, Any]

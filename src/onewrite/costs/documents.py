@@ -14,8 +14,8 @@ from onewrite.label import Slot, prefix_of
 from onewrite.ledgers import Ledger, SeenNumbers
 from onewrite.ledgers.entry import Advance, Remember
 from onewrite.message import Message
-from onewrite.mongodb.writing.layout import lookup, path_of
-from onewrite.mongodb.writing.own_part import initial, labels, operators
+from onewrite.mongodb.layout import lookup, path_of
+from onewrite.mongodb.request import gain, initial, labels
 
 LARGEST_DOCUMENT = 16 * 1024 * 1024
 _EMPTY = len(bson.encode({}))
@@ -55,7 +55,10 @@ def _digits_below(count: int) -> int:
 
 def written(document: Mapping[str, Any], ledger: Ledger, message: Message, now: float) -> dict[str, Any]:
     """The document after a guarded write of a message that the ledger lets in, without the caller's own part."""
-    return changed(document, operators(ledger.entry(message, now).facing(lookup(document)), {}))
+    entry = ledger.entry(message, now).facing(lookup(document))
+    sets, pushes, removes = {**labels(entry.terms).sets}, dict[str, list[Any]](), dict[str, str]()
+    gain(entry, sets, pushes, removes)
+    return changed(document, {"$set": sets, "$push": {path: mark for path, (mark,) in pushes.items()}, "$unset": removes})
 
 
 def changed(document: Mapping[str, Any], update: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -103,7 +106,7 @@ class DocumentLedger:
         entry = self._ledger.entry(self._texts.message(last), stream.moment(last) / SECOND)
         match entry.own:
             case Remember(sets=sets, mark=mark):
-                held = labels(entry.terms)
+                held = labels(entry.terms).sets
                 for key, count in counts_of(self._ledger, stream, moment).items():
                     held = changed(held, {"$set": {path_of(Slot(sets.present.group, key)): Repeated(mark, count)}})
                 return held

@@ -1,6 +1,6 @@
 """What a ledger adds to an item of DynamoDB, found by making the ledger's own writes on paper. Pure.
 
-The clauses are those that are sent: `own_part` compiles them, and this reads them. So what is predicted follows what is written.
+The clauses are those that are sent: `request` writes them, and this reads them. So what is predicted follows what is written.
 """
 
 from __future__ import annotations
@@ -11,42 +11,41 @@ from typing import Any, cast
 
 from onewrite.costs.stream import SECOND, Stream, held
 from onewrite.costs.texts import Cycle, Texts, blocks_held, counts_of, cycle_of, turns
-from onewrite.dynamodb.writing.attempt import ATTEMPTS, TOKEN_BYTES, Attempt, new_attempt
-from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
-from onewrite.dynamodb.writing.own_part import Words, clauses, constants, names_of_marks, values_of
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, lookup, name_of
+from onewrite.dynamodb.request import ATTEMPTS, TOKEN_BYTES, new_token, of_write, parts_of
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.label import Slot
 from onewrite.ledgers import Ledger, SeenNumbers
 from onewrite.ledgers.entry import Advance, Remember
 from onewrite.message import Message
+from onewrite.write import NoStep, Write
 
 
 def written(item: Mapping[str, Any], ledger: Ledger, message: Message, now: float, call: str) -> dict[str, Any]:
     """The item after a guarded write of a message that the ledger lets in. `call` is a name that no other call has."""
     entry = ledger.entry(message, now).facing(lookup(item))
-    return after(item, new_attempt(message, entry, call, now))
+    return after(item, Write(message, {}, now, entry, NoStep(exact=False), token=new_token(ledger.attribute, call, now)))
 
 
-def after(item: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
+def after(item: Mapping[str, Any], write: Write) -> dict[str, Any]:
     """The item after the ledger's part of a write."""
-    words = Words()
-    parts = clauses(attempt.entry.shape, attempt.ring, words, "write")
-    names = {**words.names, **names_of_marks(attempt)}
-    values = {**constants(attempt.entry.terms), **values_of(attempt)}
+    parts = parts_of(write)
+    names, values = of_write(write)
+    names, values = {**parts.words.names, **names}, {**parts.values, **values}
     changed = dict(item)
-    for name, value in _pairs(parts["SET"], "="):
+    for name, value in _pairs(parts.sets, "="):
         held_value = values[value]
         changed[names.get(name, name)] = held_value if isinstance(held_value, str | int) else frozenset(held_value)
-    for word, value in _pairs(parts["ADD"], " "):
+    for word, value in _pairs(parts.adds, " "):
         name = names.get(word, word)
         changed[name] = frozenset([*changed.get(name, ()), *values[value]])
-    for name in filter(None, parts["REMOVE"].split(",")):
+    for name in parts.removes:
         changed.pop(names.get(name, name), None)
     return changed
 
 
-def _pairs(clause: str, between: str) -> list[tuple[str, str]]:
-    return [cast("tuple[str, str]", tuple(action.split(between))) for action in clause.split(",") if action]
+def _pairs(actions: list[str], between: str) -> list[tuple[str, str]]:
+    return [cast("tuple[str, str]", tuple(action.split(between))) for action in actions]
 
 
 class ItemLedger:

@@ -7,9 +7,9 @@ from typing import Any
 
 from onewrite.costs.capacity import Index, IndexLoad
 from onewrite.costs.sample import Measured, Sample, sample_of
-from onewrite.dynamodb.writing.layout import business
-from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.layout import business
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import plain
 from onewrite.flow import Call, Flow
 from onewrite.ledgers import NO_LEDGER
 

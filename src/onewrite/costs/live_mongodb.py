@@ -9,7 +9,7 @@ from onewrite.costs.documents import document_size
 from onewrite.costs.sample import Measured, Sample, sample_of
 from onewrite.flow import Call, Do, Flow
 from onewrite.ledgers import NO_LEDGER
-from onewrite.mongodb.writing.layout import without_ledger
+from onewrite.mongodb.layout import without_ledger
 
 
 def collection_sample(name: str, most: int) -> Flow[Sample]:

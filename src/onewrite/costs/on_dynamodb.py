@@ -10,8 +10,8 @@ from onewrite.costs.items import ItemLedger
 from onewrite.costs.plan import Cost, Other, Spread
 from onewrite.costs.sizes import Sizes
 from onewrite.costs.stream import BIRTH, SECOND, Stream
-from onewrite.dynamodb.together.inboxes import marks_of
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.inboxes import marks_of
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.inbox import Inbox
 from onewrite.ledgers import Ledger, SeenNumbers
 from onewrite.ledgers.seen_numbers import blocks_of

@@ -1,4 +1,7 @@
-"""The flows of a guarded table, which both of its classes run."""
+"""What a guarded table does, request by request, without a client: the flows that both of its classes run.
+
+A refused condition comes with the item that refused it, so that one request is enough to know why.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +12,43 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeAlias, cast
 
+from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.clock import checked_clock
 from onewrite.copies import copied
-from onewrite.dynamodb.verdict import check_tokens, judged, of_creation, refused
-from onewrite.dynamodb.writing.attempt import Attempt, new_attempt
-from onewrite.dynamodb.writing.layout import held_of, without_ledger
-from onewrite.dynamodb.writing.request import checked_key, guard_put, guard_record, guard_update, touches_ours
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size, value_size
-from onewrite.dynamodb.writing.values import Convert, plain, sendable, typed
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import (
-    Emission,
-    Outbox,
-    check_ledgerless,
-    emission,
-    emitter_of,
-    nothing_emitted,
+from onewrite.dynamodb.layout import held_of, image_of, without_ledger
+from onewrite.dynamodb.request import (
+    Token,
+    checked_key,
+    guard_put,
+    guard_record,
+    guard_update,
+    new_token,
+    touches_ours,
 )
+from onewrite.dynamodb.same import canonical
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
+from onewrite.dynamodb.values import Convert, plain, sendable, typed
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
+from onewrite.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
 from onewrite.flow import Call, Flow, Wait, check_awaited
 from onewrite.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.message import Message
 from onewrite.missing import MISSING_OK, accepting, asked_of
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.step import MOVED_BACK, Claim, check_claim
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
+from onewrite.write import NO_STEP, Finishes, Image, NoStep, StepPart, Write, judged, of_creation, refused
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
+_KEY = 2  # attributes at most
 
-Guard: TypeAlias = Callable[[Attempt, Mapping[str, Any], Convert], Call]
+Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
 
 class Flows:
@@ -60,137 +67,184 @@ class Flows:
         awaited: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
-        self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        _check_wiring(table, self._ledger, table_name, awaited=awaited)
-        self._emitter = emitter_of(outbox, self._ledger.terms.attribute)
-        self.target, self._table = client_of(table, table_name)
+        self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
+        _check_wiring(table, self.ledger, table_name, awaited=awaited)
+        self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
+        self.target, self.table = client_of(table, table_name)
         self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
-        self._outbox, self._tombstones = outbox, tombstones
-        self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self.tombstones = tombstones
+        self.nothing = None if outbox is None else nothing_emitted(outbox)
         self.table_name: str = table_name or table.name
-        self._watch = Watch(self._ledger.skew)
-        self._exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
+        self._watch = Watch(self.ledger.skew)
+        self.exact = False  # do writes ask for a step of their own message? Until one has been met they ask for any.
         # A Table's own client takes and gives plain values, as the Table does.
         self._typed = table_name is not None
-        self._convert = typed if self._typed else sendable
+        self.convert = typed if self._typed else sendable
         check_store_tombstones(tombstones, lambda name: not self.without_ledger({name: 0}))
 
+    @property
+    def guards(self) -> bool:
+        return self.ledger is not NO_LEDGER
+
+    # --- the verbs -----------------------------------------------------------------------------------------------------
+
     def write(
-        self, message: Message, native: Mapping[str, Any], guard: Guard = guard_update, emit: object = None
+        self,
+        message: Message,
+        native: Mapping[str, Any],
+        guard: Guard = guard_update,
+        emit: object = None,
+        finishes: Claim | None = None,
     ) -> Flow[Outcome]:
-        native, missing_ok = self._kept(native)
-        attempt = self._attempt(message, native, emit, self.attempts(), guard)
-        flow = self._send(attempt, native, guard)
-        return accepting(flow, counts=attempt.entry.own.counts) if missing_ok else flow
+        if finishes is not None:
+            return self.finish(message, native, finishes, emit)
+        missing_ok = False
+        if self.awaited or MISSING_OK in native:
+            native, missing_ok = self.kept(native)
+        write = self.new_write(message, native, self.attempts(), emit=emit, creates=guard is guard_put)
+        flow = self.written(write, native, guard)
+        return accepting(flow, counts=write.entry.own.counts) if missing_ok else flow
 
-    def _send(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
-        message, call = attempt.message, self._call(attempt, native, guard)
-        try:
-            try:
-                response = yield call
-            except ClientError as error:
-                response = yield from insist(error, call)
-        except ClientError as error:
-            outcome = yield from self._explain(error, attempt, call)
-            if isinstance(outcome, Attempt):
-                self._exact = self._exact or outcome.exact  # where one message has a step open, more will
-                return (yield from self._send(outcome, native, guard))
-            if isinstance(outcome, Rejected) and attempt.entry.own.counts:
-                return (yield from self._record_refusal(outcome, native))
-            return outcome
-        if self._watch.wants_clock(attempt.now):
-            self._look_at_clock(attempt.now, response)
-        return self._applied(message, response)
+    def record(
+        self, message: Message, native: Mapping[str, Any], emit: object = None, finishes: Claim | None = None
+    ) -> Flow[Outcome]:
+        if finishes is None and ("UpdateExpression" in native or "Item" in native):
+            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
+        return self.write(message, native, guard_update, emit, finishes)
 
-    def _applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
-        attributes = response.get("Attributes")
-        return Applied(message, None if attributes is None else self._entity(attributes), response=response)
+    def finish(self, message: Message, native: Mapping[str, Any], claim: Claim, emit: object = None) -> Flow[Outcome]:
+        native, _ = self.kept(native)
+        check_claim(claim, message, native.get("Key"), canonical)
+        if "ConditionExpression" in native:
+            raise InvalidUpdate(_CONDITION)
+        step = Finishes(claim.fence, self.ledger.attribute)
+        return self.written(self.new_write(message, native, self.attempts(), step, emit=emit), native, guard_update)
 
-    def _kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
+        check_reads_all(native, "seen")
+        now = self.clock()
+        write = Write(message, native.get("Key", {}), now, self.ledger.entry(message, now), NO_STEP)
+        item = yield from self.read({"ConsistentRead": True, **self.named(native)})
+        if item is not None:
+            self._look_at_ledger(item)
+        image = self.image_of(item)
+        answer = judged(write, image)
+        return Applied(message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
+
+    def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
+        item = yield from self.read(self.named({**native, **_showing_tombstone(native)}))
+        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
+
+    # --- one write, its refusal, and the write again -------------------------------------------------------------------
+
+    def kept(self, native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
         """As `asked_of`. While an asynchronous call waits for an answer, other tasks may use its arguments again."""
         missing_ok = False
         if MISSING_OK in native:
             native, missing_ok = asked_of(native)
         return (copied(native) if self.awaited else native), missing_ok
 
-    def record(self, message: Message, native: Mapping[str, Any], emit: object = None) -> Flow[Outcome]:
-        if "UpdateExpression" in native or "Item" in native:
-            raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
-        return self.write(message, native, emit=emit)
-
-    def seen(self, message: Message, native: Mapping[str, Any]) -> Flow[Outcome]:
-        check_reads_all(native, "seen")
-        now = self.clock()
-        attempt = new_attempt(message, self._ledger.entry(message, now), "", now, entity_key=native.get("Key", {}))
-        item = yield from self._read({"ConsistentRead": True, **self._named(native)})
-        entity = None if item is None or TOMBSTONE in item else self._without_ledger(item)
-        outcome = judged(attempt, item or {}, entity)
-        return Applied(message, entity) if isinstance(outcome, Attempt | Unmet) else outcome
-
-    def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
-        item = yield from self._read(self._named({**native, **_showing_tombstone(native)}))
-        return None if item is None or TOMBSTONE in item else self._without_ledger(item)
-
-    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
-        return without_ledger(self._ledger.terms, item)
-
-    def _call(self, attempt: Attempt, native: Mapping[str, Any], guard: Guard) -> Call:
-        return guard(attempt, {**self._table, **native}, self._convert)
-
-    def _attempt(
+    def new_write(
         self,
         message: Message,
         native: Mapping[str, Any],
-        emit: object,
         name: str,
-        guard: Guard = guard_update,
+        step: StepPart | None = None,
         *,
+        emit: object = None,
+        creates: bool = False,
         place: int = 0,
-    ) -> Attempt:
-        """`name` and `place`: which call it is of, and which of the call's writes."""
+    ) -> Write:
+        """The parts of a write. `name` and `place`: which call it is of, and which of the call's writes.
+
+        `creates`: it adds nothing to a ledger that is there.
+        """
         now = self.clock()
-        entry = self._ledger.entry(message, now)
-        if guard is guard_put:
-            entry = entry.asking
-        emitted = (
-            self._nothing
-            if emit is None
-            else emission(self._emitter, message, emit, now, f"{self.table_name} {name} {place}")
-        )
-        key: Mapping[str, Any] = native.get("Key", {})
-        return new_attempt(message, entry, name, now, emitted, exact=self._exact, entity_key=key)
+        entry = self.ledger.entry(message, now)
+        emitted = self.nothing
+        if emit is not None:
+            emitted = emission(self.emitter, message, emit, now, f"{self.table_name} {name} {place}")
+        key, token = native.get("Key", {}), new_token(self.ledger.attribute, name, now)
+        if step is None:
+            step = NO_STEP if self.exact else _NO_STEP_OF_ANYBODY
+        return Write(message, key, now, entry.asking if creates else entry, step, emitted, token)
 
-    def _explain(self, error: ClientError, attempt: Attempt, call: Call) -> Flow[Outcome | Attempt]:
+    def call(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Call:
+        return guard(write, {**self.table, **native}, self.convert)
+
+    def written(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
+        """Send the write until it is known what it means, in the form that fits the entity."""
+        while True:
+            call = guard(write, {**self.table, **native}, self.convert)
+            try:
+                try:
+                    response = yield call
+                except ClientError as error:
+                    response = yield from insist(error, call)
+            except ClientError as error:
+                answer = yield from self._explained(error, write, call)
+                if isinstance(answer, Write):
+                    self.learn(answer)
+                    write = answer
+                    continue
+                if isinstance(answer, Rejected) and write.entry.own.counts and answer.settled:
+                    return (yield from self.record_refusal(answer, native))
+                return answer
+            watch = self._watch
+            if not watch.since < write.now < watch.until:
+                self.compare_clocks(write.now, response)
+            return self.applied(write.message, response)
+
+    def learn(self, write: Write) -> None:
+        """Where one message has a step open, more will: from now on ask for a step of the message's own."""
+        self.exact = self.exact or (isinstance(write.step, NoStep) and write.step.exact)
+
+    def applied(self, message: Message, response: Mapping[str, Any]) -> Applied:
+        attributes = response.get("Attributes")
+        entity = None if attributes is None else self._without_ledger(self.plain(dict(attributes)))
+        return Applied(message, entity, response=response)
+
+    def _explained(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
         returned = call.kwargs.get("ReturnValues")
-        held, unexplained = yield from self._refusal(error, call)
-        judged = attempt if unexplained is None else attempt._replace(exact=True)
-        outcome = refused(judged, held, shows=returned == "ALL_NEW")
-        if unexplained is not None and isinstance(outcome, Unmet):
-            self._raise(unexplained, attempt, call, held)
+        image, unexplained = yield from self.refusal(error, call)
+        # An error that comes before the condition says nothing of the form.
+        answer = refused(write if unexplained is None else exactly(write), image)
+        if isinstance(answer, Write):
+            return answer
+        if unexplained is not None and (answer is None or isinstance(answer, Unmet)):
+            self.raise_failure(unexplained, write, call, image)
+        if answer is None:
+            raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:
-            outcome = of_creation(outcome, self._plain(call.kwargs["Item"]))
+            answer = of_creation(answer, self.plain(call.kwargs["Item"]), keys=_KEY)
+        if isinstance(answer, Applied) and returned != "ALL_NEW":
+            return replace(answer, entity=None)
         # Who asks for what the write has changed alone is shown no more by a refusal.
-        if returned in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(outcome, Attempt | Missing | Gone):
-            return replace(outcome, entity=None)
-        return outcome
+        if returned in ("UPDATED_NEW", "UPDATED_OLD") and not isinstance(answer, Missing | Gone):
+            return replace(answer, entity=None)
+        return answer
 
-    def _refusal(self, error: ClientError, call: Call) -> Flow[tuple[Entity | None, ClientError | None]]:
+    def refusal(self, error: ClientError, call: Call) -> Flow[tuple[Image, ClientError | None]]:
         """The item that refused, and the error to raise where nothing in the item is the reason."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
             held = None if item is None else plain(item)
-            self._look_at_ledger(held or {})
-            return held, None
+            if held is not None:
+                self._look_at_ledger(held)
+            return self.image_of(held), None
         if not (_is_too_large(error) or _is_mistyped(error)):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        return (yield from self._held(call)), error
+        return self.image_of((yield from self._held(call))), error
 
-    def _raise(self, error: ClientError, attempt: Attempt, call: Call, held: Entity | None) -> NoReturn:
+    def image_of(self, item: Entity | None) -> Image:
+        return image_of(self.ledger.terms, item)
+
+    def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
         if _is_too_large(error):
-            raise self._too_large(call, attempt.emission, held) from error
-        check_tokens(attempt, held or {})
+            raise self.too_large(call, write.emission, image) from error
+        check_tokens(write, image)
         raise error
 
     def _held(self, call: Call) -> Flow[Entity | None]:
@@ -198,66 +252,91 @@ class Flows:
         if "Item" in call.kwargs:
             return None
         try:
-            return (yield from self._read({**self._table, "Key": call.kwargs["Key"], "ConsistentRead": True}))
+            return (yield from self.read({**self.table, "Key": call.kwargs["Key"], "ConsistentRead": True}))
         except ClientError:  # the caller may be allowed to write only
             return None
 
-    def _record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
+    def record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""
         if "Item" in native:  # put_item does not say which part of it is the key
             return Rejected(outcome.message, outcome.entity, settled=False)
-        attempt = self._attempt(outcome.message, native, None, self.attempts())
-        call = self._call(attempt, native, guard_record)
-        try:
-            yield from send(call)
-        except ClientError as error:
-            found = yield from self._explain(error, attempt, call)
-            if isinstance(found, Attempt):
-                self._exact = True
-                return (yield from self._record_refusal(outcome, native))
-            if isinstance(found, Rejected):
-                return replace(found, settled=False)
-            return outcome if isinstance(found, Applied) else found
-        return outcome
+        answer: Outcome | Write = self.new_write(outcome.message, native, self.attempts())
+        while isinstance(answer, Write):
+            self.learn(answer)
+            call = self.call(answer, native, guard_record)
+            try:
+                yield from send(call)
+            except ClientError as error:
+                answer = yield from self._explained(error, answer, call)
+            else:
+                return outcome
+        if isinstance(answer, Rejected):
+            return replace(answer, settled=False)
+        return outcome if isinstance(answer, Applied) else answer
 
-    def _too_large(self, call: Call, adds: Emission | None, held: Entity | None) -> EntityTooLarge:
+    def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         puts = "Item" in call.kwargs  # with its events in it
-        item: Entity = self._plain(call.kwargs["Item"]) if puts else held or {}
+        item: Mapping[str, Any] = self.plain(call.kwargs["Item"]) if puts else image.fields
         emitted = value_size([*adds.events]) if adds is not None and adds.events and not puts else 0
         total, own = item_size(item), item_size(self.without_ledger(item))
         outbox = item_size({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, own, outbox, emitted)
-        return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self._ledger.remedy)
+        return too_large(f"DynamoDB's {LARGEST_ITEM} bytes", size, self.ledger.remedy)
 
-    def _read(self, request: dict[str, Any]) -> Flow[Entity | None]:
+    def read(self, request: dict[str, Any]) -> Flow[Entity | None]:
         response = yield Call("get_item", (), request)
         item: Entity | None = response.get("Item")
-        return None if item is None else self._plain(item)
+        return None if item is None else self.plain(item)
 
-    def _named(self, native: Mapping[str, Any]) -> dict[str, Any]:
+    def named(self, native: Mapping[str, Any]) -> dict[str, Any]:
         key = {"Key": typed(checked_key(native))} if self._typed and "Key" in native else {}
-        return {**self._table, **native, **key}
+        return {**self.table, **native, **key}
 
-    def _entity(self, attributes: Mapping[str, Any]) -> Entity:
-        item = self._plain(dict(attributes))
-        return self._without_ledger(item)
+    def without_ledger(self, item: Mapping[str, Any]) -> Entity:
+        return without_ledger(self.ledger.terms, item)
 
     def _without_ledger(self, item: Entity) -> Entity:
         self._look_at_ledger(item)
         return self.without_ledger(item)
 
-    def _plain(self, item: Entity) -> Entity:
+    def plain(self, item: Entity) -> Entity:
         return plain(item) if self._typed else item
 
     def _look_at_ledger(self, item: Entity) -> None:
-        held = held_of(self._ledger.terms, item)
-        self._watch.ledger(sum([_roughly(name, value) for name, value in held.attributes.items()]), held.sources)
-        self._watch.numbers(held.tags)
+        held = held_of(self.ledger.terms, item)
+        self._watch.ledger(held.size, held.sources)
+        if held.tags:
+            self._watch.numbers(held.tags)
 
-    def _look_at_clock(self, now: float, response: Mapping[str, Any]) -> None:
-        date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        if date:
-            self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+    def compare_clocks(self, now: float, response: Mapping[str, Any]) -> None:
+        if self._watch.wants_clock(now):
+            date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            if date:
+                self._watch.clock(now, parsedate_to_datetime(date).timestamp())
+
+
+_NO_STEP_OF_ANYBODY = NoStep(exact=False)
+_CONDITION = (
+    "A write that finishes a step takes no condition: if it were refused, the effect would never be recorded. Put the condition into "
+    "begin."
+)
+
+
+def exactly(write: Write) -> Write:
+    """The write as one that asks for a step of its own message."""
+    return write._replace(step=NO_STEP) if isinstance(write.step, NoStep) else write
+
+
+def check_tokens(write: Write, image: Image) -> None:
+    """Raise if the attribute of the tokens holds something else."""
+    if write.token is None:
+        return
+    name = cast("Token", write.token).name
+    held: object = image.fields.get(name, frozenset())
+    if not isinstance(held, AbstractSet) or not all(isinstance(each, Binary) for each in cast("AbstractSet[object]", held)):
+        raise LedgerMismatch(
+            f"{name!r} holds something else than the tokens of attempts: another writer uses the name. Repair the entity."
+        )
 
 
 def _showing_tombstone(native: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,14 +382,6 @@ def _check_wiring(table: object, ledger: object, table_name: str | None, *, awai
         raise ConfigurationError("A Table knows its own name: leave out table_name, or give the low-level client.")
     check_ledger(ledger)
     check_awaited(table, "update_item", awaited=awaited)
-
-
-def _roughly(name: str, value: Any) -> int:
-    """The approximate size of an attribute in bytes: one member of a set stands for all of them."""
-    if isinstance(value, AbstractSet):
-        members = cast("AbstractSet[Any]", value)
-        return len(name) + len(members) * value_size(next(iter(members)))
-    return len(name) + value_size(value)
 
 
 def send(call: Call) -> Flow[Mapping[str, Any]]:

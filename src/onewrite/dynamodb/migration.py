@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError
 
 from onewrite.clock import random_name
 from onewrite.dynamodb.flows import Flows, code, says_too_large, send, text_of
+from onewrite.dynamodb.layout import lookup, name_of
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.pages import Pages
-from onewrite.dynamodb.writing.layout import lookup, name_of
-from onewrite.dynamodb.writing.own_part import Words, constants, fits_labels
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
-from onewrite.dynamodb.writing.values import Members, plain, typed
+from onewrite.dynamodb.request import Words, constants, fits_labels
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.values import Members, plain, typed
 from onewrite.errors import EntityTooLarge
 from onewrite.flow import Call, Flow
 from onewrite.label import TOMBSTONE, whose
@@ -106,12 +106,12 @@ def request_of(step: CarryIds | Drop) -> dict[str, Any]:
     """The arguments of `update_item` beside the key."""
     words, labels, drop = Words(), step.entry.terms.labels, dropped_by(step)
     old, values = words.short(step.attribute), cast("dict[str, Any]", constants(step.entry.terms))
-    asked = [f"attribute_exists({old})", f"attribute_not_exists({TOMBSTONE})", *fits_labels(step.entry.shape, words)]
+    asked = [f"attribute_exists({old})", f"attribute_not_exists({TOMBSTONE})", *fits_labels(step.entry.terms, words)]
     clauses = {"SET": [f"{words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(labels)]}
     removed: list[str] = []
     if isinstance(step, CarryIds):
         clauses["ADD"] = [f"{words(name_of(sets_of(step).present))} :ow_s"]
-        removed += [words(name_of(slot)) for slot in step.entry.shape.dead]
+        removed += [words(name_of(slot)) for slot in step.entry.dead]
         values[":ow_s"] = Members(step.marks)
     if drop is not None:
         asked.append(f"{old}=:ow_r")
@@ -152,7 +152,7 @@ def after(item: Mapping[str, Any], step: Step) -> dict[str, Any]:
         changed[name] = {*cast("set[Any]", item.get(name, ())), *step.marks}
     elif isinstance(step, CarryMark):
         changed[name_of(cast("Advance", entry.own).slot)] = step.read
-    gone = list(entry.shape.dead) if isinstance(step, CarryIds) else []
+    gone = entry.dead if isinstance(step, CarryIds) else []
     removed = {name_of(slot) for slot in gone} | ({step.attribute} if drop is not None else set[str]())
     return {name: value for name, value in changed.items() if name not in removed}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.values import plain
 from onewrite.flow import Call, Flow
 
 

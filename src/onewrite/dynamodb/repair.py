@@ -12,14 +12,14 @@ from typing import Any, TypeGuard, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.dynamodb.expression import check_limits, merge_update
 from onewrite.dynamodb.flows import code, send
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.pages import Pages
-from onewrite.dynamodb.writing.expression import check_limits, merge_update
-from onewrite.dynamodb.writing.layout import ATTEMPT_SLOTS, is_made_by, lookup, name_of
-from onewrite.dynamodb.writing.placeholders import Placeholders
-from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import is_typed, plain, typed
+from onewrite.dynamodb.placeholders import Placeholders
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import is_typed, plain, typed
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Flow
 from onewrite.label import PREFIX, STEP, Slot, is_step

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, cast
 
-from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, ExpressionTooLong, leaves_room
+from onewrite.dynamodb.expression import LONGEST_EXPRESSION, ExpressionTooLong, leaves_room
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.explaining import explained
 from onewrite.message import Message

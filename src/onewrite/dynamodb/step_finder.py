@@ -10,7 +10,7 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.outboxes import origin
 from onewrite.dynamodb.pages import Pages
-from onewrite.dynamodb.writing.values import plain, raw
+from onewrite.dynamodb.values import plain, raw
 from onewrite.flow import Flow
 from onewrite.label import STEP, STEPS, is_step
 from onewrite.step import FoundStep, found_step

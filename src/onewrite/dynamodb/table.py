@@ -7,6 +7,9 @@ from datetime import timedelta
 from typing import Any, Self, Unpack, overload
 
 from onewrite.clock import random_name, wall_clock
+from onewrite.dynamodb.deletes import delete
+from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.folds import fold_into
 from onewrite.dynamodb.lean import lean_target
 from onewrite.dynamodb.native import (
     BeginArguments,
@@ -23,9 +26,10 @@ from onewrite.dynamodb.native import (
     UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
+from onewrite.dynamodb.participants import Prepared, prepared
+from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.room import check_room
-from onewrite.dynamodb.together.participants import JointFlows, Prepared
-from onewrite.dynamodb.writing.request import guard_put
+from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.explaining import check_alone, explained, explained_write
 from onewrite.flow import arun, run
@@ -41,7 +45,7 @@ from onewrite.tombstone import Tombstones
 class _NothingSent:
     """What both classes have that sends no request."""
 
-    _flows: JointFlows
+    _flows: Flows
     _outboxes: Outboxes | None
 
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
@@ -66,15 +70,15 @@ class _NothingSent:
 
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """`update_item` for `transact`."""
-        return self._flows.prepared("updating", native, emit)
+        return prepared(self._flows, "updating", native, emit)
 
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """`put_item` for `transact`."""
-        return self._flows.prepared("putting", native, emit)
+        return prepared(self._flows, "putting", native, emit)
 
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`."""
-        return self._flows.prepared("recording", native, emit)
+        return prepared(self._flows, "recording", native, emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -126,7 +130,7 @@ class GuardedTable(_NothingSent):
     ) -> None:
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
-        self._flows = JointFlows(
+        self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=False
         )
         self._target = lean_target(table, table_name) if lean else self._flows.target
@@ -138,7 +142,7 @@ class GuardedTable(_NothingSent):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return run(self._flows.update(message, native, emit, finishes), self._target)
+        return run(self._flows.write(message, native, guard_update, emit, finishes), self._target)
 
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
@@ -149,13 +153,13 @@ class GuardedTable(_NothingSent):
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return run(self._flows.delete(message, native, emit), self._target)
+        return run(delete(self._flows, message, native, emit), self._target)
 
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return run(self._flows.remember(message, native, emit, finishes), self._target)
+        return run(self._flows.record(message, native, emit, finishes), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -163,7 +167,7 @@ class GuardedTable(_NothingSent):
         `function` is given those that are fresh, and returns the arguments of the `update_item` with their effect, or only a `Key` to
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large.
         """
-        return run(self._flows.fold(messages, function), self._target)
+        return run(fold_into(self._flows, messages, function), self._target)
 
     def begin(
         self,
@@ -180,7 +184,7 @@ class GuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        return run(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+        return run(begin(self._flows, message, native, Asked(name, lease, safe_for, after)), self._target)
 
     def perform(
         self,
@@ -195,17 +199,17 @@ class GuardedTable(_NothingSent):
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
         asked = Asked(name, lease, safe_for)
-        return run(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
+        return run(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        run(self._flows.release(step, sent=sent), self._target)
+        run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(self._flows.open_steps(native), self._target)
+        return run(open_steps(self._flows, native), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -252,7 +256,7 @@ class AsyncGuardedTable(_NothingSent):
     ) -> None:
         check_table(table, table_name)
         check_deletes(ledger, tombstones)
-        self._flows = JointFlows(
+        self._flows = Flows(
             table, ledger, table_name, clock, random_name, outbox=outbox, tombstones=tombstones, awaited=True
         )
         self._target = self._flows.target
@@ -264,7 +268,7 @@ class AsyncGuardedTable(_NothingSent):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """The guarded write. `Applied.entity` is what `ReturnValues` asks for. `finishes` is the step that it ends."""
-        return await arun(self._flows.update(message, native, emit, finishes), self._target)
+        return await arun(self._flows.write(message, native, guard_update, emit, finishes), self._target)
 
     async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create only: an item that is already there is `Duplicate` or `Rejected`, never replaced."""
@@ -275,13 +279,13 @@ class AsyncGuardedTable(_NothingSent):
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is what was deleted.
         """
-        return await arun(self._flows.delete(message, native, emit), self._target)
+        return await arun(delete(self._flows, message, native, emit), self._target)
 
     async def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Remember the message with no business change, in a new item if there is none."""
-        return await arun(self._flows.remember(message, native, emit, finishes), self._target)
+        return await arun(self._flows.record(message, native, emit, finishes), self._target)
 
     async def fold(
         self,
@@ -294,7 +298,7 @@ class AsyncGuardedTable(_NothingSent):
         record them, and `emit`. It is called again for fewer of them, where others turn out to be duplicates or the write is too large. It may be
         asynchronous.
         """
-        return await arun(self._flows.fold(messages, function), self._target)
+        return await arun(fold_into(self._flows, messages, function), self._target)
 
     async def begin(
         self,
@@ -311,7 +315,7 @@ class AsyncGuardedTable(_NothingSent):
         `safe_for` is how long whoever performs the effect recognises its key. `after` permits an effect once more that an
         operator knows not to have happened.
         """
-        return await arun(self._flows.begin(message, native, Asked(name, lease, safe_for, after)), self._target)
+        return await arun(begin(self._flows, message, native, Asked(name, lease, safe_for, after)), self._target)
 
     async def perform(
         self,
@@ -326,17 +330,17 @@ class AsyncGuardedTable(_NothingSent):
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
         asked = Asked(name, lease, safe_for)
-        return await arun(self._flows.perform(message, native, asked, effect=effect, then=then), self._target)
+        return await arun(perform(self._flows, message, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        await arun(self._flows.release(step, sent=sent), self._target)
+        await arun(release(self._flows, step, sent=sent), self._target)
 
     async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(self._flows.open_steps(native), self._target)
+        return await arun(open_steps(self._flows, native), self._target)
 
     async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

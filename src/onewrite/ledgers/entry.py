@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
@@ -42,51 +41,6 @@ class Sets:
     kind: type[Mark]
 
 
-class RememberShape(NamedTuple):
-    sets: Sets
-    aliases: int
-
-
-class AdvanceShape(NamedTuple):
-    rule: Rule
-    has_digits: bool
-    jumps: bool = False
-
-
-class NumberShape(NamedTuple):
-    form: Form
-
-
-ChangeShape: TypeAlias = "RememberShape | AdvanceShape | NumberShape"
-
-
-@lru_cache(maxsize=256)
-def _remembering(sets: Sets, aliases: int) -> RememberShape:
-    return RememberShape(sets, aliases)
-
-
-class Shape(NamedTuple):
-    """What decides the text of a request. Two entries of one shape differ in values and in the name of a source only.
-
-    The first `written` of `changes` are the entry's own.
-    """
-
-    terms: Terms
-    changes: tuple[ChangeShape, ...]
-    written: int = 1
-
-    @property
-    def dead(self) -> tuple[Slot, ...]:
-        """The slots that a write removes."""
-        dead = [slot for change in self.changes if isinstance(change, RememberShape) for slot in change.sets.dead]
-        return tuple(dict.fromkeys(dead))  # several messages that are written at once have them in common
-
-
-@lru_cache(maxsize=256)  # made for every message, and always one of a few
-def _shape(terms: Terms, own: ChangeShape) -> Shape:
-    return Shape(terms, (own,))
-
-
 class Remember(NamedTuple):
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
 
@@ -95,17 +49,19 @@ class Remember(NamedTuple):
     aliases: tuple[Mark, ...] = ()
 
     @property
-    def shape(self) -> RememberShape:
-        return _remembering(self.sets, len(self.aliases))
+    def shape(self) -> tuple[Sets, int]:
+        return self.sets, len(self.aliases)
 
     @property
     def counts(self) -> bool:
         return False
 
     def judge(self, message: Message, held: Lookup, entity: Entity | None) -> Refusal | None:
-        sets = [_marks(held(slot), self.sets.kind) for slot in self.sets.live]
-        spellings = (self.mark, *self.aliases)
-        return Duplicate(message, entity) if any(mark in marks for marks in sets for mark in spellings) else None
+        is_held = False
+        for slot in self.sets.live:
+            marks = _marks(held(slot), self.sets.kind)
+            is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
+        return Duplicate(message, entity) if is_held else None
 
     def shows(self, held: Lookup) -> bool:
         """May this change have been made? What is stored holds the mark."""
@@ -130,8 +86,8 @@ class Advance(NamedTuple):
     last: int | str | None = None
 
     @property
-    def shape(self) -> AdvanceShape:
-        return AdvanceShape(self.rule, self.has_digits, self.last is not None)
+    def shape(self) -> tuple[Rule, bool, bool]:
+        return self.rule, self.has_digits, self.last is not None
 
     @property
     def reaches(self) -> int | str:
@@ -227,8 +183,8 @@ class Number(NamedTuple):
         return self.mark // self.size
 
     @property
-    def shape(self) -> NumberShape:
-        return NumberShape(self.form)
+    def shape(self) -> Form:
+        return self.form
 
     @property
     def counts(self) -> bool:
@@ -296,10 +252,17 @@ class Entry(NamedTuple):
     more: tuple[Change, ...] = ()
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> tuple[object, ...]:
+        """Equal for two entries that differ in values, and in the name of a source, only."""
         if self.also or self.more:
-            return Shape(self.terms, tuple([change.shape for change in self.changes]), 1 + len(self.more))
-        return _shape(self.terms, self.own.shape)
+            return self.terms, len(self.more), *[change.shape for change in self.changes]
+        own = self.own
+        return (self.terms, own.sets, len(own.aliases)) if type(own) is Remember else (self.terms, own.shape)
+
+    @property
+    def dead(self) -> list[Slot]:
+        """The slots that a write removes. Several messages that are written at once have them in common."""
+        return [*dict.fromkeys([slot for each in self.changes if isinstance(each, Remember) for slot in each.sets.dead])]
 
     @property
     def written(self) -> tuple[Change, ...]:
@@ -345,9 +308,14 @@ class Entry(NamedTuple):
         `gone`: the entity was deleted, and its ledger is part of what is left of it.
         """
         self.check(held)
-        refusals = [change.judge(message, held, entity) for change in self.changes]
-        refusals.append(Gone(message) if gone else None)
-        return next((found for kind in _WEIGHTS for found in refusals if isinstance(found, kind)), None)
+        refusals: list[Refusal] = [Gone(message)] if gone else []
+        for change in (self.own, *self.more, *self.also):
+            refusal = change.judge(message, held, entity)
+            if refusal is not None:
+                refusals.append(refusal)
+        if len(refusals) < 2:  # noqa: PLR2004  # nothing to weigh
+            return refusals[0] if refusals else None
+        return min(refusals, key=_weight)  # the first of those that weigh most
 
     def shows(self, held: Lookup) -> bool:
         """May the write have landed? What is stored has all of its changes, or what later writes have made of them."""
@@ -364,12 +332,16 @@ class Entry(NamedTuple):
 _WEIGHTS = (Duplicate, Gone, Stale, Deferred)
 
 
+def _weight(refusal: Refusal) -> int:
+    return _WEIGHTS.index(type(refusal))
+
+
 def _marks(held: object, kind: type[Mark]) -> frozenset[Mark]:
     if held is ABSENT:
         return frozenset()
     if isinstance(held, frozenset):
         marks = cast("frozenset[Mark]", held)
-        if all(isinstance(mark, kind) for mark in marks):
+        if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
             return marks
     raise LedgerMismatch(
         f"Where the ledger keeps its set of {kind.__name__} stands a {type(cast('object', held)).__name__} with something else: another writer "

@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
-from hashlib import blake2b
+from math import inf
 from typing import cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.label import BY_HAND, Slot, check_attribute, check_name, label_of, prefix_of
 from onewrite.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.ledgers.ledger import Ledger, check_message, looks_of, terms_of
-from onewrite.ledgers.ring import Ring, Window, ring_at, window
-from onewrite.message import Message, named_by
+from onewrite.ledgers.ring import Present, Ring, Window, next_change, ring_of, window
+from onewrite.message import Message, digest_of, named_by
 
 LONGEST_SQS_RETENTION = timedelta(days=14)
 SLOTS = 6
 _SKEW_SHARE = 56  # of the retention: six hours for 14 days, and still a minute for one hour
-# 80 bits: with 10,000 marks in an entity, a fresh message is taken for one of them once in 10^20.
-_HASH_BYTES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
@@ -56,6 +54,7 @@ class SeenIds(_OfIds):
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
     _window: Window = field(init=False, repr=False, compare=False)
+    _present: Present = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         retention = cast("object", self.retention)
@@ -73,6 +72,7 @@ class SeenIds(_OfIds):
         object.__setattr__(self, "terms", terms_of(self))
         kept = self.retention or LONGEST_SQS_RETENTION
         object.__setattr__(self, "_window", window(kept, kept / _SKEW_SHARE))
+        object.__setattr__(self, "_present", Present())
 
     @property
     def skew(self) -> timedelta | None:
@@ -93,12 +93,21 @@ class SeenIds(_OfIds):
         """The mark that must not be there."""
         if type(message) is not Message:
             check_message(message)
-        return Remember(self._sets(now), _text(message) if self.readable else _hash(message))
+        since, until, sets = self._present.made
+        moment = int(now * 1_000_000)
+        if not since <= moment < until:
+            sets = self._sets_at(moment)
+        return Remember(sets, _text(message) if self.readable else digest_of(named_by(message)))
 
-    def _sets(self, now: float) -> Sets:
+    def _sets_at(self, moment: int) -> Sets:
+        """The sets as this moment sees them. They are kept until the ring turns."""
         if self.retention is None:
-            return _unbounded(self.attribute, self.readable)
-        return _bounded(self.attribute, self.retention, self.readable, ring_at(self._window, now, SLOTS))
+            sets, until = _unbounded(self.attribute, self.readable), inf
+        else:
+            sets = _bounded(self.attribute, self.retention, self.readable, ring_of(self._window, moment, SLOTS))
+            until = next_change(self._window, moment)
+        self._present.made = moment, until, sets
+        return sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +193,6 @@ def _duration(span: timedelta) -> str:
 
 
 # --- the marks --------------------------------------------------------------------------------------------------------
-
-
-def _hash(message: Message) -> bytes:
-    return blake2b(named_by(message).encode(), digest_size=_HASH_BYTES).digest()
 
 
 _QUOTES = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B"})

@@ -7,7 +7,7 @@ with installed_by("mongodb", "onewrite.mongodb"):
     import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
-    from onewrite.mongodb.together.participants import Prepared
-    from onewrite.mongodb.together.transactions import atransact, explain_transaction, transact
+    from onewrite.mongodb.participants import Prepared
+    from onewrite.mongodb.transactions import atransact, explain_transaction, transact
 
 __all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "explain_transaction", "transact"]

@@ -14,7 +14,12 @@ from onewrite.flow import arun, run
 from onewrite.label import is_ours
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
+from onewrite.mongodb.deletes import delete
 from onewrite.mongodb.durability import Durability
+from onewrite.mongodb.expression import Update
+from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.folds import fold_into
+from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
     BeginArguments,
     DeleteOneArguments,
@@ -29,9 +34,8 @@ from onewrite.mongodb.native import (
     UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.together.participants import JointFlows, Prepared
-from onewrite.mongodb.writing.expression import Update
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.participants import Prepared, prepared
+from onewrite.mongodb.steps import begin, open_steps, perform, release
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.step import Asked, Claim
 from onewrite.step_flows import Effect, Then
@@ -42,7 +46,7 @@ from onewrite.tombstone import Tombstones
 class _NothingSent:
     """What both classes have that sends no request."""
 
-    _flows: JointFlows
+    _flows: Flows
     _outboxes: Outboxes | None
     _key: Sequence[str]
 
@@ -81,15 +85,15 @@ class _NothingSent:
         self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
     ) -> Prepared:
         """`update_one` for `transact`."""
-        return self._flows.prepared("updating", filter, update, native, emit)
+        return prepared(self._flows, "updating", filter, update, native, emit=emit)
 
     def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
         """`insert_one` for `transact`."""
-        return self._flows.prepared("inserting", document, None, native, emit)
+        return prepared(self._flows, "inserting", document, None, native, emit=emit)
 
     def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """`record` for `transact`, in a document that is there."""
-        return self._flows.prepared("recording", filter, None, native, emit)
+        return prepared(self._flows, "recording", filter, None, native, emit=emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -123,7 +127,7 @@ class GuardedCollection(_NothingSent):
     ) -> None:
         check_collection(collection)
         check_deletes(ledger, tombstones)
-        self._flows = JointFlows(
+        self._flows = Flows(
             collection,
             ledger,
             clock,
@@ -149,7 +153,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        flow = self._flows.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
         return run(flow, self._target)
 
     def find_one_and_update(
@@ -163,7 +167,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        flow = self._flows.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
         return run(flow, self._target)
 
     def insert_one(
@@ -176,13 +180,13 @@ class GuardedCollection(_NothingSent):
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return run(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+        return run(delete(self._flows, message, filter, native, "update_one", emit=emit), self._target)
 
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return run(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
+        return run(delete(self._flows, message, filter, native, "find_one_and_update", emit=emit), self._target)
 
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """The messages' writes in as few requests as there can be. The outcomes are in the order of the messages.
@@ -190,7 +194,7 @@ class GuardedCollection(_NothingSent):
         `function` is given those that are fresh, and returns the arguments of the `update_one` or `find_one_and_update` with their
         effect, or only a `filter` to record them, and `emit`. It may be called again for fewer of them.
         """
-        return run(self._flows.fold(messages, function), self._target)
+        return run(fold_into(self._flows, messages, function), self._target)
 
     def record(
         self,
@@ -202,7 +206,7 @@ class GuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return run(self._flows.remember(message, filter, native, emit, finishes), self._target)
+        return run(self._flows.record(message, filter, native, emit, finishes), self._target)
 
     def begin(
         self,
@@ -221,7 +225,7 @@ class GuardedCollection(_NothingSent):
         operator knows not to have happened.
         """
         asked = Asked(name, lease, safe_for, after)
-        return run(self._flows.begin(message, filter, native, asked), self._target)
+        return run(begin(self._flows, message, filter, native, asked), self._target)
 
     def perform(
         self,
@@ -237,17 +241,17 @@ class GuardedCollection(_NothingSent):
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
         asked = Asked(name, lease, safe_for)
-        return run(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+        return run(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        run(self._flows.release(step, sent=sent), self._target)
+        run(release(self._flows, step, sent=sent), self._target)
 
     def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return run(self._flows.open_steps(filter, native), self._target)
+        return run(open_steps(self._flows, filter, native), self._target)
 
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""
@@ -274,7 +278,7 @@ class AsyncGuardedCollection(_NothingSent):
     ) -> None:
         check_collection(collection)
         check_deletes(ledger, tombstones)
-        self._flows = JointFlows(
+        self._flows = Flows(
             collection,
             ledger,
             clock,
@@ -300,7 +304,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """The guarded write. `update` is an operator document or a pipeline. `finishes` is the step that it ends."""
-        flow = self._flows.change(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
+        flow = self._flows.write(message, filter, update, native, "update_one", emit=emit, finishes=finishes)
         return await arun(flow, self._target)
 
     async def find_one_and_update(
@@ -314,7 +318,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[FindOneAndUpdateArguments],
     ) -> Outcome:
         """The guarded write, with the document, before or after as natively, in `Applied.entity`."""
-        flow = self._flows.change(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
+        flow = self._flows.write(message, filter, update, native, "find_one_and_update", emit=emit, finishes=finishes)
         return await arun(flow, self._target)
 
     async def insert_one(
@@ -327,13 +331,13 @@ class AsyncGuardedCollection(_NothingSent):
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses every message that comes late. Needs `tombstones=`."""
-        return await arun(self._flows.delete(message, filter, native, "update_one", emit), self._target)
+        return await arun(delete(self._flows, message, filter, native, "update_one", emit=emit), self._target)
 
     async def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
         """`delete_one`, with the document that was deleted in `Applied.entity`."""
-        return await arun(self._flows.delete(message, filter, native, "find_one_and_update", emit), self._target)
+        return await arun(delete(self._flows, message, filter, native, "find_one_and_update", emit=emit), self._target)
 
     async def fold(
         self,
@@ -341,7 +345,7 @@ class AsyncGuardedCollection(_NothingSent):
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
         """`GuardedCollection.fold`, where `function` may be asynchronous."""
-        return await arun(self._flows.fold(messages, function), self._target)
+        return await arun(fold_into(self._flows, messages, function), self._target)
 
     async def record(
         self,
@@ -353,7 +357,7 @@ class AsyncGuardedCollection(_NothingSent):
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
         """Remember the message with no business change, in a new document if there is none (`upsert=False` forbids that)."""
-        return await arun(self._flows.remember(message, filter, native, emit, finishes), self._target)
+        return await arun(self._flows.record(message, filter, native, emit, finishes), self._target)
 
     async def begin(
         self,
@@ -372,7 +376,7 @@ class AsyncGuardedCollection(_NothingSent):
         operator knows not to have happened.
         """
         asked = Asked(name, lease, safe_for, after)
-        return await arun(self._flows.begin(message, filter, native, asked), self._target)
+        return await arun(begin(self._flows, message, filter, native, asked), self._target)
 
     async def perform(
         self,
@@ -388,17 +392,17 @@ class AsyncGuardedCollection(_NothingSent):
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
         asked = Asked(name, lease, safe_for)
-        return await arun(self._flows.perform(message, filter, native, asked, effect=effect, then=then), self._target)
+        return await arun(perform(self._flows, message, filter, native, asked, effect=effect, then=then), self._target)
 
     async def release(self, step: Begun, *, sent: bool = True) -> None:
         """End the step's lease now, if it is still this worker's. `sent=False` says that its effect was not sent: then nothing of
         the step stays, unless the message could not be done without it.
         """
-        await arun(self._flows.release(step, sent=sent), self._target)
+        await arun(release(self._flows, step, sent=sent), self._target)
 
     async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
         """The steps of the entity that were begun and not finished: `Busy` while their lease lasts, then `Uncertain`."""
-        return await arun(self._flows.open_steps(filter, native), self._target)
+        return await arun(open_steps(self._flows, filter, native), self._target)
 
     async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Read only: what an unconditional write would get now. A hint to skip costly work, not a guard."""

@@ -1,8 +1,11 @@
-"""What a guarded collection does, step by step, without a client: the flows that both classes run.
+"""What a guarded collection does, request by request, without a client: the flows that both of its classes run.
 
 A write that matches nothing needs a second look. It reads what a majority holds, from the primary, because "duplicate" lets
 the broker forget the message: a mark that a failover can take back is no reason for that. The write that matched nothing has
 by then waited for the majority itself, so the look sees whatever stood in its way.
+
+An answer that gets lost needs nothing here: pymongo sends the write again under the same number, and the server repeats its first answer. Where
+pymongo gives up, its error passes through, and the redelivery is a `Duplicate`.
 """
 
 from __future__ import annotations
@@ -14,62 +17,34 @@ import bson
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 
 from onewrite.clock import checked_clock, random_name
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.event import (
-    Emission,
-    Outbox,
-    check_ledgerless,
-    emission,
-    emitter_of,
-    nothing_emitted,
-)
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
+from onewrite.event import Emission, Outbox, check_ledgerless, emission, emitter_of, nothing_emitted
 from onewrite.flow import Call, Flow, check_awaited
-from onewrite.label import OUTBOX, STEPS, TOMBSTONE
+from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.ledgers import NO_LEDGER, Ledger, check_ledger
 from onewrite.ledgers.entry import Entry
+from onewrite.ledgers.ledger import check_message
 from onewrite.message import Message
-from onewrite.missing import accepting, asked_of
+from onewrite.missing import MISSING_OK, accepting, asked_of
+from onewrite.mongodb.answers import LARGEST_DOCUMENT, is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.durability import Durability, durable
-from onewrite.mongodb.verdict import (
-    LARGEST_DOCUMENT,
-    check_emits,
-    is_of_entity,
-    is_race,
-    is_too_large,
-    kept_alive,
-    may_be_ledger,
-    next_try,
-    of_creation,
-    says_nothing_was_done,
-    steps_of,
-    unmatched,
-)
-from onewrite.mongodb.writing.expression import Update, check_filter, identity, root
-from onewrite.mongodb.writing.layout import Document, held_of, lookup, without_ledger
-from onewrite.mongodb.writing.projection import check_projection, judged_by, looked_at
-from onewrite.mongodb.writing.request import (
-    Guarded,
-    check_ids_are_unique,
-    check_indexes,
-    creates_by_record,
-    guard_insert,
-    guard_record,
-    guard_update,
-    id_index,
-    in_transaction,
-    keeps_text,
-)
-from onewrite.mongodb.writing.same import canonical, codec_of
+from onewrite.mongodb.expression import Update, check_filter, check_update, identity, root
+from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
+from onewrite.mongodb.layout import Document, held_of, image_of, without_ledger
+from onewrite.mongodb.projection import check_projection, judged_by, looked_at
+from onewrite.mongodb.request import Request, creates_by_record, guard, guard_insert, in_transaction
+from onewrite.mongodb.same import canonical, codec_of
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
-from onewrite.step import step_mark
+from onewrite.step import MOVED_BACK, Claim, check_claim
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
+from onewrite.write import NO_STEP, Finishes, Image, StepPart, Write, check_emits, judged, of_creation
 
 Writer = Literal["update_one", "find_one_and_update"]
 
-# Each round after the second answers a concurrent delete.
-ROUNDS = 6
+ROUNDS = 6  # each after the second answers a concurrent delete
+_FINISHES = 4  # others may move the mark on between a write and the look after it
 _LOOK_OPTIONS = ("session", "collation", "comment")
 
 
@@ -90,29 +65,36 @@ class Flows:
         awaited: bool,
     ) -> None:
         check_ledgerless(ledger, outbox)
-        self._ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        check_ledger(self._ledger)
-        self._emitter = emitter_of(outbox, self._ledger.terms.attribute)
+        self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
+        check_ledger(self.ledger)
+        self.emitter = emitter_of(outbox, self.ledger.terms.attribute)
         check_awaited(collection, "update_one", awaited=awaited)
         self.target = durable(collection, durability)
         self.awaited, self.clock, self.attempts = awaited, checked_clock(clock), attempts
-        self._fields, self._indexes = _checked(fields), cast("Document", {})
-        self._outbox, self._tombstones = outbox, tombstones
-        self._nothing = None if outbox is None else nothing_emitted(outbox)
+        self.fields, self._indexes = _checked(fields), cast("Document", {})
+        self.tombstones = tombstones
+        self.nothing = None if outbox is None else nothing_emitted(outbox)
         self._whose = getattr(collection, "full_name", "")
-        self._watch = Watch(self._ledger.skew)
+        self.unique_indexes_fit = False  # has it been seen that no unique index would take two tombstones for one?
+        self._watch = Watch(self.ledger.skew)
         check_store_tombstones(tombstones, self._has)
 
     @property
-    def _key(self) -> tuple[str, ...]:
+    def key_fields(self) -> tuple[str, ...]:
         """The fields that name an entity, and stay in what is left of it."""
-        return tuple(dict.fromkeys(["_id", *map(root, self._fields)]))
+        return tuple(dict.fromkeys(["_id", *map(root, self.fields)]))
 
     def _has(self, name: str) -> bool:
         """Does the store need this field for itself?"""
-        return name in self._key or not self.without_ledger({name: 0})
+        return name in self.key_fields or not self.without_ledger({name: 0})
 
-    def update(
+    @property
+    def guards(self) -> bool:
+        return self.ledger is not NO_LEDGER
+
+    # --- the verbs -----------------------------------------------------------------------------------------------------
+
+    def write(
         self,
         message: Message,
         query: Document,
@@ -121,211 +103,220 @@ class Flows:
         writer: Writer,
         *,
         emit: object = None,
+        finishes: Claim | None = None,
     ) -> Flow[Outcome]:
-        native, missing_ok = asked_of(native)
-        now = self.clock()
-        entry = self._ledger.entry(message, now)
-        emitted = self._nothing if emit is None else self._emitted(message, emit, now)
-        guarded = guard_update(entry, self._fields, query, update, native, steps=self._steps(message), emission=emitted)
-        flow = self._write(message, now, guarded, writer)
-        return accepting(flow, counts=entry.own.counts) if missing_ok else flow
+        if finishes is not None:
+            return self.finish(message, query, update, native, writer, finishes=finishes, emit=emit)
+        native, missing_ok = asked_of(native) if MISSING_OK in native else (native, False)
+        if type(message) is not Message:
+            check_message(message)
+        # Before the filter: an update in its place names no entity either.
+        check_update(self.ledger.terms, self.fields, update)
+        request = guard(self.new_write(message, query, emit), self.fields, query, update, native)
+        flow = self.written(request, writer)
+        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
-    def record(self, message: Message, query: Document, native: Document, emit: object = None) -> Flow[Outcome]:
+    def record(
+        self, message: Message, query: Document, native: Document, emit: object = None, finishes: Claim | None = None
+    ) -> Flow[Outcome]:
+        if finishes is not None:
+            return self.finish(message, query, None, native, "update_one", finishes=finishes, emit=emit)
         native, missing_ok = asked_of(native)
-        now = self.clock()
-        entry, emitted = self._ledger.entry(message, now), self._emitted(message, emit, now)
-        check_filter(entry.terms, query)
-        creates = creates_by_record(query, self._fields, native)
-        options, steps = {"upsert": creates, **native}, self._steps(message)
-        guarded = guard_record(entry, self._fields, query, options, steps=steps, emission=emitted)
-        flow = self._write(message, now, guarded, "update_one")
-        return accepting(flow, counts=entry.own.counts) if missing_ok else flow
+        check_filter(self.ledger.terms, query)
+        options = {"upsert": creates_by_record(query, self.fields, native), **native}
+        request = guard(self.new_write(message, query, emit), self.fields, query, None, options)
+        flow = self.written(request, "update_one")
+        return accepting(flow, counts=request.write.entry.own.counts) if missing_ok else flow
 
     def insert(self, message: Message, document: Document, native: Document, emit: object = None) -> Flow[Outcome]:
-        now = self.clock()
-        entry = self._ledger.entry(message, now)
-        emitted = self._emitted(message, emit, now)
-        guarded = guard_insert(entry, document, native, emitted)
-        yield from self._check_collection(entry, inserts=True)
-        entity = {"_id": document["_id"]}
-        if entry.follows_gap:  # such a message creates nothing
-            there = yield from self._look(entity, native)
-            outcome = of_creation(self._unmatched(entry, message, entity, there, emitted), entity, document)
-            return (yield from self._settled(outcome, entry, entity, native))
+        write = self.new_write(message, None, emit, creates=True)
+        inserted = guard_insert(write, document, native)
+        yield from self.check_collection(write.entry, inserts=True)
+        write = write._replace(key={"_id": document["_id"]})
+        if write.entry.follows_gap:  # such a message creates nothing
+            there = yield from self.look(write.key, native)
+            return (yield from self.record_refusal(self.met(write, there, document), write, native))
         raced: DuplicateKeyError | None = None
         for _ in range(ROUNDS):
-            created = yield from self._create(message, guarded, entity, native)
+            created = yield from self._create(write, inserted, native)
             if isinstance(created, Applied):
                 return created
             raced, found = created
             if found is not None:
-                return (yield from self._met(message, entry, found, native, inserted=document, emission=emitted))
-            yield from self._wait(entity, native)  # it was deleted meanwhile, or no majority has it yet
+                write = write._replace(key={"_id": found["_id"]})
+                outcome = self.met(write, found, document)
+                if isinstance(outcome, Rejected):
+                    yield from self._wait(write.key, native)
+                    outcome = self.met(write, (yield from self.look(write.key, native)), document)
+                return (yield from self.record_refusal(outcome, write, native))
+            yield from self._wait(write.key, native)  # it was deleted meanwhile, or no majority has it yet
         raise cast("DuplicateKeyError", raced)
 
-    def _met(
+    def met(self, write: Write, found: Document | None, inserted: Document) -> Outcome:
+        """What it means for a creation that the entity is there, or is not."""
+        answer = judged(write._replace(now=self.clock()), self.image_of(found))
+        outcome = cast("Outcome", answer)  # a creation has one form
+        # The driver may return the key in another form than it was given.
+        return outcome if found is None else of_creation(outcome, {**inserted, "_id": found["_id"]}, keys=1)
+
+    def finish(
         self,
         message: Message,
-        entry: Entry,
-        found: Document,
+        query: Document,
+        update: Update | None,
         native: Document,
+        writer: Writer,
         *,
-        inserted: Document,
-        emission: Emission | None,
+        finishes: Claim,
+        emit: object,
     ) -> Flow[Outcome]:
-        """What an insert means that met the entity."""
-        entity = {"_id": found["_id"]}
-        outcome = self._unmatched(entry, message, entity, found, emission)
-        if isinstance(outcome, Rejected):
-            yield from self._wait(entity, native)
-            outcome = self._unmatched(entry, message, entity, (yield from self._look(entity, native)), emission)
-        return (yield from self._settled(of_creation(outcome, entity, inserted), entry, entity, native))
+        """The write that finishes a step. `update` is None where it changes nothing but the ledger."""
+        native, _ = asked_of(native)
+        if update is not None:
+            check_update(self.ledger.terms, self.fields, update)
+        check_claim(finishes, message, identity(query, self.fields), self.canonical)
+        write = self.new_write(message, query, emit, Finishes(finishes.fence, self.ledger.attribute))
+        request = guard(write, self.fields, query, update, native)
+        if request.upsert or request.conditional:
+            raise InvalidUpdate(_CONDITIONAL)
+        for _ in range(_FINISHES):
+            tried = yield from self.try_once(request, writer, upsert=False)
+            if isinstance(tried, Applied):
+                return tried
+            answer = judged(request.write, self.image_of((yield from self._look_of(request))))
+            if not isinstance(answer, Write):
+                return cast("Outcome", answer)
+            request = request.of(answer)
+        raise LedgerMismatch(MOVED_BACK)
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
-        entry = self._entry(message)
-        check_filter(entry.terms, query)
         for name in native:
             if name not in _LOOK_OPTIONS:
                 raise InvalidUpdate(
                     f"seen needs the whole entity, as it is now, to find the ledger in it: leave out {name}."
                 )
-        yield from self._check_collection(entry)
-        entity = identity(query, self._fields)
-        found = yield from self._look(entity, native)
-        outcome = self._unmatched(entry, message, entity, found)
-        return Applied(message, outcome.entity) if isinstance(outcome, Unmet) else outcome
+        write = self.new_write(message, query)
+        yield from self.check_collection(write.entry)
+        image = self.image_of((yield from self.look(write.key, native)))
+        answer = judged(write, image)
+        return Applied(message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         if isinstance(cast("object", query), Message):
             raise InvalidUpdate("find_one reads an entity whatever the message: give it the filter alone.")
         if native.get("projection") is not None:
-            check_projection(self._ledger.terms, native["projection"])
+            check_projection(self.ledger.terms, native["projection"])
         named = query if isinstance(cast("object", query), Mapping) else {"_id": query}
-        check_filter(self._ledger.terms, named)
+        check_filter(self.ledger.terms, named)
         alive = {**named, TOMBSTONE: {"$exists": False}}
         found = yield Call("find_one", (alive,), dict(native))
         return None if found is None else self._without_ledger(found)
 
-    def canonical(self, entity: Document) -> Hashable:
-        """Equal for two values that name one document."""
-        return canonical(entity, codec_of(self.target))
+    # --- one write, its refusal, and the write again -------------------------------------------------------------------
 
-    def without_ledger(self, document: Document) -> Entity:
-        return without_ledger(self._ledger.terms, document)
+    def new_write(
+        self, message: Message, query: object, emit: object = None, step: StepPart = NO_STEP, *, creates: bool = False
+    ) -> Write:
+        """The parts of a write. `query`: the caller's filter; None: there is none. `creates`: it adds nothing to a ledger that is there."""
+        now = self.clock()
+        entry, emitted = self.ledger.entry(message, now), self.nothing
+        if emit is not None:
+            emitted = emission(self.emitter, message, emit, now, f"{self._whose} {self.attempts()}")
+        key = {} if query is None else identity(query, self.fields, entry.terms)
+        return Write(message, key, now, entry.asking if creates else entry, step, emitted)
 
-    def _emitted(self, message: Message, emit: object, now: float) -> Emission | None:
-        return (
-            self._nothing
-            if emit is None
-            else emission(self._emitter, message, emit, now, f"{self._whose} {self.attempts()}")
-        )
-
-    def _unmatched(
-        self,
-        entry: Entry,
-        message: Message,
-        entity: Document,
-        document: Document | None,
-        emission: Emission | None = None,
-    ) -> Outcome:
-        return unmatched(entry, message, document, emission or self._nothing, now=self.clock(), entity_key=entity)
-
-    def _step(self, message: Message, ledger: str = "") -> str:
-        """The path at which a step of the message would be."""
-        return f"{STEPS}.{step_mark(ledger or self._ledger.attribute, message).hex()}"
-
-    def _steps(self, message: Message) -> tuple[str, ...]:
-        """The same under this ledger, and under each in its also=."""
-        return tuple([self._step(message, ledger) for ledger in self._ledger.terms.attributes])
-
-    def _entry(self, message: Message) -> Entry:
-        return self._ledger.entry(message, self.clock())
-
-    def _write(self, message: Message, now: float, guarded: Guarded, writer: Writer) -> Flow[Outcome]:
-        if self._fields or keeps_text(guarded.entry):
-            yield from self._check_collection(guarded.entry)
-        upsert = guarded.upsert
-        failure: Exception | None = None
+    def written(self, request: Request, writer: Writer) -> Flow[Outcome]:
+        """Send a write until it is known what it means. What may have been a race is tried again."""
+        entry = request.write.entry
+        if self.fields or type(entry.own.mark) is not bytes or entry.also:
+            yield from self.check_collection(entry)
+        upsert, failure = request.upsert, cast("Exception | None", None)
         for turn in range(1, ROUNDS + 1):
-            tried = yield from self._try(message, now, guarded, writer, upsert=upsert)
+            tried = yield from self.try_once(request, writer, upsert=upsert)
             if isinstance(tried, Applied):
                 return tried
-            outcome, facing = yield from self._judged(message, guarded, tried)
-            if not isinstance(outcome, Unmet):
-                return outcome
-            exists, fits = isinstance(outcome, Rejected), facing is guarded
-            following = next_try(guarded, turn, failed=tried is not None, exists=exists, fits=fits)
-            if following is None and exists and (yield from self._holds(guarded)):
+            image = self.image_of((yield from self.look_after(tried, request)))
+            write = request.write._replace(now=self.clock())
+            answer = judged(write, image)
+            if not isinstance(answer, Write | Unmet):
+                return cast("Outcome", answer)
+            if tried is not None and not image.exists and not is_of_entity(tried, write.key):
+                yield from self.raise_failure(tried, request)
+            following = next_try(
+                request, turn, failed=tried is not None, exists=image.exists, fits=isinstance(answer, Rejected)
+            )
+            if following is None and image.exists and (yield from self.holds(request)):
                 following = False  # the entity was made between the write and the look
             if following is None:
-                return (yield from self._settled(outcome, guarded.entry, guarded.entity, guarded.native))
-            guarded, upsert, failure = facing, following, tried or failure
+                return (yield from self.record_refusal(cast("Outcome", answer), request.write, request.native))
+            upsert, failure = following, tried or failure
+            again = answer if isinstance(answer, Write) else write._replace(entry=write.entry.facing(image.held))
+            request = request if again.entry == request.write.entry else request.of(again)
         if failure is None:  # others have written to the entity or deleted it all the time
-            return Rejected(message, settled=False)
+            return Rejected(request.write.message, settled=False)
         raise failure
 
-    def _try(
-        self, message: Message, now: float, guarded: Guarded, writer: Writer, *, upsert: bool
-    ) -> Flow[Applied | Exception | None]:
+    def try_once(self, request: Request, writer: Writer, *, upsert: bool) -> Flow[Applied | Exception | None]:
         """Write once. None: it matched nothing. An exception: it matched nothing, and could not create either."""
         try:
-            reply = yield Call(writer, (guarded.filter, guarded.update), {"upsert": upsert, **guarded.native})
+            reply = yield Call(writer, (request.filter, request.update), {"upsert": upsert, **request.native})
         except (OperationFailure, DocumentTooLarge) as error:
             # An upsert that matches nothing tries to create, which may fail in ways of its own: no verdict yet.
             if not upsert or not says_nothing_was_done(error):
-                yield from self._raise(error, guarded)
+                yield from self.raise_failure(error, request)
             return error
-        return self._applied(message, now, writer, reply) if landed(writer, reply, upsert=upsert) else None
-
-    def _judged(self, message: Message, guarded: Guarded, failure: Exception | None) -> Flow[tuple[Outcome, Guarded]]:
-        """Why nothing was written, as the entity shows it, and the write as it fits; or the failure to create, where there is none."""
-        found = yield from self._look_after(failure, guarded)
-        now = self.clock()
-        outcome = unmatched(guarded.entry, message, found, guarded.emission, now=now, entity_key=guarded.entity)
-        if guarded.deletes:
-            outcome = kept_alive(outcome, found, now)
-        if failure is None or found is not None or not isinstance(outcome, Unmet) or is_race(failure, guarded):
-            return outcome, guarded.facing(found) if isinstance(outcome, Unmet) else guarded
-        return (yield from self._raise(failure, guarded))
-
-    def _applied(self, message: Message, now: float, writer: Writer, reply: Any) -> Applied:
+        message, now = request.write.message, request.write.now
         if writer == "find_one_and_update":
+            if reply is None and not upsert:  # with upsert, None is a new document's state before
+                return None
             return Applied(message, None if reply is None else self._without_ledger(reply))
-        if self._watch.wants_clock(now) and (time := reply.raw_result.get("operationTime")):
-            self._watch.clock(now, time.time)
+        if reply.matched_count != 1 and reply.upserted_id is None:
+            return None
+        watch = self._watch
+        if (
+            not watch.since < now < watch.until
+            and watch.wants_clock(now)
+            and (time := reply.raw_result.get("operationTime"))
+        ):
+            watch.clock(now, time.time)
         return Applied(message, response=reply)
 
-    def _settled(self, outcome: Outcome, entry: Entry, entity: Document, native: Document) -> Flow[Outcome]:
+    def lands(self, request: Request) -> Flow[bool]:
+        """Send a write that creates nothing. Did it match?"""
+        return (yield from self.try_once(request, "update_one", upsert=False)) is not None
+
+    def record_refusal(self, outcome: Outcome, write: Write, native: Document) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused, where those behind it wait for that."""
-        message = outcome.message
-        if not isinstance(outcome, Rejected) or not outcome.settled or not entry.own.counts:
+        if not isinstance(outcome, Rejected) or not outcome.settled or not write.entry.own.counts:
             return outcome
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        guarded = guard_record(entry, self._fields, entity, options, steps=self._steps(message))
-        reply = yield Call("update_one", (guarded.filter, guarded.update), {"upsert": False, **options})
-        if landed("update_one", reply, upsert=False):
+        record = guard(write._replace(emission=None, step=NO_STEP, burial=None), self.fields, write.key, None, options)
+        if (yield from self.lands(record)):
             return outcome
-        found = self._unmatched(entry, message, entity, (yield from self._look(entity, native, entry)))
-        return Rejected(message, found.entity, settled=False) if isinstance(found, Rejected) else found
+        found = yield from self.look(record.write.key, native, record.write.entry)
+        answer = judged(record.write, self.image_of(found))
+        if isinstance(answer, Rejected):
+            return Rejected(write.message, answer.entity, settled=False)
+        return cast("Outcome", answer)  # a mark has one form
 
     def _create(
-        self, message: Message, document: Document, entity: Document, native: Document
+        self, write: Write, document: Document, native: Document
     ) -> Flow[Applied | tuple[DuplicateKeyError, Document | None]]:
         """Create the entity, or say what stood in the way and what is there."""
         raced: DuplicateKeyError
         try:
             reply = yield Call("insert_one", (document,), dict(native))
         except DuplicateKeyError as error:
-            if not is_of_entity(error, entity):
+            if not is_of_entity(error, write.key):
                 raise
             raced = error
         except (OperationFailure, DocumentTooLarge) as error:
             if len(bson.encode(document)) > LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
-                raise self._too_large(document) from error
+                raise self.too_large(document) from error
             raise
         else:
-            return Applied(message, response=reply)
-        return raced, (yield from self._look(entity, native))
+            return Applied(write.message, response=reply)
+        return raced, (yield from self.look(write.key, native))
 
     def _wait(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until what stood in the way is safe.
@@ -337,61 +328,71 @@ class Flows:
         options = {name: native[name] for name in ("session", "comment") if name in native}
         yield Call("update_one", (nothing, {"$unset": {TOMBSTONE: ""}}), options)
 
-    def _look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
+    # --- looks ---------------------------------------------------------------------------------------------------------
+
+    def look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
         """The document; with an `entry`, as much as its verdict needs and the caller's projection shows."""
         options = {name: native[name] for name in _LOOK_OPTIONS if name in native}
         projection = None if entry is None else native.get("projection")
-        if entry is not None and projection is not None:
-            options["projection"] = looked_at(projection, entry) or None  # to find_one, an empty one is another than none
+        shows = None if entry is None or projection is None else looked_at(projection, entry)
+        if shows:  # to find_one, an empty projection is another than none
+            options["projection"] = shows
         found: Document | None = yield Call("find_one", (entity,), options)
-        if found is not None and entry is not None and projection is not None and looked_at(projection, entry) is None:
+        if found is not None and entry is not None and projection is not None and shows is None:
             shown: Document = (yield Call("find_one", (entity,), {**options, "projection": projection})) or {}
             found = {**shown, **{name: found[name] for name in judged_by(entry) if name in found}}
         if found is not None:
             self._look_at_ledger(found)
         return found
 
-    def _holds(self, guarded: Guarded) -> Flow[bool]:
-        """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
-        if not guarded.conditional:
-            return True
-        options = {name: guarded.native[name] for name in (*_LOOK_OPTIONS, "let") if name in guarded.native}
-        found = yield Call("find_one", (guarded.query,), {**options, "projection": {"_id": 1}})
-        return found is not None
+    def _look_of(self, request: Request) -> Flow[Document | None]:
+        return self.look(request.write.key, request.native, request.write.entry)
 
-    def _look_after(self, failure: Exception | None, guarded: Guarded) -> Flow[Document | None]:
+    def look_after(self, failure: Exception | None, request: Request) -> Flow[Document | None]:
         """Look, and where that fails too, let the write's own failure be the one that is seen."""
         try:
-            return (yield from self._look(guarded.entity, guarded.native, guarded.entry))
+            return (yield from self._look_of(request))
         except PyMongoError:
-            if failure is None or is_race(failure, guarded):
+            if failure is None or is_of_entity(failure, request.write.key):
                 raise
             raise failure from None
 
-    def _raise(self, error: Exception, guarded: Guarded) -> Flow[NoReturn]:
+    def holds(self, request: Request) -> Flow[bool]:
+        """Does the caller's own condition hold by now? Then something else than the condition has refused the write."""
+        if not request.conditional:
+            return True
+        options = {name: request.native[name] for name in (*_LOOK_OPTIONS, "let") if name in request.native}
+        found = yield Call("find_one", (request.query,), {**options, "projection": {"_id": 1}})
+        return found is not None
+
+    def image_of(self, document: Document | None) -> Image:
+        return image_of(self.ledger.terms, document)
+
+    def raise_failure(self, error: Exception, request: Request) -> Flow[NoReturn]:
         """Raise what the failure means for the ledger, or the failure itself."""
-        too_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
-        if in_transaction(guarded.native) or not (too_large or may_be_ledger(error)):
+        is_large = isinstance(error, DocumentTooLarge) or is_too_large(error)
+        if in_transaction(request.native) or not (is_large or may_be_ledger(error)):
             raise error  # a transaction is aborted by now, and shows nothing any more
-        found = (yield from self._look(guarded.entity, guarded.native)) or {}
-        if too_large:
-            raise self._too_large(found, guarded.emission) from error
-        guarded.entry.judge(Message("unknown"), lookup(found))  # raises where something else stands in the ledger's place
-        check_emits(guarded.emission, found)
-        steps_of(found)
+        write = request.write
+        found = (yield from self.look(write.key, request.native)) or {}
+        if is_large:
+            raise self.too_large(found, write.emission) from error
+        image = self.image_of(found)  # which raises where something else stands in the place of steps, and so do these
+        write.entry.judge(Message("unknown"), image.held)
+        check_emits(write, image)
         raise error
 
-    def _check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
+    def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Can this collection take two entities for one, or one for two? It is asked once, where that matters."""
         text = keeps_text(entry)
-        if not (inserts or self._fields or text):
+        if not (inserts or self.fields or text):
             return
-        indexes = self._indexes or (yield from self._read_indexes(inserts=inserts))
-        check_indexes(indexes, self._fields, text=text)
+        indexes = self._indexes or (yield from self.read_indexes(inserts=inserts))
+        check_indexes(indexes, self.fields, text=text)
         if id_index(indexes) is not None:  # else the collection is not there yet, and may be created with a collation
             self._indexes = indexes
 
-    def _read_indexes(self, *, inserts: bool) -> Flow[Document]:
+    def read_indexes(self, *, inserts: bool) -> Flow[Document]:
         indexes: Document = yield Call("index_information")
         if inserts and id_index(indexes) is None:
             # A collection that is not there has no index either. The insert creates it, with an index on _id.
@@ -401,23 +402,31 @@ class Flows:
                 check_ids_are_unique(indexes)
         return indexes
 
+    def without_ledger(self, document: Document) -> Entity:
+        return without_ledger(self.ledger.terms, document)
+
+    def canonical(self, entity: Document) -> Hashable:
+        """Equal for two values that name one document."""
+        return canonical(entity, codec_of(self.target))
+
     def _without_ledger(self, document: Document) -> Entity:
         self._look_at_ledger(document)
         return self.without_ledger(document)
 
     def _look_at_ledger(self, document: Document) -> None:
-        held = held_of(self._ledger.terms, document)
+        held = held_of(self.ledger.terms, document)
         self._watch.ledger(len(bson.encode(held.fields)), held.sources)
-        self._watch.numbers(held.tags)
+        if held.tags:
+            self._watch.numbers(held.tags)
 
-    def _too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
+    def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """`adds`: what the write would have added to the document."""
         total, own = len(bson.encode(document)), len(bson.encode(self.without_ledger(document)))
         empty = len(bson.encode({}))
         outbox = len(bson.encode({name: document[name] for name in OUTBOX if name in document})) - empty
         emitted = len(bson.encode({"": [*adds.events]})) if adds is not None and adds.events else 0
         size = Size(total, own, outbox, emitted)
-        return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self._ledger.remedy)
+        return too_large(f"MongoDB's {LARGEST_DOCUMENT} bytes", size, self.ledger.remedy)
 
 
 def _checked(fields: object) -> tuple[str, ...]:
@@ -430,8 +439,21 @@ def _checked(fields: object) -> tuple[str, ...]:
     return tuple(cast("Sequence[str]", fields))
 
 
-def landed(writer: Writer, reply: Any, *, upsert: bool) -> bool:
-    """Did the write match a document, or create one?"""
-    if writer == "find_one_and_update":
-        return reply is not None or upsert  # with upsert, None is a new document's state before
-    return bool(reply.matched_count == 1 or reply.upserted_id is not None)
+_CONDITIONAL = (
+    "A write that finishes a step takes no condition and creates nothing: if it were refused, the effect would never be recorded. Name "
+    "the entity alone, and put the condition into the filter of begin."
+)
+
+
+def next_try(request: Request, turn: int, *, failed: bool, exists: bool, fits: bool = True) -> bool | None:
+    """A write did not land although the ledger would let it in. Is the next one an upsert? None if there is none.
+
+    `fits`: was it in the form that the ledger wants, as an earlier look has shown?
+    """
+    if failed or (exists and not fits):
+        return False  # the entity is there: now the write matches it, or has a reason not to
+    if request.upsert and not (exists and request.conditional):
+        return True  # it was deleted meanwhile, and maybe created again: nothing else could keep the message out
+    if turn == 1 and request.write.entry.follows_gap:
+        return False  # the gap that kept the message out may have been filled before the look
+    return None

@@ -16,12 +16,12 @@ from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of, text_or_integer
 from onewrite.migration.visit import Page
+from onewrite.mongodb.answers import LARGEST_DOCUMENT
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.layout import Document, lookup, path_of
 from onewrite.mongodb.outboxes import origin
-from onewrite.mongodb.verdict import LARGEST_DOCUMENT
-from onewrite.mongodb.writing.layout import Document, lookup, path_of
-from onewrite.mongodb.writing.own_part import fits_labels
+from onewrite.mongodb.request import labels
 from onewrite.outcome import Gone, Unmet
 
 _AT_ONCE = 100
@@ -109,12 +109,12 @@ def _spelled(held: object) -> str | None:
 def request_of(step: CarryIds | Drop) -> tuple[dict[str, Any], dict[str, Any]]:
     """The filter beside the `_id`, and the update."""
     terms, drop = step.entry.terms, dropped_by(step)
-    asked: dict[str, Any] = dict(fits_labels(terms))
+    asked: dict[str, Any] = dict(labels(terms).fits)
     update: dict[str, Any] = {"$set": {path_of(label.slot): label.text for label in terms.labels}}
     removed: list[str] = []
     if isinstance(step, CarryIds):
         update["$push"] = {path_of(sets_of(step).present): {"$each": list(step.marks)}}
-        removed += [path_of(slot) for slot in step.entry.shape.dead]
+        removed += [path_of(slot) for slot in step.entry.dead]
     if drop is not None:
         asked[step.attribute] = {"$eq": drop.read}
         removed.append(step.attribute)
@@ -135,7 +135,7 @@ def after(document: Document, step: Step) -> dict[str, Any]:
     changed, drop, entry = deepcopy(dict(document)), dropped_by(step), step.entry
     changed |= {path_of(label.slot): label.text for label in entry.terms.labels}
     if isinstance(step, CarryIds):
-        for slot in entry.shape.dead:
+        for slot in entry.dead:
             changed.get(slot.group, {}).pop(slot.key, None)
         present = sets_of(step).present
         inner = changed.setdefault(present.group, {}) if present.key else changed

@@ -26,10 +26,10 @@ from onewrite.event import Outbox
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import OUTBOX, TOMBSTONE
 from onewrite.mongodb.durability import of_majority
-from onewrite.mongodb.writing.expression import identity
-from onewrite.mongodb.writing.layout import Document
-from onewrite.mongodb.writing.same import UUIDS, canonical, codec_of
-from onewrite.mongodb.writing.tombstones import emptied
+from onewrite.mongodb.expression import identity
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.same import UUIDS, canonical, codec_of
+from onewrite.mongodb.tombstones import emptied
 from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number

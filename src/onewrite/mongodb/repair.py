@@ -16,8 +16,8 @@ from onewrite.flow import Call, Do, Flow
 from onewrite.label import PREFIX, STEPS, Slot
 from onewrite.ledgers.seen_ids import KEPT
 from onewrite.mongodb.durability import of_majority
+from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
 from onewrite.mongodb.outboxes import origin
-from onewrite.mongodb.writing.layout import Document, is_made_by, lookup, path_of
 from onewrite.repair.image import Image, Layout, Plan
 
 _EMPTY = len(bson.encode({}))

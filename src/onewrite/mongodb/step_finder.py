@@ -9,8 +9,8 @@ from pymongo.read_concern import ReadConcern
 
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import STEPS
+from onewrite.mongodb.layout import Document
 from onewrite.mongodb.outboxes import STORED, origin, reading
-from onewrite.mongodb.writing.layout import Document
 from onewrite.step import FoundStep, found_step
 
 _OPEN: Document = {STEPS: {"$exists": True, "$ne": {}}}

@@ -15,8 +15,8 @@ from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from onewrite.dynamodb.writing.size import item_size
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.size import item_size
+from onewrite.dynamodb.values import plain
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import FaultProxy, _Wire
 

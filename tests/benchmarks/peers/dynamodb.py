@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.writing.values import typed
+from onewrite.dynamodb.values import typed
 from onewrite.ledgers import Ledger
 from onewrite.testing.servers.engines import Dynoxide, dynamo_client, dynamo_resource
 from onewrite.testing.servers.programs import find_dynoxide

@@ -47,7 +47,7 @@ Operator: TypeAlias = Annotated[
 ]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without it nothing is written.")]
 
-_LEDGER_OF = attrgetter("_flows._ledger")  # a store has no public name for what only its own flows need
+_LEDGER_OF = attrgetter("_flows.ledger")  # a store has no public name for what only its own flows need
 
 
 class Pages(Protocol):

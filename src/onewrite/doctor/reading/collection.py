@@ -15,8 +15,8 @@ from onewrite.doctor.reading.entity import entity_of, kept_in, terms_of
 from onewrite.flow import Call, Do
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
+from onewrite.mongodb.layout import held_of, without_ledger
 from onewrite.mongodb.outboxes import origin
-from onewrite.mongodb.writing.layout import held_of, without_ledger
 
 MONGODB = Asking(lambda error: isinstance(error, PyMongoError), refused_by_mongodb)
 _LARGEST_DOCUMENT = 16 * 1024 * 1024

@@ -9,8 +9,7 @@ from operator import attrgetter
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
-from onewrite.batch.decorated import handler_of
-from onewrite.batch.handler import Handler
+from onewrite.batch.handler import Handler, handler_of
 from onewrite.doctor.facts import Module, Store
 from onewrite.ledgers import NO_LEDGER
 
@@ -108,7 +107,7 @@ def _inside(value: object) -> Iterator[object]:
 def _store(store: Any) -> Store:
     # A store keeps these to itself: nobody but the doctor needs them.
     flows = attrgetter("_flows")(store)
-    ledger, tombstones = attrgetter("_ledger", "_tombstones")(flows)
+    ledger, tombstones = flows.ledger, flows.tombstones
     kept = None if ledger is NO_LEDGER else ledger
     if type(store).__module__.startswith("onewrite.mongodb."):
         w = flows.target.write_concern.document.get("w")

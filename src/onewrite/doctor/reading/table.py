@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from onewrite.doctor.facts import Clock, Entity, Fact, Index, Sample, Table, Unread
 from onewrite.doctor.reading.asking import Question, Reader
 from onewrite.doctor.reading.entity import entity_of, kept_in, terms_of
+from onewrite.dynamodb.layout import business, held_of
 from onewrite.dynamodb.outboxes import origin
-from onewrite.dynamodb.writing.layout import business, held_of
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.values import plain
 from onewrite.flow import Call
 from onewrite.ledgers import NO_LEDGER
 

@@ -9,8 +9,8 @@ from decimal import Context, Decimal
 from itertools import combinations
 from typing import Any, TypeAlias, cast
 
-from onewrite.dynamodb.writing.expression import LONGEST_EXPRESSION, check_limits, read_update
-from onewrite.dynamodb.writing.size import LARGEST_ITEM, item_size
+from onewrite.dynamodb.expression import LONGEST_EXPRESSION, check_limits, read_update
+from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.errors import InvalidUpdate
 
 Value: TypeAlias = dict[str, Any]  # {"S": "text"}: DynamoDB's typed form

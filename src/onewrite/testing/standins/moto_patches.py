@@ -43,7 +43,7 @@ from moto.dynamodb.parsing import ast_nodes
 from moto.dynamodb.parsing.validators import OverlappingPathsValidator
 from moto.dynamodb.responses import DynamoHandler, DynamoResult, ProjectionExpressionParser
 
-from onewrite.dynamodb.writing.expression import read_update
+from onewrite.dynamodb.expression import read_update
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.dynamodb_rules import (
     EXACT,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
-from onewrite.batch.decorated import handler_of
+from onewrite.batch.handler import handler_of
 from onewrite.testing.context import lambda_context
 from onewrite.testing.explorer.handler.deliverables import Deliverable, LambdaEvent
 from onewrite.testing.explorer.handler.memory import Form, memory_of

@@ -57,6 +57,7 @@ _OPAQUE = (
         "moto",
     ),
     *(
+        "onewrite.ledgers.ring",
         "onewrite.testing",
         "onewrite.watch",
         "pymongo",

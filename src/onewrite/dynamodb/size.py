@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.writing.values import raw
+from onewrite.dynamodb.values import raw
 
 LARGEST_ITEM = 400 * 1024  # the quota of an item, with the names of its attributes
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from onewrite.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.ledgers.entry import Terms
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.layout import Document
 from onewrite.tombstone import Tombstone
 
 _FIELDS = {"$objectToArray": "$$ROOT"}

@@ -8,7 +8,7 @@ from typing import cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.writing.values import raw
+from onewrite.dynamodb.values import raw
 
 _DIGITS = Context(prec=38)  # as many as a number may have
 

@@ -93,6 +93,12 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
             sent[name] = {"N": str(value)}
         elif kind is bytes:
             sent[name] = {"B": value}
+        elif (
+            kind is Members
+            and len(value.members) == 1
+            and (name_of_set := _SETS.get(type(cast("object", value.members[0]))))
+        ):
+            sent[name] = {name_of_set: [*value.members]}
         else:
             sent[name] = _typed(name, value)
     return sent

@@ -7,9 +7,9 @@ from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase
 
-from onewrite.dynamodb.writing.expression import RESERVED, check_limits, read_condition, read_update
-from onewrite.dynamodb.writing.request import possible_keys, touches_ours, written_out
-from onewrite.dynamodb.writing.values import Convert
+from onewrite.dynamodb.expression import RESERVED, check_limits, read_condition, read_update
+from onewrite.dynamodb.request import possible_keys, touches_ours, written_out
+from onewrite.dynamodb.values import Convert
 from onewrite.errors import InvalidUpdate
 from onewrite.flow import Call
 from onewrite.label import TOMBSTONE, is_ours

@@ -13,7 +13,7 @@ from bson.regex import Regex
 from onewrite.errors import InvalidUpdate
 from onewrite.label import OURS
 from onewrite.ledgers.entry import Terms
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.layout import Document
 
 Update: TypeAlias = Document | Sequence[Document]
 
@@ -25,14 +25,37 @@ _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
 
 
-def names_by_id_alone(query: object) -> bool:
-    """Is the filter of the usual form, {"_id": "order-7"}?"""
-    return type(query) is dict and len(cast("Document", query)) == 1 and type(cast("Document", query).get("_id")) in _SCALARS
+def identity(query: object, fields: Sequence[str] = (), terms: Terms | None = None) -> dict[str, Any]:
+    """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value.
+
+    `terms`: of the ledger that the filter must not touch.
+    """
+    if type(query) is dict and len(cast("Document", query)) == 1:
+        value = cast("Document", query).get("_id")
+        if type(value) in _SCALARS:  # nearly always
+            return {"_id": value}
+    if terms is not None:
+        check_filter(terms, cast("object", query))
+    said = [*_conditions(cast("Document", query))]
+    named = {name for name, _ in said}
+    if "_id" in named:
+        return {"_id": _value_of("_id", said)}
+    if fields and named >= {*fields}:
+        return {name: _value_of(name, said) for name in fields}
+    wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
+    raise InvalidUpdate(
+        f"The filter has the fields {[*cast('Document', query)]!r}, and none that names one entity: a redelivery could take effect on another "
+        f"one. Give {wanted} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
+        "free document, see the guide."
+    )
+
+
+def asks_more(query: Document, entity: Document) -> bool:
+    """Does the filter say more than which entity?"""
+    return len([*_conditions(query)]) > len(entity)
 
 
 def check_filter(terms: Terms, query: object) -> None:
-    if names_by_id_alone(query):
-        return
     if not isinstance(query, Mapping):
         raise InvalidUpdate(f"The filter is a {type(query).__name__}: name the one entity, as in {{'_id': ...}}.")
     for path in _queried(cast("Document", query)):
@@ -49,9 +72,25 @@ def check_document(terms: Terms, document: object) -> None:
         check_path(terms, name)
 
 
-def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
+def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
     if isinstance(update, Mapping):
-        _check_operators(terms, fields, cast("Document", update))
+        if not update:
+            raise InvalidUpdate(
+                "The update is empty: to change nothing but the ledger, use record, or leave it out in a fold."
+            )
+        for operator, change in cast("Document", update).items():
+            if not operator.startswith("$"):
+                raise InvalidUpdate(
+                    f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
+                    "use $set and $unset."
+                )
+            if not isinstance(change, Mapping):
+                raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
+            for path, value in cast("Document", change).items():
+                if fields or terms.plain_sets or path.startswith(OURS):  # hardly ever
+                    _check_written(terms, fields, path)
+                if operator == "$rename" and isinstance(value, str):
+                    _check_written(terms, fields, value)
     elif isinstance(update, Sequence) and not isinstance(update, str | bytes) and update:
         for stage in cast("Sequence[Document]", update):
             _check_stage(terms, fields, stage)
@@ -59,31 +98,8 @@ def check_update(terms: Terms, fields: tuple[str, ...], update: object) -> None:
         raise InvalidUpdate("The update is neither operators nor a pipeline: to change nothing but the ledger, use record.")
 
 
-def identity(query: Document, fields: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Which entity a filter means, without the conditions that it puts on it: `_id`, or all of `fields`, as one value."""
-    if names_by_id_alone(query):
-        return {"_id": query["_id"]}
-    said = [*_conditions(query)]
-    named = {name for name, _ in said}
-    if "_id" in named:
-        return {"_id": _value_of("_id", said)}
-    if fields and named >= {*fields}:
-        return {name: _value_of(name, said) for name in fields}
-    wanted = f"_id, or {', '.join(fields)}," if fields else "_id"
-    raise InvalidUpdate(
-        f"The filter has the fields {[*query]!r}, and none that names one entity: a redelivery could take effect on another one. "
-        f"Give {wanted} a value; or name the fields in key= of the collection, if a unique index is on them. To claim any "
-        "free document, see the guide."
-    )
-
-
 def names_id(query: Document) -> bool:
     return any(name == "_id" for name, _ in _conditions(query))
-
-
-def is_conditional(query: Document, entity: Document) -> bool:
-    """Does the filter say more than which entity?"""
-    return not names_by_id_alone(query) and len([*_conditions(query)]) > len(entity)
 
 
 def _conditions(query: Document) -> Iterator[tuple[str, Any]]:
@@ -175,24 +191,7 @@ def _field_of(getter: object) -> str:
     return name
 
 
-def _check_operators(terms: Terms, fields: tuple[str, ...], update: Document) -> None:
-    if not update:
-        raise InvalidUpdate("The update is empty: to change nothing but the ledger, use record, or leave it out in a fold.")
-    for operator, change in update.items():
-        if not operator.startswith("$"):
-            raise InvalidUpdate(
-                f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
-                "use $set and $unset."
-            )
-        if not isinstance(change, Mapping):
-            raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
-        for path, value in cast("Document", change).items():
-            _check_written(terms, fields, path)
-            if operator == "$rename" and isinstance(value, str):
-                _check_written(terms, fields, value)
-
-
-def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
+def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
         raise InvalidUpdate(f"{stage!r} is no pipeline stage: a stage is a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
@@ -208,7 +207,7 @@ def _check_stage(terms: Terms, fields: tuple[str, ...], stage: object) -> None:
                 check_path(terms, read)
 
 
-def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
+def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
     check_path(terms, path)
     for field in fields:
         if path == field or path.startswith(field + ".") or field.startswith(path + "."):
@@ -219,13 +218,12 @@ def _check_written(terms: Terms, fields: tuple[str, ...], path: str) -> None:
 
 
 def check_path(terms: Terms, path: str) -> None:
-    name = path.partition(".")[0]
-    if name.startswith(OURS):
+    if path.startswith(OURS):
         raise InvalidUpdate(
             f"This call touches {path!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
             "another name."
         )
-    if name in terms.plain_sets:
+    if terms.plain_sets and path.partition(".")[0] in terms.plain_sets:
         raise InvalidUpdate(
             f"This call touches {path!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
         )

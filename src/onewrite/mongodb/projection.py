@@ -8,8 +8,8 @@ from typing import Any, cast
 from onewrite.errors import InvalidUpdate
 from onewrite.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.ledgers.entry import Entry, Number, Remember, Terms
-from onewrite.mongodb.writing.expression import check_path, paths_read, root
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.expression import check_path, paths_read, root
+from onewrite.mongodb.layout import Document
 
 
 def check_projection(terms: Terms, projection: object) -> None:

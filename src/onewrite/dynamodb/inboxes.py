@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.writing.values import plain, typed
+from onewrite.dynamodb.values import plain, typed
 from onewrite.errors import ConfigurationError
 from onewrite.inbox import TOKEN, Inbox, token_of
 from onewrite.message import Message

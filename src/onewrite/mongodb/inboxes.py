@@ -13,7 +13,7 @@ from onewrite.flow import Do, Flow
 from onewrite.inbox import TOKEN, Inbox, token_of
 from onewrite.message import Message
 from onewrite.mongodb.durability import of_majority
-from onewrite.mongodb.writing.layout import Document
+from onewrite.mongodb.layout import Document
 from onewrite.outcome import Applied, Duplicate, Outcome
 
 INBOX = -1  # its place: it is no participant

@@ -8,11 +8,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.errors import LedgerMismatch
-from onewrite.label import OURS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.label import OURS, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.ledgers.seen_ids import KEPT
 from onewrite.outcome import Entity
+from onewrite.step import no_step
 from onewrite.tombstone import read_tombstone
+from onewrite.write import Image
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -24,15 +26,19 @@ def path_of(slot: Slot) -> str:
     return f"{slot.group}.{slot.key}" if slot.key else slot.group
 
 
-_OF_LEDGER = re.compile(rf"l|{KEPT}r|allt?|@")
+_OF_LEDGER = rf"(?:l|{KEPT}r|allt?|@)"
+
+
+@lru_cache(maxsize=64)
+def names_of(*attributes: str) -> re.Pattern[str]:
+    """The names of all fields that belong to the ledgers that are known by these."""
+    every = [f"{re.escape(prefix_of(each))}{_OF_LEDGER}" if is_ours(each) else re.escape(each) for each in attributes]
+    return re.compile("|".join(every) or "(?!)")
 
 
 def is_made_by(attribute: str, name: str) -> bool:
     """Does this field belong to the ledger that is known by that one?"""
-    if not is_ours(attribute):
-        return name == attribute
-    prefix = prefix_of(attribute)
-    return name.startswith(prefix) and _OF_LEDGER.fullmatch(name, len(prefix)) is not None
+    return names_of(attribute).fullmatch(name) is not None
 
 
 def without_ledger(terms: Terms, document: Document) -> Entity:
@@ -55,9 +61,8 @@ class Held(NamedTuple):
 
 
 def held_of(terms: Terms, document: Document) -> Held:
-    fields = {
-        name: value for name, value in document.items() if any(is_made_by(attribute, name) for attribute in terms.attributes)
-    }
+    is_made = names_of(*terms.attributes).fullmatch
+    fields = {name: value for name, value in document.items() if is_made(name)}
     groups = {
         name: cast("Document", value) for name, value in fields.items() if name[-1] == "@" and isinstance(value, Mapping)
     }
@@ -89,6 +94,17 @@ def lookup(document: Document) -> Lookup:
         return _neutral(found)
 
     return held
+
+
+def image_of(terms: Terms, document: Document | None) -> Image:
+    """The document as somebody found it who looked why it did not match."""
+    held: Document = document or {}
+    steps: object = held.get(STEPS, {})
+    if not isinstance(steps, Mapping):
+        raise no_step()
+    gone = TOMBSTONE in held
+    entity = None if document is None or gone else without_ledger(terms, held)
+    return Image(document is not None, gone, entity, lookup(held), cast("Document", steps), held, later=True)
 
 
 def _neutral(value: object) -> object:

@@ -22,14 +22,14 @@ from onewrite.flow import Do, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
 from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
 from onewrite.label import TOMBSTONE
-from onewrite.ledgers.entry import Entry
 from onewrite.message import Message
-from onewrite.mongodb.together.inboxes import INBOX, Mark, marks_of
-from onewrite.mongodb.together.participants import Operation, Prepared
-from onewrite.mongodb.writing.layout import Document, lookup
+from onewrite.mongodb.inboxes import INBOX, Mark, marks_of
+from onewrite.mongodb.layout import Document
+from onewrite.mongodb.participants import Action, Prepared, action, alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
+from onewrite.write import Write
 
-Part: TypeAlias = Operation | Mark
+Part: TypeAlias = Action | Mark
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 
@@ -129,13 +129,13 @@ class _Transaction:
             ) from error
 
     def alone(self) -> Flow[Outcome]:
-        return self._participants[0].store.alone(self._message, self._participants[0])
+        return alone(self._message, self._participants[0])
 
-    def parts(self, before: Mapping[int, Entry] = MappingProxyType({})) -> list[Part]:
-        """`before`: the entries in the forms that fit what is stored, as far as somebody has looked."""
+    def parts(self, before: Mapping[int, Write] = MappingProxyType({})) -> list[Part]:
+        """`before`: the writes in the forms that fit what is stored, as far as somebody has looked."""
         message = self._message
         writes: list[Part] = [
-            each.store.operation(place, message, each, before.get(place)) for place, each in enumerate(self._participants)
+            action(place, message, each, before.get(place)) for place, each in enumerate(self._participants)
         ]
         if self._inbox is None:
             return writes
@@ -146,7 +146,7 @@ class _Transaction:
         for part in self.parts():
             yield from part.check_collection()
         done: frozenset[int] = frozenset()
-        first, facing = True, cast("dict[int, Entry]", {})
+        first, facing = True, cast("dict[int, Write]", {})
         while True:
             parts = [part for part in self.parts(facing) if part.place not in done]
             refusal = yield from self._made(session, parts, backoff)
@@ -202,9 +202,9 @@ class _Transaction:
             # What is in the inbox was done as a whole. Anything else may have been done in part.
             held = _holding(judged)
             left = [part for part in parts if part.place not in held] if INBOX not in held else []
-            missing = any(isinstance(part, Operation) for part in left)
+            missing = any(isinstance(part, Action) for part in left)
             return None if self._completes and missing else outcome
-        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Operation)))
+        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Action)))
 
 
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
@@ -253,10 +253,8 @@ def _aborted(session: Any) -> Flow[None]:
 def _shown(parts: Sequence[Part]) -> Flow[bool]:
     """Does each entity show what this transaction would have written?"""
     for part in parts:
-        if isinstance(part, Operation) and part.entry is not None:
-            found = yield from part.look()
-            if not part.entry.shows(lookup(found or {})):
-                return False
+        if isinstance(part, Action) and not (yield from part.shows_effect()):
+            return False
     return True
 
 
@@ -265,12 +263,12 @@ def _check_distinct(parts: Sequence[Part], refused: Part) -> Flow[None]:
 
     Only the server knows that under a collation.
     """
-    found = (yield from refused.look()) if isinstance(refused, Operation) else None
+    found = (yield from refused.look()) if isinstance(refused, Action) else None
     for part in parts:
         if (
             found is None
             or part is refused
-            or not isinstance(part, Operation)
+            or not isinstance(part, Action)
             or part.target.full_name != refused.target.full_name
         ):
             continue
@@ -284,7 +282,7 @@ _SAME = "Two participants write the same document: make them one write."
 
 
 def _judged(
-    parts: Sequence[Part], refusal: _Refusal, facing: dict[int, Entry], *, first: bool, completes: bool
+    parts: Sequence[Part], refusal: _Refusal, facing: dict[int, Write], *, first: bool, completes: bool
 ) -> Flow[dict[int, Outcome]]:
     """The outcomes of the writes that were refused, by their places; none if they may be done now.
 
@@ -301,23 +299,20 @@ def _judged(
 
 
 def _looked_at(
-    left: Sequence[Part], refusal: _Refusal, facing: dict[int, Entry], *, first: bool, completes: bool
+    left: Sequence[Part], refusal: _Refusal, facing: dict[int, Write], *, first: bool, completes: bool
 ) -> Flow[dict[int, Outcome]]:
-    """The outcomes by their places. It also notes which entry `facing` what is stored each of the others has."""
+    """The outcomes by their places. It also notes in `facing` the writes that are to be sent in another form."""
     judged: dict[int, Outcome] = {}
     for part in left:
         found = yield from part.look()
         outcome = part.verdict(found, first=first)
-        if (
-            part is refusal.part
-            and isinstance(outcome, Rejected)
-            and isinstance(part, Operation)
-            and (yield from part.holds())
-        ):
-            outcome = None
-        if isinstance(part, Operation) and outcome is None and (entry := part.facing(found)) is not None:
-            facing[part.place] = entry
-        if outcome is not None and (part is refusal.part or not isinstance(outcome, Rejected)):
+        if isinstance(outcome, Write):
+            facing[part.place] = outcome
+            continue
+        is_refused = part is refusal.part
+        if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
+            continue
+        if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
             judged[part.place] = outcome
         if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not completes):
             break

@@ -19,11 +19,10 @@ from botocore.exceptions import ClientError
 from onewrite.backoff import Backoff
 from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
-from onewrite.dynamodb.together.inboxes import INBOX, Mark, client_of, marks_of
-from onewrite.dynamodb.together.participants import Action, Prepared
-from onewrite.dynamodb.writing.attempt import Attempt
-from onewrite.dynamodb.writing.same import canonical
-from onewrite.dynamodb.writing.values import plain
+from onewrite.dynamodb.inboxes import INBOX, Mark, client_of, marks_of
+from onewrite.dynamodb.participants import Action, Prepared, action, alone
+from onewrite.dynamodb.same import canonical
+from onewrite.dynamodb.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
@@ -36,6 +35,7 @@ from onewrite.outcome import (
     Outcome,
     Unmet,
 )
+from onewrite.write import Write
 
 Part: TypeAlias = Action | Mark
 
@@ -114,7 +114,7 @@ class _Verdicts(NamedTuple):
     An attempt in `found`: no reason, and this one is to be sent. None: no reason any more.
     """
 
-    found: list[tuple[Part, Outcome | Attempt | None]]
+    found: list[tuple[Part, Outcome | Write | None]]
     passes: bool  # something was in the way that goes away by itself
     failure: Exception | None  # something cannot be done at all
     landed: bool  # an earlier try has made the transaction
@@ -127,12 +127,12 @@ class _Verdicts(NamedTuple):
 
     @property
     def inexact(self) -> bool:
-        return any(outcome is None or isinstance(outcome, Attempt) for _, outcome in self.found)
+        return any(outcome is None or isinstance(outcome, Write) for _, outcome in self.found)
 
     @property
-    def again(self) -> dict[int, Attempt]:
+    def again(self) -> dict[int, Write]:
         """What is to be sent instead, by its place."""
-        return {part.place: outcome for part, outcome in self.found if isinstance(outcome, Attempt)}
+        return {part.place: outcome for part, outcome in self.found if isinstance(outcome, Write)}
 
 
 class _Transaction:
@@ -171,7 +171,7 @@ class _Transaction:
     def explained(self) -> list[dict[str, Any]]:
         name = self._participants[0].store.attempts()
         if self._is_single:
-            call = self._participants[0].store.action(0, self._message, self._participants[0], name).call
+            call = action(0, self._message, self._participants[0], name).call
             return [{call.method: call.kwargs}]
         return cast("list[dict[str, Any]]", _request(self._parts(name), name, 0)["TransactItems"])
 
@@ -179,12 +179,12 @@ class _Transaction:
         store = self._participants[0].store
         if not self._is_single:
             return self._together(Backoff(deadline, chance, store.clock))
-        return store.alone(self._message, self._participants[0])
+        return alone(self._message, self._participants[0])
 
-    def _parts(self, name: str, before: Mapping[int, Attempt] = MappingProxyType({})) -> list[Part]:
+    def _parts(self, name: str, before: Mapping[int, Write] = MappingProxyType({})) -> list[Part]:
         message = self._message
         writes: list[Part] = [
-            each.store.action(place, message, each, name, before.get(place)) for place, each in enumerate(self._participants)
+            action(place, message, each, name, before.get(place)) for place, each in enumerate(self._participants)
         ]
         if self._inbox is None:
             return writes
@@ -194,7 +194,7 @@ class _Transaction:
         # One name for all tries of this call: whichever has landed is known by its token.
         name, turn = self._participants[0].store.attempts(), 0
         done: frozenset[int] = frozenset()
-        again: dict[int, Attempt] = {}
+        again: dict[int, Write] = {}
         while True:
             parts = [part for part in self._parts(name, again) if part.place not in done]
             try:
@@ -217,7 +217,7 @@ class _Transaction:
             return Applied(self._message, retried=True)
         if verdicts.undecided:
             return None
-        outcome = heaviest([each for _, each in verdicts.found if each is not None and not isinstance(each, Attempt)])
+        outcome = heaviest([each for _, each in verdicts.found if each is not None and not isinstance(each, Write)])
         if isinstance(outcome, Duplicate):
             left = [part for part in parts if part.place not in verdicts.holding]
             # What is in the inbox was done as a whole. Anything else may have been done in part.
@@ -260,7 +260,7 @@ def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first:
 
 
 def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
-    found: list[tuple[Part, Outcome | Attempt | None]] = []
+    found: list[tuple[Part, Outcome | Write | None]] = []
     failures: list[Exception] = []
     shown: list[tuple[Part, Entity]] = []
     reasons = _reasons(error, parts)
@@ -284,7 +284,7 @@ def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
     return _Verdicts(found, bool(hidden), next(iter(failures), None), landed, undecided)
 
 
-_Verdict: TypeAlias = tuple[Entity | None, Outcome | Attempt | Exception | None]
+_Verdict: TypeAlias = tuple[Entity | None, Outcome | Write | Exception | None]
 
 
 def _verdict(reason: _Reason, error: ClientError) -> Flow[_Verdict]:

@@ -1,0 +1,144 @@
+"""Where a ledger's slots stand in an item: each is a top-level attribute. docs/format.md lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+from boto3.dynamodb.types import Binary
+
+from onewrite.dynamodb.values import is_typed, plain
+from onewrite.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
+from onewrite.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.ledgers.seen_ids import KEPT, SLOTS
+from onewrite.ledgers.seen_numbers import source_of
+from onewrite.outcome import Entity
+from onewrite.step import no_step
+from onewrite.tombstone import read_tombstone
+from onewrite.write import Image
+
+ATTEMPT_SLOTS = 5
+
+
+@lru_cache(maxsize=1024)  # as many as there are sources
+def name_of(slot: Slot) -> str:
+    """The name of the attribute that holds a slot. A set of a ring stands there in place of the ring, whose name ends with an "r"."""
+    if not slot.key:
+        return slot.group
+    return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
+
+
+@lru_cache(maxsize=64)
+def attempts_name(attribute: str, slot: str) -> str:
+    return f"{prefix_of(attribute)}t{slot[1:]}"
+
+
+def name_of_step(mark: bytes) -> str:
+    """The attribute that holds the open step of that mark."""
+    return f"{STEP}{mark.hex()}"
+
+
+_OF_LEDGER = rf"(?:l|{KEPT}r[0-{SLOTS - 1}]|allt?|t[0-{ATTEMPT_SLOTS - 1}]|@.*)"
+
+
+@lru_cache(maxsize=64)
+def names_of(*attributes: str) -> re.Pattern[str]:
+    """The names of all that belongs to the ledgers that are known by these."""
+    every = [f"{re.escape(prefix_of(each))}{_OF_LEDGER}" if is_ours(each) else re.escape(each) for each in attributes]
+    return re.compile("|".join(every) or "(?!)", re.DOTALL)
+
+
+def is_made_by(attribute: str, name: str) -> bool:
+    """Does this attribute belong to the ledger that is known by that one?"""
+    return names_of(attribute).fullmatch(name) is not None
+
+
+def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
+    """The item without all that is ours, whichever store has written it. Of a deleted item only the key is left."""
+    own = {name: value for name, value in item.items() if not name.startswith(OURS) and name not in terms.plain_sets}
+    if TOMBSTONE not in item:
+        return own
+    key = read_tombstone(_plain_map(item[TOMBSTONE])).key
+    return {name: value for name, value in own.items() if name in key}
+
+
+def business(terms: Terms, item: Mapping[str, Any]) -> Entity:
+    """The attributes that are the caller's own, those of a deleted item too that are still there."""
+    return without_ledger(terms, {name: value for name, value in item.items() if name != TOMBSTONE})
+
+
+def _plain_map(value: Any) -> Any:
+    """A plain or a typed map as a plain one."""
+    return plain({"map": value})["map"] if is_typed(value) else value
+
+
+class Held(NamedTuple):
+    """What a plain item holds of a ledger. `tags`: those of a ledger of numbers, by their names."""
+
+    attributes: Mapping[str, Any]
+    size: int  # approximately, in bytes: one member of a set stands for all of them
+    sources: int
+    tags: list[tuple[str, object]]
+
+
+def held_of(terms: Terms, item: Mapping[str, Any]) -> Held:
+    is_made = names_of(*terms.attributes).fullmatch
+    attributes: dict[str, Any] = {}
+    size, sources, tags = 0, set[str](), list[tuple[str, object]]()
+    for name, value in item.items():
+        if is_made(name) is None:
+            continue
+        attributes[name] = value
+        size += len(name)
+        if isinstance(value, AbstractSet):
+            members = cast("AbstractSet[Any]", value)
+            member: Any = next(iter(members), "")
+            is_binary = isinstance(member, Binary | bytes)
+            size += len(members) * len(bytes(cast("Any", member)) if is_binary else str(member))
+        else:
+            size += len(bytes(cast("Any", value)) if isinstance(value, Binary | bytes) else str(value))
+        if "@" in name:
+            sources.add(source_of(name))
+            if "@%w" in name:
+                tags.append((name, _neutral(cast("object", value))))
+    return Held(attributes, size, len(sources), tags)
+
+
+def lookup(item: Mapping[str, Any]) -> Lookup:
+    """A function that looks up a slot in an item."""
+
+    def held(slot: Slot) -> object:
+        name = name_of(slot)
+        return _neutral(item[name]) if name in item else ABSENT
+
+    return held
+
+
+def image_of(terms: Terms, item: Mapping[str, Any] | None) -> Image:
+    """The item that refused a write, as DynamoDB returned it with the refusal."""
+    held, gone = item or {}, item is not None and TOMBSTONE in item
+    steps: dict[str, Any] = {}
+    if STEPS in held:
+        marks = cast("frozenset[bytes]", _neutral(held[STEPS]))
+        if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
+            raise no_step()
+        steps = {mark.hex(): held.get(name_of_step(mark)) for mark in marks}
+    entity = None if item is None or gone else without_ledger(terms, item)
+    return Image(item is not None, gone, entity, lookup(held), steps, held, later=False)
+
+
+def _neutral(value: object) -> object:
+    match value:
+        case AbstractSet():
+            members = cast("AbstractSet[object]", value)
+            return frozenset(
+                [bytes(cast("Any", member)) if isinstance(member, Binary) else _neutral(member) for member in members]
+            )
+        case Decimal() if value == int(value):
+            return int(value)
+        case _:
+            return value

@@ -1,0 +1,169 @@
+"""What a guarded table contributes to a transaction: its writes, each as an action, and what a refused one means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from onewrite.copies import copied
+from onewrite.dynamodb.flows import Flows, check_tokens, exactly
+from onewrite.dynamodb.layout import image_of, without_ledger
+from onewrite.dynamodb.request import guard_put, guard_update
+from onewrite.dynamodb.size import value_size
+from onewrite.dynamodb.unguarded import plain_put, plain_update
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.event import Emit, copied_events
+from onewrite.flow import Call, Flow
+from onewrite.joint import numbered
+from onewrite.label import TOMBSTONE
+from onewrite.ledgers import NO_LEDGER
+from onewrite.message import Message
+from onewrite.missing import accepted, asked_of
+from onewrite.outcome import Entity, Gone, Missing, Outcome, Rejected
+from onewrite.write import Write, judged, landed, of_creation, shows_effect
+
+PreparedMethod = Literal["updating", "putting", "recording"]
+
+_EVERY_WRITE = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
+_ARGUMENTS: dict[PreparedMethod, set[str]] = {
+    "updating": {"Key", "UpdateExpression", *_EVERY_WRITE},
+    "putting": {"Item", *_EVERY_WRITE},
+    "recording": {"Key", *_EVERY_WRITE},
+}
+_WHY = {
+    "ReturnValues": "a transaction returns no items. Read them after it.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+
+    store: Flows = field(repr=False)
+    method: PreparedMethod
+    native: Mapping[str, Any]
+    emit: Emit = None
+    missing_ok: bool = False
+
+    @property
+    def size(self) -> int:
+        """The bytes of the values in it."""
+        parts: list[Mapping[str, Any]] = [self.native.get(name) or {} for name in ("Item", "ExpressionAttributeValues")]
+        return sum([value_size(value) for part in parts for value in part.values()])
+
+    def key(self, names: Iterable[str]) -> dict[str, Any] | None:
+        """What of it is the key, where these are its names; None where the whole item lacks one of them."""
+        held: Mapping[str, Any] = self.native.get("Key") or self.native.get("Item") or {}
+        return {name: held[name] for name in names} if held.keys() >= {*names} else None
+
+
+class Action(NamedTuple):
+    """One write of a transaction. `call` is what would send it alone; no `write`: its store has no ledger."""
+
+    place: int
+    flows: Flows
+    message: Message
+    call: Call
+    write: Write | None
+    missing_ok: bool = False
+
+    @property
+    def request(self) -> dict[str, Any]:
+        kind = "Put" if self.call.method == "put_item" else "Update"
+        return {kind: {"TableName": self.table_name, **self.call.kwargs}}
+
+    @property
+    def table_name(self) -> str:
+        return self.flows.table_name
+
+    @property
+    def key(self) -> Any:
+        """The key as the client takes it; None for a put, which does not say what of its item is the key."""
+        return self.call.kwargs.get("Key")
+
+    def plain(self, item: Entity) -> Entity:
+        return self.flows.plain(item)
+
+    @property
+    def counts(self) -> bool:
+        """Do the messages behind this one wait until its mark has moved?"""
+        return self.write is not None and self.write.entry.own.counts
+
+    def refused(self, item: Entity | None, *, exact: bool = False) -> Outcome | Write:
+        """Why its condition failed, given the item as it was then, if the transaction has not landed.
+
+        A write: there is no reason, and this one is to be sent.
+        """
+        outcome: Outcome | Write
+        if self.write is not None:
+            write = exactly(self.write) if exact else self.write
+            answer = judged(write, image_of(write.entry.terms, item))
+            outcome = write if answer is None else answer
+        elif item is None:
+            outcome = Missing(self.message)
+        else:
+            is_gone = TOMBSTONE in item
+            outcome = Gone(self.message) if is_gone else Rejected(self.message, without_ledger(NO_LEDGER.terms, item))
+        if isinstance(outcome, Write):
+            self.flows.learn(outcome)
+            return outcome
+        if "Item" in self.call.kwargs:
+            outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=2)
+        return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
+
+    @property
+    def guarded(self) -> bool:
+        return self.write is not None
+
+    def shows_effect(self, item: Entity) -> bool:
+        """Is the item one that this write may have left?"""
+        return self.write is not None and shows_effect(self.write, image_of(self.write.entry.terms, item))
+
+    def landed(self, item: Entity) -> bool:
+        """Did an earlier try of this very transaction write to the item?"""
+        return self.write is not None and landed(self.write, image_of(self.write.entry.terms, item))
+
+    def too_large(self, held: Entity | None) -> EntityTooLarge:
+        image = self.flows.image_of(held)
+        return self.flows.too_large(self.call, None if self.write is None else self.write.emission, image)
+
+    def check_tokens(self, held: Entity | None) -> None:
+        if self.write is not None:
+            check_tokens(self.write, self.flows.image_of(held))
+
+
+def prepared(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
+    """The write, with all that its transaction needs."""
+    native, missing_ok = asked_of(native)
+    for name in native:
+        if name not in _ARGUMENTS[method]:
+            why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+            raise InvalidUpdate(f"{method} takes no {name}: {why}")
+    # It is sent later, and the caller may use all of these again before.
+    return Prepared(flows, method, copied(native), copied_events(emit), missing_ok)
+
+
+def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
+    """The prepared write as one of its own. A refusal names its participant as in a transaction."""
+    guard = guard_put if prepared.method == "putting" else guard_update
+    native = {**prepared.native, "missing_ok": prepared.missing_ok}
+    outcome = yield from prepared.store.write(message, native, guard, prepared.emit)
+    return numbered(outcome, 0)
+
+
+def action(place: int, message: Message, prepared: Prepared, name: str, before: Write | None = None) -> Action:
+    """The prepared write as a part of the call of that name, in the form of the one `before`."""
+    flows, native, puts = prepared.store, prepared.native, prepared.method == "putting"
+    if flows.guards:
+        write = flows.new_write(message, native, name, emit=prepared.emit, creates=puts, place=place)
+        if before is not None:
+            write = write._replace(entry=write.entry.like(before.entry), turn=before.turn)
+        call = flows.call(write, native, guard_put if puts else guard_update)
+        return Action(place, flows, message, call, write, prepared.missing_ok)
+    if prepared.emit is not None:
+        raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
+    call = (plain_put if puts else plain_update)(native, flows.convert)
+    return Action(place, flows, message, call, None, prepared.missing_ok)

@@ -1,0 +1,640 @@
+"""Writes a guarded write down for DynamoDB: what each part asks in the condition and adds to the update, beside the caller's own. Pure.
+
+Every slot of a ledger is a top-level attribute, because a nested path could not be created and written in one request. Names
+that an expression takes as they are go into it as they are: each placeholder costs 5 to 10 microseconds.
+
+Two writes of one shape differ in values, and in the name of a source, only: their text is written once, and kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
+
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
+
+from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of
+from onewrite.dynamodb.values import Convert, Members, sendable
+from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.flow import Call
+from onewrite.label import OURS, OUTBOX, STEP, STEPS, TOMBSTONE, Label
+from onewrite.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
+from onewrite.ledgers.ring import Present, Ring, next_change, ring_of, window
+from onewrite.step import step_mark
+from onewrite.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+
+# A name of this form needs no placeholder: no reserved word has an underscore.
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
+_OURS = re.compile(r"[#:]ow_\w+")
+_BEYOND = 10**38  # DynamoDB numbers have 38 digits
+_WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
+_LEGACY = frozenset({"AttributeUpdates", "Expected", "ConditionalOperator"})
+_KEPT = 1024  # texts: as many as the caller's source code has calls, for each moment of a ledger's ring
+
+
+# --- the token of a call -----------------------------------------------------------------------------------------------
+
+# botocore gives up after four tries of a minute each, in its older mode after ten.
+ATTEMPTS = window(timedelta(minutes=10), timedelta(minutes=5))
+# Two calls have the same token once in 2^48: docs/format.md says what that comes to.
+TOKEN_BYTES = 6
+
+
+class Token(NamedTuple):
+    """Tells the writes of one call from those of all others.
+
+    botocore retries by itself, and a try whose answer got lost makes the next one fail at its own mark: its token in the returned
+    image tells whose mark it is. Drivers give up within minutes, so the tokens have a ring of their own that forgets soon. It
+    serves all ledgers and any number of writers.
+    """
+
+    value: bytes
+    ring: Ring
+    name: str  # of the attribute that it goes into
+
+    def stands_in(self, fields: Mapping[str, Any]) -> bool:
+        held: object = fields.get(self.name)
+        return isinstance(held, AbstractSet) and self.value in cast("AbstractSet[object]", held)
+
+
+_present = Present()
+
+
+def new_token(ledger: str, call: str, now: float) -> Token:
+    """For a call of that name, which no other call has."""
+    since, until, ring = _present.made
+    moment = int(now * 1_000_000)
+    if not since <= moment < until:
+        ring = ring_of(ATTEMPTS, moment, ATTEMPT_SLOTS)
+        _present.made = moment, next_change(ATTEMPTS, moment), ring
+    return Token(blake2b(call.encode(), digest_size=TOKEN_BYTES).digest(), ring, attempts_name(ledger, ring.present))
+
+
+# --- the requests ------------------------------------------------------------------------------------------------------
+
+
+def guard_update(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """The caller's update with our parts beside it."""
+    if "Item" in native:
+        raise InvalidUpdate("update_item takes no Item: give it an UpdateExpression, or create with put_item.")
+    native, names, values, text = _merged(write, native, convert)
+    added, ours = of_write(write)
+    if text.names:
+        added = {**text.names, **added}
+    if text.used is not None:  # a step asks less of the ledger than a write, and DynamoDB refuses what no expression uses
+        added, ours = _only(text.used, added), _only(text.used, ours)
+    kwargs: dict[str, Any] = {**native, "UpdateExpression": text.update, "ConditionExpression": text.condition}
+    if names or added:
+        kwargs["ExpressionAttributeNames"] = {**names, **added}
+    else:  # DynamoDB refuses an empty map
+        kwargs.pop("ExpressionAttributeNames", None)
+    kwargs["ExpressionAttributeValues"] = {**convert(values), **text.values, **convert(ours)}
+    kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    if "Key" in native:  # without it, the driver says what is missing
+        kwargs["Key"] = convert(checked_key(native))
+    return Call("update_item", (), kwargs)
+
+
+def guard_put(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """A put that creates an item, and never replaces one."""
+    item = _mapping(native, "Item")
+    if not item:
+        raise InvalidUpdate("put_item needs the Item to create.")
+    _check_roots(write.entry.terms, {}, item)
+    native, names, values, text = _merged(write, native, convert)
+    added, given = of_write(write)
+    keys, ours = possible_keys(item), {**text.values, **convert(given)}
+    condition = " AND ".join([*[f"attribute_not_exists({key})" for key in keys], text.condition])
+    check_limits("ConditionExpression", condition, _WIDE_ITEM)
+    used = frozenset(_OURS.findall(text.asked))
+    kwargs = {
+        **native,
+        "Item": {**convert(item), **_initial(write, ours), **convert(stored_outbox(write))},
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {**names, **keys, **_only(used, {**text.names, **added})},
+        "ExpressionAttributeValues": {**convert(values), **_only(used, ours)},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    return Call("put_item", (), kwargs)
+
+
+def guard_record(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """An update of an existing item that changes nothing but its ledger."""
+    keys = {f"#k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
+    named = {name: native[name] for name in ("TableName", "Key") if name in native}
+    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    return guard_update(write, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, convert)
+
+
+def guard_begin(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
+    """The begin of a step, in an item that is there."""
+    for name in ("UpdateExpression", "ReturnValues", "Item"):
+        if name in native:
+            raise InvalidUpdate(
+                f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
+            )
+    keys = {f"#ow_k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
+    call = guard_update(write, native, convert)
+    there = " AND ".join([f"attribute_exists({key})" for key in keys])
+    call.kwargs["ConditionExpression"] = f"{there} AND {call.kwargs['ConditionExpression']}"
+    call.kwargs["ExpressionAttributeNames"].update(keys)
+    return call
+
+
+def possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
+    """Placeholders for the attributes that may be the key, since the call does not say which are.
+
+    An item that is there has its key: so the condition asks that none of these attributes is there.
+    """
+    keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
+    return {f"#ow_k{n}": name for n, name in enumerate(keys)}
+
+
+def _only(used: frozenset[str], held: Mapping[str, Any]) -> dict[str, Any]:
+    return {placeholder: value for placeholder, value in held.items() if placeholder in used}
+
+
+# --- the text, which is the same for all writes of a shape ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The expressions of all writes of one shape. `used`: our placeholders in them, where a write's names and values are more than that."""
+
+    update: str
+    condition: str
+    asked: str  # our part of the condition
+    names: Mapping[str, str]
+    values: Mapping[str, Any]
+    used: frozenset[str] | None
+
+
+_texts: dict[Any, _Text] = {}
+
+
+def _merged(
+    write: Write, native: Mapping[str, Any], convert: Convert
+) -> tuple[Mapping[str, Any], Mapping[str, str], Mapping[str, Any], _Text]:
+    """The caller's call, its names and values, and the expressions with ours merged in."""
+    if isinstance(native.get("ConditionExpression"), ConditionBase):
+        native = written_out(native)
+    names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
+    update, only_if = native.get("UpdateExpression"), native.get("ConditionExpression")
+    shape = (_shape(write), convert, tuple(native), update, only_if, tuple(names.items()) if names else (), tuple(values))
+    try:
+        text = _texts.get(shape)
+    except TypeError:  # a part of the call is not hashable, which is refused below
+        text = None
+    if text is None:
+        text = _text(write, native, names, values, convert)
+        if len(_texts) >= _KEPT:
+            _texts.clear()
+        _texts[shape] = text
+    return native, names, values, text
+
+
+def _shape(write: Write) -> tuple[Any, ...]:
+    """What decides the text of our parts."""
+    entry, step, token, emission, burial = write.entry, write.step, write.token, write.emission, write.burial
+    return (
+        entry.shape,
+        None if token is None else cast("Token", token).ring,
+        None if emission is None else emission.shape,
+        type(step),
+        isinstance(step, NoStep) and step.exact,
+        isinstance(step, Finishes) and step.overtaken,
+        len(write.others),
+        None if burial is None else (burial.tombstone.ttl, burial.removes),
+    )
+
+
+def _text(
+    write: Write, native: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any], convert: Convert
+) -> _Text:
+    """Refuse what would touch what is ours or cannot be merged with it, and merge the rest."""
+    terms, update, only_if = write.entry.terms, native.get("UpdateExpression"), native.get("ConditionExpression")
+    _check_arguments(native, names)
+    _check_placeholders([*names, *values])
+    theirs = None if update is None else read_update(update)
+    if theirs is not None:
+        _check_roots(terms, names, theirs.roots)
+    parts = parts_of(write)
+    asked = condition = " AND ".join(parts.asks)
+    if only_if is not None:
+        read = read_condition(only_if)
+        _check_roots(terms, names, read.roots)
+        condition = f"{asked} AND {read.text}"
+    merged = merge_update(theirs, parts.clauses)
+    check_limits("UpdateExpression", merged)
+    check_limits("ConditionExpression", condition)
+    is_plain = isinstance(write.step, NoStep | NoStepAtAll)
+    used = None if is_plain else frozenset(_OURS.findall(f"{merged} {condition}"))
+    return _Text(merged, condition, asked, parts.words.names, convert(parts.values), used)
+
+
+class Words:
+    """Writes attribute names into an expression: as they are where the language allows that, else as placeholders."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        return name if _WORD.fullmatch(name) else self._placeholder(name)
+
+    def short(self, name: str) -> str:
+        """For a name that stands in the expression again and again."""
+        known = [placeholder for placeholder, each in self.names.items() if each == name]
+        return known[0] if known else self._placeholder(name)
+
+    def _placeholder(self, name: str) -> str:
+        placeholder = f"#ow_{len(self.names)}"
+        self.names[placeholder] = name
+        return placeholder
+
+
+@dataclass(slots=True)
+class Parts:
+    """What all parts of a write ask of an item, each member to be joined by AND, and what they add to the clauses of the update."""
+
+    words: Words = field(default_factory=Words)
+    asks: list[str] = field(default_factory=list[str])
+    sets: list[str] = field(default_factory=list[str])
+    adds: list[str] = field(default_factory=list[str])
+    removes: list[str] = field(default_factory=list[str])
+    deletes: list[str] = field(default_factory=list[str])
+    values: dict[str, Any] = field(default_factory=dict[str, Any])  # that are the same for all messages
+
+    @property
+    def clauses(self) -> dict[str, str]:
+        clauses = {"SET": self.sets, "ADD": self.adds, "REMOVE": self.removes, "DELETE": self.deletes}
+        return {name: ",".join(members) for name, members in clauses.items() if members}
+
+
+def parts_of(write: Write) -> Parts:
+    """What the parts of a write ask and add."""
+    parts, entry, step, emission, burial = Parts(), write.entry, write.step, write.emission, write.burial
+    parts.values |= constants(entry.terms)
+    # --- what they ask
+    if isinstance(step, Finishes | Withdraws):
+        # The fence alone says that the effect is this worker's to record.
+        parts.asks.append("#ow_x.#ow_xf=:ow_f")
+    else:
+        # Hardly any entity has a step open. So a write asks for its own message's, which takes a value, only where there is one.
+        own = _step_values_of(0, len(entry.terms.attributes))
+        lacks = [f"NOT contains({STEPS},{mark})" for mark in own]
+        parts.asks += [
+            f"attribute_not_exists({TOMBSTONE})",
+            *(lacks if _is_exact(step) else [f"attribute_not_exists({STEPS})"]),
+        ]
+    parts.asks += fits_labels(entry.terms, parts.words)
+    if isinstance(step, Finishes):
+        parts.asks += _is_in_order(entry.own, overtaken=step.overtaken)
+    elif write.others:
+        parts.asks += _lets_several_in(entry, parts.words, len(write.others) if _is_exact(step) else 0)
+    else:
+        parts.asks += [asked for n, change in enumerate(entry.changes) for asked in _lets_in(change, n, parts.words)]
+    # --- what they add
+    if isinstance(step, Withdraws):
+        parts.removes.append("#ow_x")
+        parts.deletes.append(f"{STEPS} :ow_xs")
+        return parts
+    parts.sets += [f"{parts.words(name_of(label.slot))}=:ow_l{n}" for n, label in enumerate(entry.terms.labels)]
+    if isinstance(step, Begins):
+        parts.sets.append("#ow_x=:ow_x")
+        parts.adds.append(f"{STEPS} :ow_xs")
+    else:
+        _add_mark(entry, parts, overtaken=isinstance(step, Finishes) and step.overtaken)
+        if isinstance(step, Finishes):
+            parts.removes.append("#ow_x")
+            parts.deletes.append(f"{STEPS} :ow_xs")
+        _add_token(cast("Token", write.token), entry.terms, parts)
+    if emission is not None and (emission.events or isinstance(step, Begins)):
+        _add_outbox(parts, emission.shape.label, emits=bool(emission.events))
+    if burial is not None:
+        parts.sets.append(f"{TOMBSTONE}=:ow_t")
+        removed = {"#ow_t": burial.tombstone.ttl, **{f"#ow_r{n}": name for n, name in enumerate(burial.removes)}}
+        parts.removes += removed
+        parts.words.names |= removed
+    return parts
+
+
+def _is_exact(step: object) -> bool:
+    return isinstance(step, Begins) or (isinstance(step, NoStep) and step.exact)
+
+
+# --- the ledger: what it asks --------------------------------------------------------------------------------------------
+
+
+def fits_labels(terms: Terms, words: Words) -> list[str]:
+    """The ledger must be kept as this store keeps it."""
+    asks: list[str] = []
+    for n, label in enumerate(terms.labels):
+        name = words(name_of(label.slot))
+        equal = [f"{name}={value}" for value in _label_values(n, label)]
+        asks.append(f"({' OR '.join([f'attribute_not_exists({name})', *equal])})")
+    return asks
+
+
+def _lets_in(change: Change, n: int, words: Words) -> list[str]:
+    match change:
+        case Remember():
+            names = [words(name_of(slot)) for slot in change.sets.live]
+            return [f"NOT contains({name},{mark})" for name in names for mark in _spellings(change, n)]
+        case Advance():
+            return [_is_past(change, n)]
+        case _:
+            return [_fits(change, n), *([] if change.form == "enters" else [f"NOT contains(#ow_n{n},:ow_m{n})"])]
+
+
+def _lets_several_in(entry: Entry, words: Words, steps_of_others: int) -> list[str]:
+    """What the ledger asks of several messages. One NOT for all, and short names, leave room for twice as many."""
+    ledgers, changes = len(entry.terms.attributes), [*enumerate(entry.changes)]
+    held = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
+    for n, change in changes:
+        if isinstance(change, Remember):
+            names = [words.short(name_of(slot)) for slot in change.sets.live]
+            held += [f"contains({name},{mark})" for name in names for mark in _spellings(change, n)]
+        elif isinstance(change, Number):  # of a ledger in also=, which is only looked at
+            held.append(f"contains(#ow_n{n},:ow_m{n})")
+    past = [_is_past(change, n) for n, change in changes if isinstance(change, Advance)]
+    fits = [_fits(change, n) for n, change in changes if isinstance(change, Number)]
+    return [*past, *fits, *([f"NOT ({' OR '.join(held)})"] if held else [])]
+
+
+def _is_in_order(own: Change, *, overtaken: bool) -> list[str]:
+    """What the finish of a step asks of the ledger. A mark that others have moved on stays where it is."""
+    match own:
+        case Remember():
+            return []
+        case Advance():
+            return ["#ow_m0>=:ow_m0" if overtaken else _is_past(own, 0)]
+        case _:
+            return [_fits(own, 0)]
+
+
+def _spellings(change: Remember, n: int) -> list[str]:
+    return [f":ow_m{n}", *[f":ow_m{n}_{alias}" for alias in range(len(change.aliases))]]
+
+
+def _is_past(change: Advance, n: int) -> str:
+    mark, absent = f"#ow_m{n}", f"attribute_not_exists(#ow_m{n})"
+    if change.rule != "below":
+        before = f"{mark}={_before(n)}"
+        return before if change.rule == "next" else f"({absent} OR {before})"
+    below = f"{mark}<{_first(change, n)}"
+    if change.has_digits:
+        below = f"(size({mark})=:ow_n{n} AND {mark}>=:ow_z AND {below})"
+    return f"({absent} OR {below})"
+
+
+def _before(n: int) -> str:
+    """The value just before the first of a source that counts."""
+    return f":ow_p{n}" if n else ":ow_p"
+
+
+def _first(change: Advance, n: int) -> str:
+    """The value of the first sequence of a source, where the mark moves on to the last one."""
+    return f":ow_m{n}" if change.last is None else f":ow_f{n}"
+
+
+_SIGNS = {"joins": "=", "enters": "<", "asks": "<=", "overtaken": ">"}
+
+
+def _fits(change: Number, n: int) -> str:
+    """Is the slot's block as the form wants it?"""
+    compared = f"#ow_m{n}{_SIGNS[change.form]}:ow_b{n}"
+    return f"(attribute_not_exists(#ow_m{n}) OR {compared})" if change.form in ("joins", "asks") else compared
+
+
+def _step_values_of(n: int, ledgers: int) -> list[str]:
+    """The marks of the steps that the n-th message may have open: one for each attribute of a ledger."""
+    own = f":ow_o{n or ''}"
+    return [own, *[f":ow_o{n}_{other}" for other in range(1, ledgers)]]
+
+
+def _label_values(n: int, label: Label) -> list[str]:
+    return [f":ow_l{n}", *[f":ow_l{n}_{other}" for other in range(1, len(label.accepts))]]
+
+
+def constants(terms: Terms) -> dict[str, str]:
+    """The values of the labels."""
+    values: dict[str, str] = {}
+    for n, label in enumerate(terms.labels):
+        values.update(zip(_label_values(n, label), label.accepts, strict=True))
+    return values
+
+
+# --- the ledger, the token and the outbox: what they add -----------------------------------------------------------------
+
+
+def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
+    own, words = entry.own, parts.words
+    if isinstance(own, Remember):
+        parts.removes += [words(name_of(slot)) for slot in entry.dead]
+        parts.adds.append(f"{words(name_of(own.sets.present))} :ow_s")
+    elif isinstance(own, Number):
+        parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(own.form, [])
+        parts.adds += ["#ow_n0 :ow_s"] if own.form == "joins" else []
+    elif not overtaken:
+        parts.sets += [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written))]
+
+
+def _add_token(token: Token, terms: Terms, parts: Parts) -> None:
+    parts.adds.append(f"{parts.words(token.name)} :ow_a")
+    # Nobody else empties those of a ledger in also=, once its stores are gone.
+    dead = dict.fromkeys([attempts_name(attribute, slot) for attribute in terms.attributes for slot in token.ring.dead])
+    parts.removes += map(parts.words, dead)
+
+
+def _add_outbox(parts: Parts, label: str, *, emits: bool) -> None:
+    word = parts.words
+    name, events, due, shard = word(OUTBOX.label), word(OUTBOX.events), word(OUTBOX.due), word(OUTBOX.shard)
+    # The entity's outbox must be ours, or not there at all: what stands in its place would be appended to.
+    parts.asks.append(f"({name}=:ow_ol OR (attribute_not_exists({name}) AND attribute_not_exists({events})))")
+    parts.values[":ow_ol"] = label
+    if emits:
+        parts.values[":ow_on"] = []
+        parts.sets += [
+            f"{name}=:ow_ol",
+            f"{events}=list_append(if_not_exists({events},:ow_on),:ow_oe)",
+            # Both stay as the oldest event has set them: the index shows its age, and an entity stays in one partition.
+            f"{due}=if_not_exists({due},:ow_od)",
+            f"{shard}=if_not_exists({shard},:ow_os)",
+        ]
+
+
+# --- the names and values of one write -----------------------------------------------------------------------------------
+
+
+def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
+    """The names that contain the source or the mark of a step, and the values, of this write, by their placeholders."""
+    entry, step, emission = write.entry, write.step, write.emission
+    own, names, values = entry.own, cast("dict[str, str]", {}), cast("dict[str, Any]", {})
+    if write.token is not None:
+        values[":ow_a"] = Members((cast("Token", write.token).value,))
+    if type(step) is Begins or (type(step) is NoStep and step.exact):
+        for n, message in enumerate((write.message, *write.others)):
+            marks = [step_mark(ledger, message) for ledger in entry.terms.attributes]
+            values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
+    if isinstance(step, Begins | Finishes | Withdraws):
+        mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
+        names |= {"#ow_x": f"{STEP}{mark.hex()}", "#ow_xf": "fence"}
+        values[":ow_xs"] = Members((mark,))
+        values |= {":ow_x": step.step.stored()} if isinstance(step, Begins) else {":ow_f": step.fence}
+    if emission is not None and emission.events:
+        values |= {":ow_oe": [*emission.events], ":ow_od": emission.due, ":ow_os": emission.shard}
+    if write.burial is not None:
+        values[":ow_t"] = write.burial.tombstone.stored()
+    if type(own) is not Advance:
+        values[":ow_s"] = Members((own.mark, *[change.mark for change in entry.more]) if entry.more else (own.mark,))
+    for n, change in enumerate((own, *entry.more, *entry.also)):
+        if type(change) is Remember:
+            values[f":ow_m{n}"] = change.mark
+            for alias, other in enumerate(change.aliases):
+                values[f":ow_m{n}_{alias}"] = other
+        elif type(change) is Advance:
+            names[f"#ow_m{n}"] = name_of(change.slot)
+            values |= _values_of_mark(change, n)
+        else:
+            number = cast("Number", change)
+            names[f"#ow_m{n}"] = name_of(number.tag)
+            if number.form != "overtaken":
+                names[f"#ow_n{n}"] = name_of(number.numbers)
+            values |= _values_of_number(number, n)
+    return names, values
+
+
+def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
+    for mark in (change.mark, change.reaches):
+        if isinstance(mark, int) and abs(mark) >= _BEYOND:
+            raise InvalidMessage(
+                f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
+            )
+    values: dict[str, str | int] = {f":ow_m{n}": change.reaches}
+    if change.has_digits:
+        values |= {f":ow_n{n}": len(cast("str", change.mark)), ":ow_z": "0"}
+    if change.rule != "below":
+        values[_before(n)] = cast("int", change.mark) - 1
+    elif change.last is not None:
+        values[_first(change, n)] = change.mark
+    return values
+
+
+def _values_of_number(change: Number, n: int) -> dict[str, int]:
+    if change.mark >= _BEYOND:
+        raise InvalidMessage(
+            f"Sequence {change.mark} has more than the 38 digits of a DynamoDB number, and SeenNumbers keeps nothing else: use SeenIds."
+        )
+    # DynamoDB refuses a value that no expression uses: a block is entered whatever the slot holds.
+    return {f":ow_b{n}": change.block, **({} if change.form == "enters" else {f":ow_m{n}": change.mark})}
+
+
+def _initial(write: Write, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The ledger of a new entity, its values being those of the request."""
+    entry, own = write.entry, write.entry.own
+    held = {name_of(label.slot): ours[f":ow_l{n}"] for n, label in enumerate(entry.terms.labels)}
+    held[cast("Token", write.token).name] = ours[":ow_a"]
+    if isinstance(own, Remember):
+        return {**held, name_of(own.sets.present): ours[":ow_s"]}
+    if isinstance(own, Number):
+        return {**held, name_of(own.tag): ours[":ow_b0"], name_of(own.numbers): ours[":ow_s"]}
+    return {**held, name_of(own.slot): ours[":ow_m0"]}
+
+
+def stored_outbox(write: Write) -> dict[str, Any]:
+    """The outbox of a new entity."""
+    emission = write.emission
+    if emission is None or not emission.events:
+        return {}
+    return {
+        OUTBOX.label: emission.shape.label,
+        OUTBOX.events: [*emission.events],
+        OUTBOX.due: emission.due,
+        OUTBOX.shard: emission.shard,
+    }
+
+
+# --- the caller's part ---------------------------------------------------------------------------------------------------
+
+
+def written_out(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The call with its condition as text, where it was made with boto3's Attr."""
+    built = ConditionExpressionBuilder().build_expression(native["ConditionExpression"])
+    added = {
+        "ExpressionAttributeNames": built.attribute_name_placeholders,
+        "ExpressionAttributeValues": built.attribute_value_placeholders,
+    }
+    written: dict[str, Any] = {**native, "ConditionExpression": built.condition_expression}
+    for name, placeholders in added.items():
+        theirs = _mapping(native, name)
+        for placeholder in placeholders:
+            if placeholder in theirs:
+                raise InvalidUpdate(f"boto3's Attr makes the placeholder {placeholder} for itself: give yours another name.")
+        if placeholders:
+            written[name] = {**theirs, **placeholders}
+    return written
+
+
+def _mapping(native: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value: object = native.get(name) or {}
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise _mistyped(name, value, "a dict")
+    return cast("Mapping[str, Any]", value)
+
+
+def _mistyped(name: str, value: object, wanted: str) -> InvalidUpdate:
+    return InvalidUpdate(f"{name} is a {type(value).__name__}: give it {wanted}.")
+
+
+def _check_arguments(native: Mapping[str, Any], names: Mapping[str, object]) -> None:
+    for name in native:
+        if name in _LEGACY:
+            raise InvalidUpdate(f"{name} is the old way, which DynamoDB does not mix with expressions: write expressions.")
+    for what in ("UpdateExpression", "ConditionExpression"):
+        if not isinstance(native.get(what), str | None):
+            raise _mistyped(what, native[what], "text")
+    for placeholder, named in names.items():
+        if not isinstance(named, str):
+            raise _mistyped(f"ExpressionAttributeNames[{placeholder!r}]", named, "an attribute's name")
+
+
+def _check_placeholders(placeholders: Iterable[object]) -> None:
+    for placeholder in placeholders:
+        if not isinstance(placeholder, str):
+            raise _mistyped(repr(placeholder), placeholder, "the name of a placeholder or an attribute")
+        if placeholder.startswith(RESERVED):
+            raise InvalidUpdate(f"The placeholder {placeholder} begins as the ledger's own do: give it another name.")
+
+
+def checked_key(native: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The caller's key, which has no name of ours."""
+    key = _mapping(native, "Key")
+    for name in key:
+        if type(name) is str and name.startswith(OURS):
+            raise touches_ours(name)
+    return key
+
+
+def _check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) -> None:
+    _check_placeholders(roots)
+    for root in roots:
+        name = names.get(root, root)
+        if name.startswith(OURS):
+            raise touches_ours(name)
+        if name in terms.plain_sets:
+            raise InvalidUpdate(
+                f"This call touches {name!r}, in which the store's ledger keeps ids: leave it out, or give MessageIDs another attribute."
+            )
+
+
+def touches_ours(name: str) -> InvalidUpdate:
+    return InvalidUpdate(
+        f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
+        "another name."
+    )

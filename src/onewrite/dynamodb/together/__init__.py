@@ -1,1 +1,0 @@
-"""Several writes as one transaction."""

@@ -1,1 +1,0 @@
-"""How a request is written: what the ledger asks and gains, beside the caller's own part. Pure."""

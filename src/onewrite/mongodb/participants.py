@@ -1,0 +1,255 @@
+"""What a guarded collection contributes to a transaction: its writes, each as an operation, and what a refused one means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, cast
+
+import bson
+from pymongo.errors import DuplicateKeyError
+
+from onewrite.copies import copied
+from onewrite.errors import ConfigurationError, InvalidUpdate
+from onewrite.event import Emit, copied_events
+from onewrite.flow import Do, Flow, at
+from onewrite.joint import numbered
+from onewrite.label import TOMBSTONE
+from onewrite.ledgers import NO_LEDGER
+from onewrite.message import Message
+from onewrite.missing import accepted, asked_of
+from onewrite.mongodb.answers import LARGEST_DOCUMENT, is_of_entity
+from onewrite.mongodb.expression import (
+    Update,
+    asks_more,
+    check_document,
+    check_update,
+    identity,
+    names_id,
+)
+from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.layout import Document, lookup, without_ledger
+from onewrite.mongodb.request import Request, guard, guard_insert
+from onewrite.outcome import Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.write import Write, judged, of_creation
+
+PreparedMethod = Literal["updating", "inserting", "recording"]
+
+_EVERY_WRITE = {"comment", "bypass_document_validation"}
+_ARGUMENTS: dict[PreparedMethod, set[str]] = {
+    "updating": {"collation", "hint", "let", "array_filters", *_EVERY_WRITE},
+    "inserting": _EVERY_WRITE,
+    "recording": {"collation", "hint", "let", *_EVERY_WRITE},
+}
+_WHY = {
+    "session": "transact begins a session of its own, so that it can begin again after a conflict.",
+    # CVE-2025-10060: an upsert that is sent again within a transaction can end the server.
+    "upsert": "servers have crashed on upserts in transactions. Create what may be missing by inserting(...), in a transaction that "
+    "may find it there.",
+    "finishes": "a transaction that is refused would leave the step open although its effect has happened. Finish it by a "
+    "write of its own.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A guarded write that is not sent yet: give it to `transact`, together with others."""
+
+    store: Flows = field(repr=False)
+    method: PreparedMethod
+    document: Document  # the filter, or what is to be inserted
+    update: Update | None
+    native: Mapping[str, Any]
+    emit: Emit = None
+    missing_ok: bool = False
+
+    @property
+    def entity(self) -> dict[str, Any]:
+        return {"_id": self.document["_id"]} if self.method == "inserting" else identity(self.document)
+
+
+class Action(NamedTuple):
+    """One write of a transaction. No `write`: its store has no ledger. `request`: the write, if it is an update."""
+
+    place: int
+    flows: Flows
+    message: Message
+    entity: Document
+    method: Literal["update_one", "insert_one"]
+    args: tuple[Any, ...]
+    native: Mapping[str, Any]
+    write: Write | None = None
+    request: Request | None = None
+    missing_ok: bool = False
+    query: Document | None = None  # the caller's own filter
+
+    @property
+    def target(self) -> Any:
+        return self.flows.target
+
+    @property
+    def inserts(self) -> bool:
+        return self.method == "insert_one"
+
+    @property
+    def counts(self) -> bool:
+        """Do the messages behind this one wait until its mark has moved?"""
+        return self.write is not None and self.write.entry.own.counts
+
+    @property
+    def follows_gap(self) -> bool:
+        return self.write is not None and self.write.entry.follows_gap
+
+    @property
+    def explained(self) -> dict[str, Any]:
+        names = ("document",) if self.inserts else ("filter", "update")
+        given = dict(zip(names, self.args, strict=True))
+        return {self.method: {"collection": self.target.name, **given, **self.native}}
+
+    def sent(self, session: Any) -> Flow[bool]:
+        """Send it. Has it been done?"""
+        if self.inserts and self.follows_gap:  # such a message creates nothing
+            return False
+        options = {**self.native, **({} if self.inserts else {"upsert": False}), "session": session}
+        reply = yield Do(getattr(self.target, self.method), self.args, options, sends=True)
+        return self.inserts or reply.matched_count == 1
+
+    def met(self, error: DuplicateKeyError) -> bool:
+        """Has an insert met its own entity? A unique index of the caller's is the caller's business."""
+        return self.inserts and is_of_entity(error, self.entity)
+
+    def look(self) -> Flow[Document | None]:
+        """The entity as a majority has it, outside of any transaction."""
+        options = {name: self.native[name] for name in ("collation", "comment") if name in self.native}
+        found: Document | None = yield Do(self.target.find_one, (self.entity,), options, sends=True)
+        return found
+
+    def holds(self) -> Flow[bool]:
+        """Does the caller's own condition hold by now? Then its document was made between the write and the look."""
+        if self.inserts or self.query is None:
+            return False
+        if not asks_more(self.query, self.entity):
+            return True
+        options = {name: self.native[name] for name in ("collation", "comment", "let") if name in self.native}
+        found = yield Do(self.target.find_one, (self.query,), {**options, "projection": {"_id": 1}}, sends=True)
+        return found is not None
+
+    def shows_effect(self) -> Flow[bool]:
+        """Does the entity show what this transaction would have written?"""
+        if self.write is None:
+            return True
+        found = yield from self.look()
+        return self.write.entry.shows(lookup(found or {}))
+
+    def verdict(self, found: Document | None, *, first: bool) -> Outcome | Write | None:
+        """Why it was refused, given the entity. A write: nothing is in the way, and this one is to be sent. None: the same is.
+
+        That is so where an entity was deleted meanwhile, or where a gap was filled before the look.
+        """
+        if self.write is None:
+            if TOMBSTONE in (found or {}):
+                return Gone(self.message, participant=self.place)
+            if found is None:
+                return Missing(self.message, self.missing_ok, participant=self.place)
+            return Rejected(self.message, without_ledger(NO_LEDGER.terms, found), participant=self.place)
+        answer = judged(self.write._replace(now=self.flows.clock()), self.flows.image_of(found))
+        if answer is None or isinstance(answer, Write):
+            return answer
+        if self.inserts and found is not None:
+            answer = of_creation(answer, self.args[0], keys=1)
+        if isinstance(answer, Unmet) and ((self.inserts and found is None) or (self.follows_gap and first)):
+            return None
+        return numbered(accepted(answer, missing_ok=self.missing_ok, counts=self.counts), self.place)
+
+    def failure(self, error: Exception) -> Flow[Exception]:
+        """What the failure of the write means for its ledger, or the failure itself."""
+        if self.write is None:
+            return error
+        if self.request is None:
+            if len(bson.encode(self.args[0])) <= LARGEST_DOCUMENT:  # the server's code for it, 2, is that of any bad value
+                return error
+            failure = self.flows.too_large(self.args[0])
+            failure.__cause__ = error
+            return failure
+        try:
+            return (yield from at(self.target, self.flows.raise_failure(error, self.request)))
+        except Exception as found:
+            return found
+
+    def check_collection(self) -> Flow[None]:
+        if self.write is not None:
+            yield from at(self.target, self.flows.check_collection(self.write.entry, inserts=self.inserts))
+
+
+def prepared(
+    flows: Flows,
+    method: PreparedMethod,
+    document: Document,
+    update: Update | None,
+    native: Mapping[str, Any],
+    *,
+    emit: Emit,
+) -> Prepared:
+    """The write, with all that its transaction needs."""
+    native, missing_ok = asked_of(native)
+    for name in native:
+        if name not in _ARGUMENTS[method]:
+            why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
+            raise InvalidUpdate(f"{method} takes no {name}: {why}")
+    if not isinstance(cast("object", document), Mapping) or not names_id(document):
+        raise InvalidUpdate("A write in a transaction names its document by _id, so that no two of them name the same one.")
+    # It is sent later, and the caller may use all of these again before.
+    return Prepared(flows, method, copied(document), copied(update), copied(native), copied_events(emit), missing_ok)
+
+
+def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
+    """The prepared write as one of its own. A refusal names its participant as in a transaction."""
+    flows, emit = prepared.store, prepared.emit
+    native = {**prepared.native, **({"missing_ok": True} if prepared.missing_ok else {})}
+    if prepared.method == "inserting":
+        outcome = yield from flows.insert(message, prepared.document, native, emit)
+    elif prepared.method == "recording":
+        outcome = yield from flows.record(message, prepared.document, {"upsert": False, **native}, emit)
+    else:
+        update = prepared.update or {}
+        outcome = yield from flows.write(message, prepared.document, update, native, "update_one", emit=emit)
+    return numbered(outcome, 0)
+
+
+def action(place: int, message: Message, prepared: Prepared, before: Write | None = None) -> Action:
+    """The prepared write as a part of a transaction, in the form of the one `before`."""
+    flows, document, native = prepared.store, prepared.document, prepared.native
+    inserts, query = prepared.method == "inserting", None if prepared.method == "inserting" else document
+    if not flows.guards:
+        return _plain(place, message, prepared)._replace(missing_ok=prepared.missing_ok, query=query)
+    update = None if prepared.method == "recording" else prepared.update or {}
+    if update is not None and not inserts:
+        check_update(flows.ledger.terms, flows.fields, update)
+    write = flows.new_write(message, query, prepared.emit, creates=inserts)
+    if before is not None:
+        write = write._replace(entry=write.entry.like(before.entry), turn=before.turn)
+    if inserts:
+        args: tuple[Any, ...] = (guard_insert(write, document, native),)
+        write = write._replace(key={"_id": document["_id"]})
+        return Action(place, flows, message, write.key, "insert_one", args, native, write, None, prepared.missing_ok)
+    request = guard(write, flows.fields, document, update, native)
+    args, key = (request.filter, request.update), request.write.key
+    method: Literal["update_one"] = "update_one"
+    ok = prepared.missing_ok
+    return Action(place, flows, message, key, method, args, request.native, request.write, request, ok, query)
+
+
+def _plain(place: int, message: Message, prepared: Prepared) -> Action:
+    """The caller's own write, which what is left of a deleted entity refuses too."""
+    flows, document, native, terms = prepared.store, prepared.document, prepared.native, NO_LEDGER.terms
+    if prepared.emit is not None:
+        raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
+    if prepared.method == "inserting":
+        check_document(terms, document)
+        return Action(place, flows, message, {"_id": document["_id"]}, "insert_one", (dict(document),), native)
+    if prepared.method == "recording":
+        raise InvalidUpdate("A store without a ledger has nothing to record: write to it, or leave it out.")
+    entity = identity(document, (), terms)
+    check_update(terms, (), prepared.update)
+    args = ({**document, TOMBSTONE: {"$exists": False}}, prepared.update)
+    return Action(place, flows, message, entity, "update_one", args, native)

@@ -1,0 +1,334 @@
+"""Writes a guarded write down for MongoDB: what each part asks in the filter and adds to the update, beside the caller's own. Pure.
+
+Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.event import Emission
+from onewrite.label import OUTBOX, STEPS, TOMBSTONE
+from onewrite.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
+from onewrite.message import Message
+from onewrite.mongodb.expression import Update, asks_more, check_document, identity
+from onewrite.mongodb.indexes import check_collation, keeps_text
+from onewrite.mongodb.layout import Document, path_of
+from onewrite.mongodb.projection import check_projection
+from onewrite.step import step_mark
+from onewrite.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
+
+_LARGEST = 2**63 - 1  # BSON's integers have 64 bits
+_ABSENT: Document = {"$exists": False}
+
+
+class Request(NamedTuple):
+    """A write that is ready to be sent."""
+
+    write: Write
+    filter: dict[str, Any]
+    update: dict[str, Any] | list[Any]
+    upsert: bool
+    native: Mapping[str, Any]
+    query: Document  # the caller's own filter
+    change: Update  # and update
+
+    @property
+    def conditional(self) -> bool:
+        """Does the caller's filter say more than which entity?"""
+        return asks_more(self.query, self.write.key)
+
+    def of(self, write: Write) -> Request:
+        """The same call with these parts."""
+        asked, update = _merged(write, self.query, self.change)
+        return self._replace(write=write, filter=asked, update=update)
+
+
+def guard(write: Write, fields: Sequence[str], query: Document, update: Update | None, native: Mapping[str, Any]) -> Request:
+    """`fields`: those that name an entity, beside `_id`. `update`: one that touches nothing of ours; None where nothing else changes."""
+    entry, options, upsert = write.entry, native, False
+    if update is None:
+        update = {}
+    if native:
+        options = {**native}
+        upsert = bool(options.pop("upsert", False))
+    if options:
+        if options.get("projection") is not None:
+            check_projection(entry.terms, options["projection"])
+        check_collation(options.get("collation"), text=keeps_text(entry), named=bool(fields))
+        if upsert:
+            check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
+    # What follows a gap creates no entity; and the equality in its filter would be copied into the new document.
+    upsert = upsert and not (type(entry.own) is Advance and entry.follows_gap)
+    asked, changed = _merged(write, query, update)
+    return Request(write, asked, changed, upsert, options, query, update)
+
+
+def guard_insert(write: Write, document: Document, native: Mapping[str, Any]) -> dict[str, Any]:
+    """The document to insert, with what the parts add to a new one."""
+    check_document(write.entry.terms, document)
+    check_not_in_transaction(native, "insert_one", _NO_INSERT)
+    for change in write.entry.also:  # a later delivery that does not insert would be refused
+        _check_range(change, change.mark)
+    emission, inserted = write.emission, {**document, **initial(write.entry)}
+    if emission is not None and emission.events:
+        inserted |= {OUTBOX.label: emission.shape.label, OUTBOX.events: [*emission.events], OUTBOX.due: emission.due}
+    return inserted
+
+
+def creates_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
+    """May a record create its entity? Not one that asks something of the entity, which an upsert would copy into a new document."""
+    entity = identity(query, fields)
+    return "_id" in entity and not asks_more(query, entity) and not in_transaction(native)
+
+
+_NO_UPSERT = (
+    "Create the entity before it, or leave out upsert: the duplicate-key error of a redelivery would abort the transaction."
+)
+_NO_INSERT = "Create the entity before it: the duplicate-key error of a redelivery would abort the transaction."
+
+
+def in_transaction(native: Mapping[str, Any]) -> bool:
+    session = native.get("session")
+    return session is not None and bool(session.in_transaction)
+
+
+def check_not_in_transaction(native: Mapping[str, Any], what: str, remedy: str) -> None:
+    if in_transaction(native):
+        raise InvalidUpdate(f"{what} in a transaction is refused. {remedy}")
+
+
+# --- what the parts ask and add ----------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """What all parts of a write ask of a document, and what they add to it."""
+
+    asks: dict[str, Any]  # conditions, by the fields that they are about
+    also: list[dict[str, Any]]  # those of which two may be about one field
+    sets: dict[str, Any]
+    pushes: dict[str, list[Any]]
+    removes: dict[str, str]
+
+
+def _merged(write: Write, query: Document, update: Update) -> tuple[dict[str, Any], dict[str, Any] | list[Any]]:
+    """The caller's filter and update, with our parts beside them."""
+    asks, also, sets, pushes, removes = parts = parts_of(write)
+    emission = write.emission
+    emits = emission if emission is not None and emission.events else None
+    piped = type(update) is not dict and not isinstance(update, Mapping)
+    if piped:
+        also.extend(_kinds(write.entry))
+    if emission is not None and (emits or isinstance(write.step, Begins)):
+        also.append(outbox_condition(emission.shape.label))
+    for name in query:
+        if name in asks:  # the caller's condition on it and ours both hold
+            also.append({name: asks.pop(name)})
+    asked = {**query, **asks}
+    if also:
+        asked["$and"] = [*query.get("$and", ()), *also]
+    if piped:
+        return asked, [*cast("Sequence[Document]", update), _stage(parts, emits)]
+    # $push and $unset write a few bytes to the oplog. $addToSet, and $slice, would write the whole array each time.
+    ours: dict[str, dict[str, Any]] = {"$set": sets, "$push": {}, "$unset": removes}
+    for path, marks in pushes.items():
+        ours["$push"][path] = marks[0] if len(marks) == 1 else {"$each": marks}
+    if emits is not None:
+        # $min keeps the time of the oldest event. It also brings a postponed entity forward, which costs one more try of the event that was
+        # refused: an update has no operator that sets a field only where it is missing.
+        sets[OUTBOX.label] = emits.shape.label
+        ours["$push"][OUTBOX.events] = {"$each": [*emits.events]}
+        ours["$min"] = {OUTBOX.due: emits.due}
+    merged = dict(cast("Document", update))
+    for operator, change in ours.items():
+        if change:
+            merged[operator] = {**merged[operator], **change} if operator in merged else change
+    return asked, merged
+
+
+def parts_of(write: Write) -> Parts:
+    entry, step = write.entry, write.step
+    own, terms = entry.own, entry.terms
+    fits, label = labels(terms)
+    asks, also, removes = {**fits}, cast("list[dict[str, Any]]", []), cast("dict[str, str]", {})
+    # --- the entity and its steps
+    finishes = step if isinstance(step, Finishes) else None
+    if finishes is not None or isinstance(step, Withdraws):
+        # The fence alone says that the effect is this worker's to record.
+        path = step_path(cast("Finishes | Withdraws", step).ledger, write.message)
+        asks[f"{path}.fence"] = cast("Finishes | Withdraws", step).fence
+        removes[path] = ""
+    else:
+        asks[TOMBSTONE] = _ABSENT
+        if isinstance(step, NoStepAtAll):
+            asks[STEPS] = {"$in": [None, {}]}  # the last step that is finished leaves an empty document
+        else:
+            for message in (write.message, *write.others):
+                for ledger in terms.attributes:
+                    asks[f"{STEPS}.{step_mark(ledger, message).hex()}"] = _ABSENT
+    # --- what the ledger asks. A finish is asked only for the order: a mark that others have moved on stays where it is.
+    lacking: dict[str, tuple[Mark, ...]] = {}  # of several messages, a set must lack the marks of all
+    for change in (own, *entry.more, *entry.also) if finishes is None else (own,):
+        if type(change) is Remember:
+            for path in places(change.sets).live if finishes is None else ():
+                lacking[path] = (*lacking.get(path, ()), change.mark, *change.aliases)
+        elif type(change) is Advance:
+            overtaken = finishes is not None and finishes.overtaken
+            also.append({path_of(change.slot): {"$gte": change.mark}} if overtaken else _is_past(change))
+        elif type(change) is Number:
+            also.append(_fits(change))
+            if finishes is None and change.form != "enters":
+                also.append({path_of(change.numbers): {"$ne": change.mark}})
+    for path, marks in lacking.items():
+        asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
+    # --- what it gains
+    if isinstance(step, Withdraws):
+        return Parts(asks, also, {}, {}, removes)
+    sets, pushes = {**label}, cast("dict[str, list[Any]]", {})
+    if isinstance(step, Begins):
+        sets[step_path(terms.attribute, write.message)] = step.step.stored()
+    elif finishes is None or not finishes.overtaken:
+        gain(entry, sets, pushes, removes)
+    return Parts(asks, also, sets, pushes, removes)
+
+
+def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], removes: dict[str, str]) -> None:
+    """What a write adds to the ledger, and the sets of it that it removes."""
+    for change in (entry.own, *entry.more):
+        if type(change) is Remember:
+            pushes.setdefault(places(change.sets).present, []).append(change.mark)
+        elif type(change) is Advance:
+            sets[path_of(change.slot)] = change.reaches
+        elif type(change) is Number and change.form == "joins":
+            sets[path_of(change.tag)] = change.block
+            pushes[path_of(change.numbers)] = [change.mark]
+        elif type(change) is Number and change.form == "enters":
+            sets |= {path_of(change.tag): change.block, path_of(change.numbers): [change.mark]}
+    if type(entry.own) is Remember:
+        for change in (entry.own, *entry.more, *entry.also):
+            if type(change) is Remember:
+                removes |= places(change.sets).dead
+
+
+def step_path(ledger: str, message: Message) -> str:
+    """Where the step of the message is, which was begun under that ledger."""
+    return f"{STEPS}.{step_mark(ledger, message).hex()}"
+
+
+# --- the ledger: what it asks ------------------------------------------------------------------------------------------
+
+
+class _Labels(NamedTuple):
+    fits: dict[str, Any]  # the ledger must be kept as this store keeps it
+    sets: dict[str, Any]
+
+
+@lru_cache(maxsize=64)
+def labels(terms: Terms) -> _Labels:
+    fits = {path_of(label.slot): {"$in": [None, *label.accepts]} for label in terms.labels}
+    return _Labels(fits, {path_of(label.slot): label.text for label in terms.labels})
+
+
+class _Places(NamedTuple):
+    """Where the sets of a ledger are: those to look into, the one that gains a mark, those to remove."""
+
+    live: tuple[str, ...]
+    present: str
+    dead: dict[str, str]
+
+
+@lru_cache(maxsize=64)
+def places(sets: Sets) -> _Places:
+    return _Places(tuple(map(path_of, sets.live)), path_of(sets.present), {path_of(slot): "" for slot in sets.dead})
+
+
+def _is_past(change: Advance) -> dict[str, Any]:
+    _check_range(change, change.mark, change.reaches)
+    path = path_of(change.slot)
+    # A comparison also matches an element of an array. An array is not a mark, and must not be overwritten.
+    alone = {f"{path}.0": _ABSENT}
+    before: Any = int(change.mark) - 1 if change.rule != "below" else {"$lt": change.mark}
+    if change.rule == "below" and change.has_digits:
+        before |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
+    # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
+    return {path: before, **alone} if change.rule == "next" else {"$or": [{path: _ABSENT}, {path: before, **alone}]}
+
+
+_OPERATORS: dict[Form, str] = {"joins": "$eq", "enters": "$lt", "asks": "$lte", "overtaken": "$gt"}
+
+
+def _fits(change: Number) -> dict[str, Any]:
+    """Is the slot's block as the form wants it?"""
+    _check_range(change, change.mark)
+    tag = path_of(change.tag)
+    # A comparison also matches an element of an array, which is no tag.
+    compared = {tag: {_OPERATORS[change.form]: change.block}, f"{tag}.0": _ABSENT}
+    return {"$or": [{tag: _ABSENT}, compared]} if change.form in ("joins", "asks") else compared
+
+
+def _check_range(change: Change, *marks: Mark | int) -> None:
+    for mark in marks:
+        if isinstance(mark, int) and not -_LARGEST <= mark <= _LARGEST:
+            numbers = "SeenNumbers keeps nothing else: use SeenIds"
+            remedy = numbers if isinstance(change, Number) else "use onewrite.sortable(n)"
+            raise InvalidMessage(f"Sequence {mark} does not fit the 64 bits of a BSON integer: {remedy}.")
+
+
+def _kinds(entry: Entry) -> list[dict[str, Any]]:
+    """Conditions on types for a pipeline, whose $set would overwrite a value of another type where an update operator fails."""
+    sets, pushes = cast("dict[str, Any]", {}), cast("dict[str, list[Any]]", {})
+    gain(entry, sets, pushes, {})
+    paths = dict.fromkeys([*sets, *pushes])
+    parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
+    # $type "object" also matches an array that has a document in it.
+    objects = [_is_kind(parent, {"$type": "object", "$not": {"$type": "array"}}) for parent in parents]
+    return [*objects, *[_is_kind(path, {"$type": "array"}) for path in pushes]]
+
+
+def _is_kind(path: str, kind: dict[str, Any]) -> dict[str, Any]:
+    """Is nothing there, or something of this kind?"""
+    return {"$or": [{path: _ABSENT}, {path: kind}]}
+
+
+def initial(entry: Entry) -> dict[str, Any]:
+    """The ledger of a new entity."""
+    own = entry.own._replace(form="enters") if isinstance(entry.own, Number) else entry.own
+    if not isinstance(own, Remember):
+        _check_range(own, own.mark)
+    sets, pushes = {**labels(entry.terms).sets}, cast("dict[str, list[Any]]", {})
+    gain(Entry(entry.terms, own), sets, pushes, {})
+    held: dict[str, Any] = {}
+    for path, value in {**sets, **pushes}.items():
+        *parents, name = path.split(".")
+        inner = held
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return held
+
+
+# --- the outbox, and a pipeline ----------------------------------------------------------------------------------------
+
+
+def outbox_condition(label: str) -> dict[str, Any]:
+    """The entity's outbox must be ours, or not there at all: what stands in its place would be appended to."""
+    # A $or of the two would cost mongod several times as much.
+    return {OUTBOX.label: {"$in": [None, label]}, "$nor": [{OUTBOX.label: None, OUTBOX.events: {"$exists": True}}]}
+
+
+def _stage(parts: Parts, emits: Emission | None) -> dict[str, Any]:
+    """Our stage behind the caller's pipeline. Without $literal, a pipeline reads text that begins with "$" as a field."""
+    sets, pushes = dict(parts.sets), dict(parts.pushes)
+    if emits is not None:
+        sets[OUTBOX.label] = emits.shape.label
+        pushes[OUTBOX.events] = [*emits.events]
+    changed: dict[str, Any] = {path: {"$literal": value} for path, value in sets.items()}
+    for path, added in pushes.items():
+        changed[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": added}]}
+    if emits is not None:
+        changed[OUTBOX.due] = {"$ifNull": [f"${OUTBOX.due}", {"$literal": emits.due}]}
+    return {"$set": changed | dict.fromkeys(parts.removes, "$$REMOVE")}
