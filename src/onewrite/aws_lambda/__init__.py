@@ -15,9 +15,8 @@ from onewrite.aws_lambda.decorators import (
     sns_handler,
     sqs_handler,
 )
-from onewrite.batch.failures import Failure
 from onewrite.batch.handler import Handler
-from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result
+from onewrite.batch.report import EveryRecordFailed, Failure, NotSettled, Report, Result
 
 __all__ = [
     "EveryRecordFailed",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from onewrite.aws_lambda import sources
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction, as_function, handler_of
+from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
 from onewrite.batch.function import G, R, takes_messages
 from onewrite.batch.grouping.handler import GroupHandler
 from onewrite.batch.grouping.records import GroupBy
-from onewrite.batch.handler import Handler, Options
+from onewrite.batch.handler import Handler, Options, as_function, handler_of
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import repeat
 from typing import Any, TypeAlias, cast
 
 from onewrite.batch.source import Identifier, Source, field_at
@@ -87,10 +88,11 @@ def _queue(event: _Event) -> _InLanes:
     records = _listed(event)
     if records is None:
         return None
-    if not any(_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
-        return [(None, record) for record in records]
-    # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
-    return [(_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
+    for record in records:
+        if _text(field_at(record, "eventSourceARN")).endswith(".fifo"):
+            # Records whose group cannot be read might be of the same group, so they share a lane, the one of the empty text.
+            return [(_text(field_at(each, "attributes", "MessageGroupId")), each) for each in records]
+    return zip(repeat(None), records)
 
 
 def _partitions(event: _Event) -> _InLanes:

@@ -1,12 +1,9 @@
-"""A handler as a plain function of (event, context), which is what Lambda and the decorators around it know.
-
-Powertools' decorators ask `inspect.isfunction`, and read the function's name and signature.
-"""
+"""The types of decorated functions."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from onewrite.batch.function import GroupReturned, Returned
 from onewrite.batch.grouping.handler import GroupHandler
@@ -73,25 +70,3 @@ class GroupHandlerFunction(_Function, Protocol[G_co]):
     def each(self) -> Callable[[list[Message]], G_co]:
         """The function that was decorated."""
         ...
-
-
-def as_function(handler: Handler[Any]) -> Any:
-    """The handler as a function with the name and the docstring of the decorated one."""
-
-    def function(event: Any, context: Any = None) -> Response:
-        return handler(event, context)
-
-    function.__doc__ = handler.each.__doc__
-    for name in ("__module__", "__name__", "__qualname__"):
-        setattr(function, name, getattr(handler.each, name, None) or getattr(type(handler.each), name))
-    # No __wrapped__: the signature is the one of a Lambda handler, and not that of the decorated function.
-    for name in ("each", "source", "run", "process", "aprocess"):
-        setattr(function, name, getattr(handler, name))
-    function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute
-    return function
-
-
-def handler_of(function: object) -> Handler[Any] | None:
-    """The handler that a decorated function has, also below decorators that use functools.wraps. None: it has none."""
-    found = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
-    return cast("Handler[Any]", found) if isinstance(found, Handler) else None

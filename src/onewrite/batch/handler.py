@@ -6,18 +6,28 @@ import math
 import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from inspect import isawaitable
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
-from onewrite.batch.exits import NoticedInterrupts, interrupts, is_interrupt
-from onewrite.batch.failures import Failure, failure_of, line_in
 from onewrite.batch.function import R, WrongReturn, checked, close_coroutine, is_async
-from onewrite.batch.lanes import Lanes
-from onewrite.batch.log import MOST_FAILURES, log_batch
-from onewrite.batch.order import ordered
-from onewrite.batch.report import EveryRecordFailed, NotSettled, Report, Result, as_returned, logger
+from onewrite.batch.lanes import Lanes, ordered
+from onewrite.batch.report import (
+    MOST_FAILURES,
+    EveryRecordFailed,
+    Failure,
+    NotSettled,
+    Report,
+    Result,
+    as_returned,
+    failure_of,
+    is_settled,
+    line_in,
+    log_batch,
+    logger,
+)
 from onewrite.batch.source import Response, Source
+from onewrite.batch.workers import NoticedInterrupts, interrupts, is_interrupt
 from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
@@ -118,7 +128,7 @@ class Handler(Generic[R]):
         if batch.exit is not None:
             raise batch.exit
         report = self._report(records, remaining, batch, now, self._monotonic() - started)
-        log_batch(self.name, self.source, report, [self.failure(each) for each in islice(report.failed, MOST_FAILURES)])
+        log_batch(self.name, self.source, report, [*map(self.failure, islice(report.failed, MOST_FAILURES))])
         return report
 
     def process(self, record: Any, delivery: Delivery | None = None) -> Result:
@@ -143,17 +153,17 @@ class Handler(Generic[R]):
     ) -> tuple[workers.Shared[Any], Sequence[int]]:
         """What became of the records, which have these lanes, and which of them come again."""
         known: list[_Known | None] = [None] * len(records)
-        lanes, in_order = Lanes(of_each), any(lane is not None for lane in of_each)
+        lanes, in_order = Lanes(of_each), of_each.count(None) < len(of_each)
         if not in_order and len(records) > 1:
             known[:] = self._read_ahead(records, left, self._identified)
             lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
-        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order)
+        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order and len(records) > 1)
 
         def steps(position: int) -> _Steps:
             first, known[position] = known[position], None  # Another try reads the message anew: the function may change it.
             return self._steps(records[position], first)
 
-        self._work(batch, steps, min(self._max_workers, lanes.width))
+        self._work(batch, steps, 1 if self._max_workers == 1 else min(self._max_workers, lanes.width))
         return batch, lanes.remaining
 
     def _read_ahead(
@@ -181,7 +191,8 @@ class Handler(Generic[R]):
         elif count > 1:
             workers.in_threads(batch, process, count)
         else:
-            workers.alone(batch, process)
+            with NoticedInterrupts():
+                workers.work(batch, process)
 
     def _run(self, steps: Generator[Any, Any, T]) -> T:
         end: Any = None
@@ -209,46 +220,36 @@ class Handler(Generic[R]):
         for message in found if isinstance(found, tuple) else ():
             began = self._monotonic()
             end = cast("_End", (yield message))
-            self._tell(message, end, self._monotonic() - began)
+            if self._on_outcome is not None:
+                self._tell(message, end, self._monotonic() - began)
             if isinstance(end, BaseException):
                 error = end
                 break
             outcomes += end
-            if not all(outcome.settled for outcome in end):
+            if not all(map(is_settled, end)):
                 break
         seconds = self._monotonic() - started
         if not isinstance(found, tuple):
-            self._tell(None, found, seconds)
+            if self._on_outcome is not None:
+                self._tell(None, found, seconds)
             error = found if isinstance(found, BaseException) else None
         return Result(record, record_id(record), message, outcomes, error, seconds, skipped=isinstance(found, Skip))
 
     def _identified(self, record: Any) -> _Known:
         before = interrupts()
         try:
-            return self._identify(record)
+            if not isinstance(record, dict):
+                kind = type(record).__name__
+                raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
+            content = cast("dict[str, Any]", record)
+            if (screened := self.source.screen(content)) is not None:
+                return screened
+            found = cast("object", self._identity(content))
+            return (found,) if isinstance(found, Message) else _several(found)
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
             return error
-
-    def _identify(self, record: Any) -> tuple[Message, ...] | Skip:
-        if not isinstance(record, dict):
-            raise InvalidMessage(f"The record is a {type(record).__name__}, not an object: nothing can be read from it.")
-        content = cast("dict[str, Any]", record)
-        if (screened := self.source.screen(content)) is not None:
-            return screened
-        found = cast("object", self._identity(content))
-        if isinstance(found, Message):
-            return (found,)
-        if isinstance(found, Skip):
-            return found
-        if isinstance(found, list | tuple):
-            several = tuple(cast("Sequence[object]", found))
-            if all(isinstance(each, Message) for each in several):
-                return cast("tuple[Message, ...]", several) or Skip("no messages")
-        close_coroutine(cast("object", found))
-        kind = type(cast("object", found)).__name__
-        raise WrongReturn(f"The identity returned a {kind}, not a Message, several of them, or a Skip.")
 
     def _call(self, given: Any) -> Any:
         before = interrupts()
@@ -271,15 +272,13 @@ class Handler(Generic[R]):
 
     def _tell(self, message: Message | None, end: _End | Skip, seconds: float) -> None:
         """Call the hook. A record does not fail because the hook raised an exception."""
-        if self._on_outcome is None:
-            return
-        before = interrupts()
+        hook, before = cast("Hook", self._on_outcome), interrupts()
         try:
-            self._on_outcome(message, end if isinstance(end, Skip) else as_returned(end), seconds)
+            hook(message, end if isinstance(end, Skip) else as_returned(end), seconds)
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
-            where = line_in(error, self._on_outcome)
+            where = line_in(error, hook)
             logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, where)
 
     def _not_settled(self, report: Report) -> NotSettled:
@@ -295,15 +294,29 @@ class Handler(Generic[R]):
     def _report(
         self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Shared[Any], now: float, seconds: float
     ) -> Report:
-        sent = [moment for moment in map(self.source.sent, records) if not math.isnan(moment)]
+        sent = [*filterfalse(math.isnan, map(self.source.sent, records))]
         return Report(
-            response=self.source.response(records[position] for position in remaining),
-            results=tuple(batch.results[position] for position in sorted(batch.results)),
-            returned=tuple(records[position] for position in remaining if position not in batch.results),
+            response=self.source.response(map(records.__getitem__, remaining)),
+            results=tuple(map(batch.results.__getitem__, sorted(batch.results))),
+            returned=tuple(map(records.__getitem__, filterfalse(batch.results.__contains__, remaining))),
             oldest_seconds=max(0.0, now - min(sent)) if sent else None,
             requests=batch.requests,
             seconds=seconds,
         )
+
+
+def _several(found: object) -> tuple[Message, ...] | Skip:
+    """What an identity has returned that is not one message."""
+    if isinstance(found, Skip):
+        return found
+    if isinstance(found, list | tuple):
+        several = tuple(cast("Sequence[object]", found))
+        if all(isinstance(each, Message) for each in several):
+            return cast("tuple[Message, ...]", several) or Skip("no messages")
+    close_coroutine(cast("object", found))
+    raise WrongReturn(
+        f"The identity returned a {type(cast('object', found)).__name__}, not a Message, several of them, or a Skip."
+    )
 
 
 def _only_message(known: _Known | None) -> Message | None:
@@ -336,3 +349,28 @@ def _check(each: object, identity: object, max_workers: object, margin: object, 
         raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
     if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
         raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
+
+
+def as_function(handler: Handler[Any]) -> Any:
+    """The handler as a plain function of (event, context), with the name and the docstring of the decorated one.
+
+    Lambda and the decorators around it know such: those of Powertools ask `inspect.isfunction`, and read the name and the signature.
+    """
+
+    def function(event: Any, context: Any = None) -> Response:
+        return handler(event, context)
+
+    function.__doc__ = handler.each.__doc__
+    for name in ("__module__", "__name__", "__qualname__"):
+        setattr(function, name, getattr(handler.each, name, None) or getattr(type(handler.each), name))
+    # No __wrapped__: the signature is the one of a Lambda handler, and not that of the decorated function.
+    for name in ("each", "source", "run", "process", "aprocess"):
+        setattr(function, name, getattr(handler, name))
+    function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute
+    return function
+
+
+def handler_of(function: object) -> Handler[Any] | None:
+    """The handler that a decorated function has, also below decorators that use functools.wraps. None: it has none."""
+    found = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
+    return cast("Handler[Any]", found) if isinstance(found, Handler) else None

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import filterfalse
+from operator import attrgetter
+from types import TracebackType
+from typing import Any, cast, get_args
 
-from onewrite.batch.source import Response
-from onewrite.errors import OnewriteError
+from onewrite.batch.function import WrongReturn, home_of
+from onewrite.batch.source import Response, Source
+from onewrite.batch.users_code import innermost
+from onewrite.errors import InvalidMessage, OnewriteError
+from onewrite.event import moment
 from onewrite.identity import Skip
-from onewrite.message import Message
-from onewrite.metrics import Reported
-from onewrite.outcome import Answer, Begun, Busy, Uncertain
+from onewrite.message import Message, named, printable
+from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, kinds_of
+from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
 
 logger = logging.getLogger("onewrite")
 
@@ -22,6 +32,9 @@ class EveryRecordFailed(OnewriteError):
 
 class NotSettled(OnewriteError):
     """A record was not settled, and its source learns of it only by this error: Lambda invokes the function again."""
+
+
+is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")  # may the broker forget it?
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class Result:
     @property
     def settled(self) -> bool:
         """Whether the broker may forget it."""
-        return self.error is None and all(outcome.settled for outcome in self.outcomes)
+        return self.error is None and all(map(is_settled, self.outcomes))
 
     @property
     def unsettled(self) -> Answer | None:
@@ -100,9 +113,192 @@ class Report:
     @property
     def settled(self) -> tuple[Result, ...]:
         """What the broker may forget."""
-        return tuple(result for result in self.results if result.settled)
+        return tuple(filter(is_settled, self.results))
 
     @property
     def failed(self) -> tuple[Result, ...]:
         """What was processed and must come again."""
-        return tuple(result for result in self.results if not result.settled)
+        return tuple(filterfalse(is_settled, self.results))
+
+
+# --- one line of the log ---------------------------------------------------------------------------------------------
+#
+# One line of the log for each batch, for those who operate it.
+
+
+# The first few failures show what is wrong. Ten thousand would make a line that no log accepts: CloudWatch's limit is 256 KiB.
+MOST_FAILURES = 20
+_ANSWERS: tuple[type, ...] = get_args(Answer)
+
+
+def log_batch(handler: str, source: Source, report: Report, failures: Sequence[Failure]) -> None:
+    """Log one line. This never raises: a failing log filter of the user's must not undo a batch that is done."""
+    try:
+        level = logging.WARNING if report.failed or report.returned else logging.INFO
+        if logger.isEnabledFor(level):
+            details = {"handler": handler, "source": source.name, **describe(report, failures)}
+            logger.log(level, "%s: %s", handler, _summary(details, failures), extra={"onewrite": details})
+    except Exception as error:
+        message = f"onewrite: the log line of a batch is lost: {type(error).__name__}"
+        print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
+
+
+def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
+    """The report as JSON. It contains no body."""
+    failed = report.failed
+    return {
+        "records": report.size,
+        "outcomes": _counts(report.results),
+        "failed": len(failed),
+        "returned": len(report.returned),
+        "oldest_seconds": _rounded(report.oldest_seconds),
+        "requests": report.requests,
+        "seconds": _rounded(report.seconds),
+        "failures": [failure.as_json() for failure in failures],
+        "failures_left_out": len(failed) - len(failures),
+    }
+
+
+def _counts(results: Iterable[Result]) -> dict[str, int]:
+    """How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without."""
+    counter = Counter(kind for result in results for kind, _ in kinds_of(result.reported))
+    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
+    return {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _summary(details: Mapping[str, Any], failures: Sequence[Failure]) -> str:
+    """The counts, and then each failure, so that it can be found in a log that shows nothing but the text."""
+    counts = {**details["outcomes"], "failed": details["failed"], "returned": details["returned"]}
+    words = [f"{count} {name}" for name, count in counts.items() if count and name != "none"]
+    records, left_out = details["records"], details["failures_left_out"]
+    more = [f"and {left_out} more failures"] if left_out else []
+    summary = ", ".join([f"{records} record{'' if records == 1 else 's'}", *words])
+    return "; ".join([summary, *map(str, failures), *more])
+
+
+# --- what is said of a failure ---------------------------------------------------------------------------------------
+#
+# What is said of a record that failed: whose it is, what happened, and where in the user's code. Nothing of its content.
+
+
+_LONGEST_REASON = 500
+_LAST_MOMENT = 253_402_300_799.0  # the end of the year 9999, after which Python has no dates
+_LONGEST_TRACEBACK = 8000  # characters of its end; twenty of them fit into one line of CloudWatch, which takes 256 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that must come again. `str()` gives one line for a log, with the traceback below it where that was asked for."""
+
+    record: str
+    message: str | None
+    source: str | None
+    sequence: int | str | None
+    parts: tuple[str, ...]
+    attempt: int | None
+    error: str
+    reason: str | None
+    where: str | None
+    named: str | None  # the message with all that tells it from others, as `onewrite inspect` needs it
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        message = "" if self.named is None else f", {self.named}"
+        attempt = "" if self.attempt is None else f", attempt {self.attempt}"
+        reason = "" if self.reason is None else f" ({self.reason})"
+        where = "" if self.where is None else f" at {self.where}"
+        below = "" if self.traceback is None else f"\n{self.traceback}"
+        return f"record {self.record}{message}{attempt}: {self.error}{reason}{where}{below}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As the line of a batch carries it in its `extra`."""
+        found = {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
+        del found["named"]  # it is for people
+        return found
+
+
+def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
+    """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
+    error, message = result.error, result.message
+    sequence = None if message is None else message.sequence
+    return Failure(
+        record=printable(result.record_id),
+        message=None if message is None else printable(message.id),
+        source=None if message is None else printable(message.source),
+        sequence=printable(sequence) if isinstance(sequence, str) else sequence,
+        parts=() if message is None else tuple([printable(part) for part in message.parts]),
+        attempt=attempt,
+        error=printable(type(_unsettled(result)).__name__),
+        reason=_reason(result),
+        where=None if error is None else _where(error, each, in_function=message is not None),
+        named=None if message is None else named(message),
+        traceback=_formatted(error) if error is not None and with_traceback else None,
+    )
+
+
+def line_in(error: BaseException, each: object) -> str | None:
+    """The innermost line of the user's own code in the traceback: the file, the line and the function."""
+    return innermost(((trace.tb_frame, trace.tb_lineno) for trace in _traces(error.__traceback__)), each)
+
+
+def _where(error: BaseException, each: object, *, in_function: bool) -> str | None:
+    """If the traceback has no line of the user's, the function itself is named, unless it was not called."""
+    found = line_in(error, each)
+    return found if found is not None or not in_function else home_of(each)[1]
+
+
+def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _unsettled(result: Result) -> BaseException | Answer | None:
+    """Why a record that failed must come again: its error, or one of its outcomes that is not settled."""
+    return result.error if result.error is not None else result.unsettled
+
+
+def _reason(result: Result) -> str | None:
+    """What can be said about an error, or about a step, without quoting any content."""
+    error = result.error
+    if error is None:
+        return _of_step(result.unsettled)
+    if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn):
+        return printable(str(error), _LONGEST_REASON)  # It names an expression or a type, and never what was found.
+    response = getattr(error, "response", None)  # as botocore's errors have
+    details = cast("Mapping[str, Any]", response).get("Error") if isinstance(response, Mapping) else None
+    code = cast("Mapping[str, Any]", details).get("Code") if isinstance(details, Mapping) else None
+    return printable(code) if isinstance(code, str) else None
+
+
+def _of_step(answer: Answer | None) -> str | None:
+    match answer:
+        case Begun():
+            return "the function returned it, and did not finish the step that it began"
+        case Busy(until=until):
+            return f"another worker has a step open until {_time(until)}"
+        case Uncertain(since=since, key=key):
+            return f"look up what became of the effect that was begun at {_time(since)} with the key {printable(key)}"
+        case Missing():
+            return "there is no such entity, and the message that creates it may still come. Where that is an answer, say missing_ok=True"
+        case Superseded():
+            return "the step was no longer this worker's when it was to be finished"
+        case Deferred(expected=expected):
+            return f"number {expected} of its source has not come yet"
+        case Rejected():
+            return "the write's own condition refused it, and its ledger has nowhere to remember that"
+        case _:
+            return None
+
+
+def _time(seconds: float) -> str:
+    return moment(min(max(0.0, seconds), _LAST_MOMENT))
+
+
+def _formatted(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"

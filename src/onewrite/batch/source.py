@@ -92,7 +92,9 @@ class Source:
         A record that cannot be named is answered with an empty name, which makes Lambda return the whole batch. Leaving it
         out of the answer would mean that it is done.
         """
-        identifiers = list(dict.fromkeys(self.identifier(record) for record in returned))
+        identifiers = [*dict.fromkeys(map(self.identifier, returned))]
+        if not identifiers:
+            return {"batchItemFailures": []}
         if self.restarts:  # Everything after the first record returns with it, so only the first must be in the answer.
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _in_answer(identifier)} for identifier in identifiers]}

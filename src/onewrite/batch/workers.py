@@ -17,15 +17,15 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from onewrite.batch.exits import NoticedInterrupts, interrupts
-from onewrite.batch.lanes import Lanes
-from onewrite.batch.order import SecondTries
+from onewrite.batch.lanes import Lanes, SecondTries
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
 from onewrite.flow import inner_meter, meter
 
 if TYPE_CHECKING:
     import asyncio
+import signal
+from types import FrameType
 
 T = TypeVar("T")
 # What is done with what a worker has taken, and how that ended. It raises exceptions that end the program, and no others.
@@ -51,6 +51,7 @@ class Deadline:
     """Whether there is time for more. `time_left` is in seconds, and None if there is no deadline."""
 
     def __init__(self, time_left: Callable[[], float] | None, margin: float) -> None:
+        self.is_known = time_left is not None
         self._time_left, self._margin = time_left, margin
         self._lock = threading.Lock()
 
@@ -88,7 +89,7 @@ class Shared(ABC, Generic[T]):
     def take(self) -> int | None:
         """What to process next. None: nothing, or nothing until something else ends."""
         with self._lock:
-            if not self._lanes.is_empty and self._deadline.is_over:
+            if self._deadline.is_known and not self._lanes.is_empty and self._deadline.is_over:
                 self._lanes.close()
             taken = self._lanes.take()
             if self._second_tries is not None and taken is not None:
@@ -119,7 +120,8 @@ class Batch(Shared[Result]):
     def end(self, position: int, result: Result, /) -> None:
         with self._lock:
             self.results[position] = result
-            self._deadline.took(result.seconds)
+            if self._deadline.is_known:
+                self._deadline.took(result.seconds)
             for other in () if self._second_tries is None else self._second_tries.settle(result.outcomes):
                 self._lanes.again(other)
             if result.settled:
@@ -153,11 +155,6 @@ async def awork(batch: Shared[T], process: AsyncProcess[T]) -> None:
         batch.stop(error)
     finally:
         batch.add_requests(counting.requests)
-
-
-def alone(batch: Shared[T], process: Process[T]) -> None:
-    with NoticedInterrupts():
-        work(batch, process)
 
 
 def in_threads(batch: Shared[T], process: Process[T], workers: int) -> None:
@@ -269,3 +266,56 @@ def _refuse_a_running_loop() -> None:
         "The handler of an async function or of an AsyncRelay runs its own event loop, and one is running here already: "
         "call it with `await asyncio.to_thread(handler, event, context)`, or await handler.each(message)."
     )
+
+
+# --- the end of the program ------------------------------------------------------------------------------------------
+#
+# Tells an exit of the program from an exception that the code of a record has raised.
+#
+# SystemExit or KeyboardInterrupt raised by a record's code fails that record. If it ended the batch, the records before it would
+# be done again and those after it never begun, until all of them are in the dead-letter queue. Only a real signal ends the batch.
+
+
+class _Seen:
+    interrupts = 0  # how often this process has been interrupted while a batch was under way
+
+
+def interrupts() -> int:
+    return _Seen.interrupts
+
+
+def is_interrupt(error: BaseException, before: int) -> bool:
+    """Whether the error comes from a real SIGINT, of which there had been so many before. A group is if a member is."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_interrupt(each, before) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    return isinstance(error, KeyboardInterrupt) and _Seen.interrupts > before
+
+
+class NoticedInterrupts:
+    """Around a block in which a real SIGINT is counted before it raises KeyboardInterrupt, as it does by default.
+
+    `instead` may do something else about it, and returns whether it has. If the program handles SIGINT itself, or this is no
+    main thread, nothing is changed. asyncio.Runner does the same.
+    """
+
+    __slots__ = ("_instead", "_ours")
+
+    def __init__(self, instead: Callable[[], bool] = lambda: False) -> None:
+        self._instead = instead
+
+    def __enter__(self) -> None:
+        self._ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if self._ours:
+            signal.signal(signal.SIGINT, self._notice)
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours and signal.getsignal(signal.SIGINT) == self._notice:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:
+        _Seen.interrupts += 1
+        if not self._instead():
+            signal.default_int_handler(number, frame)

@@ -17,9 +17,9 @@ floats. MongoDB accepts no Decimals: there, give `parse_float=float` to the iden
 `eventbridge(json_body(...))` that is `eventbridge`.
 """
 
-from onewrite.identity.body import json_body
 from onewrite.identity.cloudevents import cloudevent, cloudevent_batch
 from onewrite.identity.envelope import eventbridge, skip_deletions, sns
+from onewrite.identity.expression import json_body
 from onewrite.identity.notification import s3_object
 from onewrite.identity.position import (
     documentdb_position,

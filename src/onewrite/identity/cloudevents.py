@@ -8,15 +8,16 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, cast
 
-from onewrite.identity.attributes import attributes_of, message
 from onewrite.identity.record import (
     Decode,
     OneMessage,
     ParseFloat,
     Record,
+    attributes_of,
     binary,
     decoder,
     kind,
+    message,
     parsed,
     payload,
     refusal,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
-from onewrite.identity.attributes import attributes_of, message
-from onewrite.identity.record import Record, Skip, decoder, kind, parsed, part, refusal, text
+from onewrite.identity.record import Record, Skip, attributes_of, decoder, kind, message, parsed, part, refusal, text
 from onewrite.message import Message
 
 _HEXADECIMAL = re.compile("[0-9A-Fa-f]{1,64}")  # S3 gives 16 or 18 digits

@@ -8,8 +8,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.identity.attributes import whole_message
-from onewrite.identity.record import OneMessage, Record, field, kind, part, refusal, text
+from onewrite.identity.record import OneMessage, Record, field, kind, part, refusal, text, whole_message
 from onewrite.message import Message, sortable
 
 _DIGITS = re.compile("[0-9]{1,129}")  # The longest numbers are those of Kinesis, with up to 129 digits.

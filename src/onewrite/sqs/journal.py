@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from onewrite.batch.failures import Failure
 from onewrite.batch.handler import Handler
-from onewrite.batch.report import Result
+from onewrite.batch.report import Failure, Result
 from onewrite.message import named, printable
 from onewrite.metrics import Hook, kinds_of
 from onewrite.outcome import Begun, Missing, Superseded, Uncertain

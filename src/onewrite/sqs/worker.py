@@ -17,9 +17,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction, handler_of
+from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
 from onewrite.batch.grouping.handler import GroupHandler
-from onewrite.batch.handler import Handler
+from onewrite.batch.handler import Handler, handler_of
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.crew import Crew, Habits, Surroundings, WorkerStuck

@@ -6,16 +6,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, Unpack
 
 from onewrite.batch import workers
-from onewrite.batch.exits import NoticedInterrupts
-from onewrite.batch.failures import line_in
 from onewrite.batch.function import G, checked_group, is_async
 from onewrite.batch.grouping.batch import GroupedBatch
 from onewrite.batch.grouping.calls import Calls, Steps
 from onewrite.batch.grouping.plan import groups, runs
 from onewrite.batch.grouping.records import GroupBy, GroupedRecord, read
 from onewrite.batch.handler import Delivery, Handler, Options
-from onewrite.batch.report import Result, logger
+from onewrite.batch.report import Result, line_in, logger
 from onewrite.batch.source import Source
+from onewrite.batch.workers import NoticedInterrupts
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity
 from onewrite.message import Message

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onewrite.batch.grouping.records import GroupedRecord
-from onewrite.batch.order import ordered
+from onewrite.batch.lanes import ordered
 from onewrite.identity import Skip
 
 # Messages in one call: `fold` needs three writes of DynamoDB for so many, each of up to 40 ids. After a call the deadline is looked at again,

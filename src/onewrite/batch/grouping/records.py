@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
-from onewrite.batch.exits import interrupts, is_interrupt
 from onewrite.batch.function import WrongReturn, close_coroutine
 from onewrite.batch.report import Result
+from onewrite.batch.workers import interrupts, is_interrupt
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message
 from onewrite.outcome import Answer

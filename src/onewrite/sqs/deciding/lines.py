@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from onewrite.batch.failures import Failure
+from onewrite.batch.report import Failure
 from onewrite.message import Message
 from onewrite.sqs_message import Received
 
