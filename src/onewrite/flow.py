@@ -160,11 +160,7 @@ def perform(target: object, counting: Meter | None, sleep: Callable[[float], Non
         return sleep(step.seconds)
     if isinstance(step, Do):
         return _finished(_done(step, counting))
-    if counting is not None:
-        counting.requests += 1
-    reply = (attrgetter(step.method)(target) if "." in step.method else getattr(target, step.method))(
-        *step.args, **step.kwargs
-    )
+    reply = _sent(target, counting, step)
     if isinstance(reply, CoroutineType):
         reply.close()  # nobody awaited it, so nothing was sent
         raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")
@@ -179,16 +175,19 @@ def aperform(
         return sleep(step.seconds)
     if isinstance(step, Do):
         return _awaited(_done(step, counting))
-    if counting is not None:
-        counting.requests += 1
-    reply = (attrgetter(step.method)(target) if "." in step.method else getattr(target, step.method))(
-        *step.args, **step.kwargs
-    )
+    reply = _sent(target, counting, step)
     if not isawaitable(reply):
         raise ConfigurationError(
             f"{type(target).__name__} is not asynchronous, and has sent the request: guard it with the class without Async."
         )
     return reply
+
+
+def _sent(target: object, counting: Meter | None, call: Call) -> Any:
+    if counting is not None:
+        counting.requests += 1
+    method = attrgetter(call.method)(target) if "." in call.method else getattr(target, call.method)
+    return method(*call.args, **call.kwargs)
 
 
 def _finished(result: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, Protocol, TypeVar, cast
@@ -79,6 +79,14 @@ def check_stores(participants: Sequence[Participant], inbox: Inbox | None, *, aw
             raise ConfigurationError(
                 "A participant without a ledger needs inbox=Inbox(...), or nothing would tell a redelivery from a fresh message."
             )
+
+
+def check_arguments(method: str, given: Iterable[str], taken: Collection[str], why: Mapping[str, str]) -> None:
+    """Raise for an argument that this write of a transaction does not take. `why`: the reasons that need more than the list."""
+    for name in given:
+        if name not in taken:
+            reason = why.get(name, f"it takes {', '.join(sorted(taken))} and emit.")
+            raise InvalidUpdate(f"{method} takes no {name}: {reason}")
 
 
 def numbered(outcome: Outcome, place: int) -> Outcome:

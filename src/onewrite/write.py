@@ -196,8 +196,7 @@ def open_step(write: Write, image: Image) -> Step | None:
     """The step that the message has begun and not finished, under this ledger or one in its also=."""
     if not image.steps:
         return None
-    marks = [step_mark(attribute, write.message).hex() for attribute in write.entry.terms.attributes]
-    return next((read_step(image.steps[mark]) for mark in marks if mark in image.steps), None)
+    return next((read_step(image.steps[mark]) for mark in write.marks[0] if mark in image.steps), None)
 
 
 def check_emits(write: Write, image: Image) -> None:

@@ -46,7 +46,7 @@ from onewrite.write import NO_STEP, Finishes, Image, NoStep, StepPart, Write, ju
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-_KEY = 2  # attributes at most
+KEY_ATTRIBUTES = 2  # at most
 
 Guard: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 
@@ -175,7 +175,7 @@ class Flows:
     def written(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         """Send the write until it is known what it means, in the form that fits the entity."""
         while True:
-            call = guard(write, {**self.table, **native}, self.convert)
+            call = self.call(write, native, guard)
             try:
                 try:
                     response = yield call
@@ -216,7 +216,7 @@ class Flows:
         if answer is None:
             raise LedgerMismatch(MOVED_BACK)
         if "Item" in call.kwargs:
-            answer = of_creation(answer, self.plain(call.kwargs["Item"]), keys=_KEY)
+            answer = of_creation(answer, self.plain(call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
         if isinstance(answer, Applied) and returned != "ALL_NEW":
             return replace(answer, entity=None)
         # Who asks for what the write has changed alone is shown no more by a refusal.

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from onewrite.copies import copied
-from onewrite.dynamodb.flows import Flows, check_tokens, exactly
+from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
 from onewrite.dynamodb.request import guard_put, guard_update
 from onewrite.dynamodb.size import value_size
 from onewrite.dynamodb.unguarded import plain_put, plain_update
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.errors import ConfigurationError, EntityTooLarge
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Call, Flow
-from onewrite.joint import numbered
+from onewrite.joint import check_arguments, numbered
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
@@ -111,7 +111,7 @@ class Action(NamedTuple):
             self.flows.learn(outcome)
             return outcome
         if "Item" in self.call.kwargs:
-            outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=2)
+            outcome = of_creation(outcome, self.plain(self.call.kwargs["Item"]), keys=KEY_ATTRIBUTES)
         return numbered(accepted(outcome, missing_ok=self.missing_ok, counts=self.counts), self.place)
 
     @property
@@ -138,10 +138,7 @@ class Action(NamedTuple):
 def prepared(flows: Flows, method: PreparedMethod, native: Mapping[str, Any], emit: Emit) -> Prepared:
     """The write, with all that its transaction needs."""
     native, missing_ok = asked_of(native)
-    for name in native:
-        if name not in _ARGUMENTS[method]:
-            why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
-            raise InvalidUpdate(f"{method} takes no {name}: {why}")
+    check_arguments(method, native, _ARGUMENTS[method], _WHY)
     # It is sent later, and the caller may use all of these again before.
     return Prepared(flows, method, copied(native), copied_events(emit), missing_ok)
 

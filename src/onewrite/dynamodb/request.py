@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, cast
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
-from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of
+from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of, name_of_step
 from onewrite.dynamodb.values import Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.flow import Call
-from onewrite.label import OURS, OUTBOX, STEP, STEPS, TOMBSTONE, Label
+from onewrite.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
 from onewrite.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
 from onewrite.ledgers.ring import Present, Ring, next_change, ring_of, window
 from onewrite.step import step_mark
@@ -186,7 +186,23 @@ def _merged(
         native = written_out(native)
     names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
     update, only_if = native.get("UpdateExpression"), native.get("ConditionExpression")
-    shape = (_shape(write), convert, tuple(native), update, only_if, tuple(names.items()) if names else (), tuple(values))
+    step, token, emission, burial = write.step, cast("Token | None", write.token), write.emission, write.burial
+    shape = (  # what decides the text: first of our parts, then of the caller's call
+        write.entry.shape,
+        None if token is None else token.ring,
+        None if emission is None else emission.shape,
+        type(step),
+        isinstance(step, NoStep) and step.exact,
+        isinstance(step, Finishes) and step.overtaken,
+        len(write.others),
+        None if burial is None else (burial.tombstone.ttl, burial.removes),
+        convert,
+        tuple(native),
+        update,
+        only_if,
+        tuple(names.items()) if names else (),
+        tuple(values),
+    )
     try:
         text = _texts.get(shape)
     except TypeError:  # a part of the call is not hashable, which is refused below
@@ -197,21 +213,6 @@ def _merged(
             _texts.clear()
         _texts[shape] = text
     return native, names, values, text
-
-
-def _shape(write: Write) -> tuple[Any, ...]:
-    """What decides the text of our parts."""
-    entry, step, token, emission, burial = write.entry, write.step, write.token, write.emission, write.burial
-    return (
-        entry.shape,
-        None if token is None else cast("Token", token).ring,
-        None if emission is None else emission.shape,
-        type(step),
-        isinstance(step, NoStep) and step.exact,
-        isinstance(step, Finishes) and step.overtaken,
-        len(write.others),
-        None if burial is None else (burial.tombstone.ttl, burial.removes),
-    )
 
 
 def _text(
@@ -484,7 +485,7 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
             values.update(zip(_step_values_of(n, len(marks)), marks, strict=True))
     if isinstance(step, Begins | Finishes | Withdraws):
         mark = step_mark(entry.terms.attribute if isinstance(step, Begins) else step.ledger, write.message)
-        names |= {"#ow_x": f"{STEP}{mark.hex()}", "#ow_xf": "fence"}
+        names |= {"#ow_x": name_of_step(mark), "#ow_xf": "fence"}
         values[":ow_xs"] = Members((mark,))
         values |= {":ow_x": step.step.stored()} if isinstance(step, Begins) else {":ow_f": step.fence}
     if emission is not None and emission.events:

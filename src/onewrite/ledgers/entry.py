@@ -309,7 +309,7 @@ class Entry(NamedTuple):
         """
         self.check(held)
         refusals: list[Refusal] = [Gone(message)] if gone else []
-        for change in (self.own, *self.more, *self.also):
+        for change in self.changes:
             refusal = change.judge(message, held, entity)
             if refusal is not None:
                 refusals.append(refusal)

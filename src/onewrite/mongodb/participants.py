@@ -13,7 +13,7 @@ from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Do, Flow, at
-from onewrite.joint import numbered
+from onewrite.joint import check_arguments, numbered
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
@@ -192,10 +192,7 @@ def prepared(
 ) -> Prepared:
     """The write, with all that its transaction needs."""
     native, missing_ok = asked_of(native)
-    for name in native:
-        if name not in _ARGUMENTS[method]:
-            why = _WHY.get(name, f"it takes {', '.join(sorted(_ARGUMENTS[method]))} and emit.")
-            raise InvalidUpdate(f"{method} takes no {name}: {why}")
+    check_arguments(method, native, _ARGUMENTS[method], _WHY)
     if not isinstance(cast("object", document), Mapping) or not names_id(document):
         raise InvalidUpdate("A write in a transaction names its document by _id, so that no two of them name the same one.")
     # It is sent later, and the caller may use all of these again before.

@@ -9,12 +9,10 @@ from typing import Any, cast
 from onewrite.errors import InvalidUpdate
 from onewrite.event import moment
 from onewrite.flow import Call, Flow
-from onewrite.label import check_outbox
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import Flows
-from onewrite.mongodb.indexes import keeps_text
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import Request, check_not_in_transaction, guard, step_path
 from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, Unmet
@@ -31,7 +29,7 @@ from onewrite.step import (
     since,
 )
 from onewrite.step_flows import Effect, Start, Then, begun, performed
-from onewrite.write import Begins, Withdraws, judged, open_step
+from onewrite.write import Begins, Withdraws, check_emits, judged, open_step
 
 
 def begin(flows: Flows, message: Message, query: Document, native: Document, asked: Asked) -> Flow[Answer]:
@@ -45,8 +43,7 @@ def begin(flows: Flows, message: Message, query: Document, native: Document, ask
     write = flows.new_write(message, query, creates=True)
     fresh = new_step(flows.ledger.attribute, message, asked, flows.attempts(), write.now)
     request = guard(write._replace(step=Begins(fresh)), flows.fields, query, None, native)
-    if flows.fields or keeps_text(write.entry):
-        yield from flows.check_collection(write.entry)
+    yield from flows.check_collection(write.entry)
 
     def try_to_begin(step: Step, replaced: str | None) -> Flow[Step | Outcome | None]:
         return _try_begin(flows, request, step, replaced)
@@ -66,17 +63,15 @@ def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None)
     for _ in range(2):  # what refused the write may be gone by the look, as a step that was let go is
         if (yield from flows.lands(request)):
             return step
-        found = yield from flows.look(write.key, request.native)
-        if write.emission is not None:
-            check_outbox(write.emission.shape.label, found or {})
-        image = flows.image_of(found)
+        image = flows.image_of((yield from flows.look(write.key, request.native)))
+        check_emits(write, image)
         met = open_step(write, image)
         if met is not None:
             return met
         outcome = cast("Outcome", judged(write, image))  # a begin has one form
         if not isinstance(outcome, Unmet):
             return outcome
-        if replaced is not None and found is not None:
+        if replaced is not None and image.exists:
             return None  # the step that was to be replaced is gone, and the message was not done
     if isinstance(outcome, Rejected) and (yield from flows.holds(request)):
         return replace(outcome, settled=False)  # something else than the caller's condition refused it, as a hint may
