@@ -156,11 +156,12 @@ def aperformer(target: object) -> Callable[[Yielded], Awaitable[Any]]:
 
 def perform(target: object, counting: Meter | None, sleep: Callable[[float], None], step: Yielded) -> Any:
     """Perform a step with a blocking client."""
-    if isinstance(step, Wait):
-        return sleep(step.seconds)
-    if isinstance(step, Do):
-        return _finished(_done(step, counting))
-    reply = _sent(target, counting, step)
+    if type(step) is not Call:
+        return sleep(step.seconds) if isinstance(step, Wait) else _finished(_done(cast("Do", step), counting))
+    if counting is not None:
+        counting.requests += 1
+    method, args, kwargs = step
+    reply = (attrgetter(method)(target) if "." in method else getattr(target, method))(*args, **kwargs)
     if isinstance(reply, CoroutineType):
         reply.close()  # nobody awaited it, so nothing was sent
         raise ConfigurationError(f"{type(target).__name__} is asynchronous: guard it with the Async class.")

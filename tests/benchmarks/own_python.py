@@ -9,10 +9,10 @@ from __future__ import annotations
 import statistics
 import timeit
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from pymongo import WriteConcern
+from pymongo.results import UpdateResult
 
 from onewrite import HighWaterMark, InSequence, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -51,12 +51,12 @@ class StubCollection:
     """Answers as a pymongo Collection does."""
 
     write_concern = WriteConcern()
-    reply = SimpleNamespace(matched_count=1, upserted_id=None, raw_result={})
+    reply = UpdateResult({"n": 1}, acknowledged=True)
 
     def with_options(self, **_: Any) -> StubCollection:
         return self
 
-    def update_one(self, *_: Any, **__: Any) -> SimpleNamespace:
+    def update_one(self, *_: Any, **__: Any) -> UpdateResult:
         return self.reply
 
 

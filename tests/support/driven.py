@@ -7,6 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 from pymongo import WriteConcern
+from pymongo.results import UpdateResult
 
 from onewrite.dynamodb.values import typed
 from onewrite.flow import Call, Do, Flow
@@ -30,12 +31,9 @@ class Collection:
         """Never called either."""
 
 
-class Reply:
-    """What pymongo returns of an update."""
-
-    def __init__(self, matched_count: int = 0, upserted_id: Any = None) -> None:
-        self.matched_count, self.upserted_id = matched_count, upserted_id
-        self.raw_result: Mapping[str, Any] = {}
+def reply(n: int = 0, **more: Any) -> UpdateResult:
+    """What pymongo returns of an update that has matched, or created, so many documents."""
+    return UpdateResult({"n": n, **more}, acknowledged=True)
 
 
 def play(flow: Flow[Any], *answers: Any) -> tuple[Any, list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +45,7 @@ from onewrite.mongodb.flows import Flows, next_try
 from onewrite.mongodb.request import guard
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.write import NO_STEP, Write
-from tests.support.driven import play
+from tests.support.driven import play, reply
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
@@ -76,14 +75,7 @@ class Collection:
         return copy
 
 
-@dataclass
-class Reply:
-    matched_count: int = 0
-    upserted_id: Any = None
-    raw_result: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-LANDED, CREATED, NOTHING = Reply(1), Reply(0, "o-1"), Reply()
+LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
 
 
 def flows(ledger: Ledger, *, fields: Any = (), now: float = NOW) -> Flows:
@@ -691,13 +683,13 @@ def test_a_clock_that_is_off_by_more_than_the_ledger_bears_is_said_once(caplog: 
     store = Flows(Collection(), SeenIds(), lambda: next(clock), (), "majority", awaited=False)
     for time in (None, int(NOW), int(NOW) + 90_000, int(NOW) + 900_000):
         result = {} if time is None else {"operationTime": Timestamp(time, 1)}
-        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), Reply(1, None, result))
+        play(store.write(M5, QUERY, UPDATE, {}, "update_one"), reply(1, **result))
     (record,) = caplog.records
     assert "seconds behind the database's, and the ledger bears 21600" in record.getMessage()
 
 
 def test_a_ledger_that_knows_no_time_compares_no_clocks(caplog: pytest.LogCaptureFixture) -> None:
-    play(write(HighWaterMark()), Reply(1, None, {"operationTime": Timestamp(1, 1)}))
+    play(write(HighWaterMark()), reply(1, operationTime=Timestamp(1, 1)))
     assert caplog.records == []
 
 

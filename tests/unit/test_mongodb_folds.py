@@ -35,7 +35,7 @@ from onewrite.ledgers import Ledger
 from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.folds import fold_into
 from onewrite.mongodb.request import step_path
-from tests.support.driven import Collection, Reply, play_requests
+from tests.support.driven import Collection, play_requests, reply
 
 NOW = 1_790_000_000.0
 OTHER = {"$exists": False}
@@ -51,7 +51,7 @@ OTHERS = Message("x1", source="t", sequence=1)
 HASHES = [bytes.fromhex(each) for each in ("dc96f0811e6071696f18", "e2925dfad35a3323aea4", "9a23c1da928532fde365")]
 
 
-LANDED, CREATED, NOTHING = Reply(1), Reply(0, "o-1"), Reply()
+LANDED, CREATED, NOTHING = reply(1), reply(1, upserted="o-1"), reply()
 
 
 def flows(ledger: Ledger, *, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Flows:

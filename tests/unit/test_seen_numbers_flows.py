@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,17 +10,14 @@ from pymongo.errors import DuplicateKeyError
 from onewrite import Applied, Duplicate, Message, Missing, Outcome, Rejected, SeenNumbers, Stale
 from onewrite.flow import Call, Flow
 from onewrite.mongodb.flows import Flows
-from tests.support.driven import Collection, play
+from tests.support.driven import Collection, play, reply
 
 NOW = 1_790_000_000.0
 LEDGER = SeenNumbers(8)  # blocks of two in five slots
 M10 = Message("m10", source="s", sequence=10)
 QUERY: dict[str, Any] = {"_id": "e"}
 OPEN: dict[str, Any] = {"_id": "e", "closed": None}
-MATCHED, MISSED = (
-    SimpleNamespace(matched_count=1, upserted_id=None, raw_result={}),
-    SimpleNamespace(matched_count=0, upserted_id=None),
-)
+MATCHED, MISSED = reply(1), reply()
 RACE = DuplicateKeyError("dup", 11000, {"keyPattern": {"_id": 1}})
 TAG, SET = "ow_@.%w8=s.t0", "ow_@.%w8=s.s0"
 

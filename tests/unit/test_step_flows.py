@@ -35,7 +35,7 @@ from onewrite.mongodb import steps as collection_steps
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from onewrite.step import STEP_SKEW, Asked, Step, new_step, read_step, step_mark
 from onewrite.step_flows import Start, begun
-from tests.support.driven import Collection, Reply, Table, failure, play, refusal, too_large
+from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
@@ -63,7 +63,7 @@ def document(*steps: Step, **more: Any) -> dict[str, Any]:
     return {"_id": "o-1", "ow_steps": {step_mark(each.ledger, M).hex(): each.stored() for each in steps}, **more}
 
 
-LANDED, NOTHING = Reply(1), Reply(0)
+LANDED, NOTHING = reply(1), reply()
 
 
 def table(ledger: Ledger | None = None) -> TableFlows:

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError
+from pymongo.results import UpdateResult
 
 from onewrite import (
     ConfigurationError,
@@ -64,7 +65,7 @@ class Collection:
         self.requests.append("upsert" if upsert else "update")
         if upsert:
             raise DuplicateKeyError("E11000", 11000)
-        return _Unmatched
+        return UpdateResult({"n": 0}, acknowledged=True)
 
     def find_one(self, query: Any) -> Any:
         self.requests.append("find")
@@ -83,11 +84,6 @@ class AsyncCollection(Collection):
 def _of(guard: type[object], blocking: type[Any], asynchronous: type[Any]) -> Any:
     """The client that this guard takes."""
     return asynchronous() if guard.__name__.startswith("Async") else blocking()
-
-
-class _Unmatched:
-    matched_count = 0
-    upserted_id = None
 
 
 def _client_error(code: str, text: str) -> ClientError:

@@ -31,6 +31,7 @@ from onewrite import (
 )
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, atransact, explain_transaction, transact
 from onewrite.testing import mongomock_collection
+from tests.support.driven import reply
 from tests.support.seams import named
 
 NOW = 1_790_000_000.0
@@ -39,7 +40,7 @@ HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5
 SEEN: dict[str, Any] = {"_id": "a", "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
 PASSED: dict[str, Any] = {"_id": "b", "ow_l": "ow1 marks", "ow_@": {"s": 7}}
 FREE: dict[str, Any] = {"_id": "a", "n": 1}
-MATCHED, MISSED = SimpleNamespace(matched_count=1, upserted_id=None), SimpleNamespace(matched_count=0, upserted_id=None)
+MATCHED, MISSED = reply(1), reply()
 DAYS = timedelta(days=14)
 
 

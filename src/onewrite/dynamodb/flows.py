@@ -175,7 +175,7 @@ class Flows:
     def written(self, write: Write, native: Mapping[str, Any], guard: Guard) -> Flow[Outcome]:
         """Send the write until it is known what it means, in the form that fits the entity."""
         while True:
-            call = self.call(write, native, guard)
+            call = guard(write, {**self.table, **native}, self.convert)
             try:
                 try:
                     response = yield call
@@ -193,7 +193,9 @@ class Flows:
             watch = self._watch
             if not watch.since < write.now < watch.until:
                 self.compare_clocks(write.now, response)
-            return self.applied(write.message, response)
+            if "Attributes" in response:
+                return self.applied(write.message, response)
+            return Applied(write.message, response=response)
 
     def learn(self, write: Write) -> None:
         """Where one message has a step open, more will: from now on ask for a step of the message's own."""

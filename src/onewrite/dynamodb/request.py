@@ -94,7 +94,7 @@ def guard_update(write: Write, native: Mapping[str, Any], convert: Convert = sen
         kwargs["ExpressionAttributeNames"] = {**names, **added}
     else:  # DynamoDB refuses an empty map
         kwargs.pop("ExpressionAttributeNames", None)
-    kwargs["ExpressionAttributeValues"] = {**convert(values), **text.values, **convert(ours)}
+    kwargs["ExpressionAttributeValues"] = {**convert({**values, **ours}), **text.values}
     kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     if "Key" in native:  # without it, the driver says what is missing
         kwargs["Key"] = convert(checked_key(native))
@@ -184,7 +184,8 @@ def _merged(
     """The caller's call, its names and values, and the expressions with ours merged in."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = written_out(native)
-    names, values = _mapping(native, "ExpressionAttributeNames"), _mapping(native, "ExpressionAttributeValues")
+    names = _mapping(native, "ExpressionAttributeNames") if "ExpressionAttributeNames" in native else {}
+    values = _mapping(native, "ExpressionAttributeValues") if "ExpressionAttributeValues" in native else {}
     update, only_if = native.get("UpdateExpression"), native.get("ConditionExpression")
     step, token, emission, burial = write.step, cast("Token | None", write.token), write.emission, write.burial
     shape = (  # what decides the text: first of our parts, then of the caller's call
@@ -192,8 +193,8 @@ def _merged(
         None if token is None else token.ring,
         None if emission is None else emission.shape,
         type(step),
-        isinstance(step, NoStep) and step.exact,
-        isinstance(step, Finishes) and step.overtaken,
+        type(step) is NoStep and step.exact,
+        type(step) is Finishes and step.overtaken,
         len(write.others),
         None if burial is None else (burial.tombstone.ttl, burial.removes),
         convert,
@@ -512,18 +513,20 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _values_of_mark(change: Advance, n: int) -> dict[str, str | int]:
-    for mark in (change.mark, change.reaches):
-        if isinstance(mark, int) and abs(mark) >= _BEYOND:
-            raise InvalidMessage(
-                f"Sequence {mark} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
-            )
-    values: dict[str, str | int] = {f":ow_m{n}": change.reaches}
-    if change.has_digits:
-        values |= {f":ow_n{n}": len(cast("str", change.mark)), ":ow_z": "0"}
+    mark, last = change.mark, change.last
+    reaches = mark if last is None else last
+    if type(mark) is int and not (mark > -_BEYOND and cast("int", reaches) < _BEYOND):
+        beyond = reaches if mark > -_BEYOND else mark
+        raise InvalidMessage(
+            f"Sequence {beyond} has more than the 38 digits of a DynamoDB number: use onewrite.sortable(n)."
+        )
+    values: dict[str, str | int] = {f":ow_m{n}": reaches}
+    if type(mark) is str and change.has_digits:
+        values |= {f":ow_n{n}": len(mark), ":ow_z": "0"}
     if change.rule != "below":
-        values[_before(n)] = cast("int", change.mark) - 1
-    elif change.last is not None:
-        values[_first(change, n)] = change.mark
+        values[_before(n)] = cast("int", mark) - 1
+    elif last is not None:
+        values[_first(change, n)] = mark
     return values
 
 
@@ -615,7 +618,7 @@ def _check_placeholders(placeholders: Iterable[object]) -> None:
 
 def checked_key(native: Mapping[str, Any]) -> Mapping[str, Any]:
     """The caller's key, which has no name of ours."""
-    key = _mapping(native, "Key")
+    key = native["Key"] if type(native.get("Key")) is dict else _mapping(native, "Key")
     for name in key:
         if type(name) is str and name.startswith(OURS):
             raise touches_ours(name)

@@ -87,7 +87,7 @@ class Advance(NamedTuple):
 
     @property
     def shape(self) -> tuple[Rule, bool, bool]:
-        return self.rule, self.has_digits, self.last is not None
+        return self.rule, type(self.mark) is str and self.has_digits, self.last is not None
 
     @property
     def reaches(self) -> int | str:

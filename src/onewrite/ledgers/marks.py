@@ -69,7 +69,7 @@ class HighWaterMark(OfSources):
                 f"The {named(message)} has no sequence, and HighWaterMark compares nothing else: take it from what the "
                 "producer numbers, or use SeenIds."
             )
-        return Advance(mark_slot(self.attribute, message), message.sequence, "below")
+        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class InSequence(OfSources):
                 f"The {named(message)} has sequence {message.sequence!r}, and InSequence counts in ints: number the "
                 "messages of a source one by one, or use HighWaterMark."
             )
-        return Advance(mark_slot(self.attribute, message), message.sequence, "below")
+        return Advance(_mark_slot(self.attribute, message.source, message.parts), message.sequence, "below")
 
 
 # --- where the marks stand --------------------------------------------------------------------------------------------

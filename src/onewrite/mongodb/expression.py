@@ -73,7 +73,7 @@ def check_document(terms: Terms, document: object) -> None:
 
 
 def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
-    if isinstance(update, Mapping):
+    if type(update) is dict or isinstance(update, Mapping):
         if not update:
             raise InvalidUpdate(
                 "The update is empty: to change nothing but the ledger, use record, or leave it out in a fold."
@@ -84,7 +84,7 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
                     f"The update has {operator!r} where operators belong. Replacing the whole document would erase its ledger: "
                     "use $set and $unset."
                 )
-            if not isinstance(change, Mapping):
+            if type(change) is not dict and not isinstance(change, Mapping):
                 raise InvalidUpdate(f"{operator} takes a document of fields, not a {type(change).__name__}.")
             for path, value in cast("Document", change).items():
                 if fields or terms.plain_sets or path.startswith(OURS):  # hardly ever

@@ -270,14 +270,10 @@ class Flows:
             if reply is None and not upsert:  # with upsert, None is a new document's state before
                 return None
             return Applied(message, None if reply is None else self._without_ledger(reply))
-        if reply.matched_count != 1 and reply.upserted_id is None:
+        said, watch = reply.raw_result, self._watch
+        if not said["n"]:  # how many documents it has matched or created
             return None
-        watch = self._watch
-        if (
-            not watch.since < now < watch.until
-            and watch.wants_clock(now)
-            and (time := reply.raw_result.get("operationTime"))
-        ):
+        if not watch.since < now < watch.until and watch.wants_clock(now) and (time := said.get("operationTime")):
             watch.clock(now, time.time)
         return Applied(message, response=reply)
 

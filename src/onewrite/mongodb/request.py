@@ -174,8 +174,9 @@ def parts_of(write: Write) -> Parts:
     lacking: dict[str, tuple[Mark, ...]] = {}  # of several messages, a set must lack the marks of all
     for change in (own, *entry.more, *entry.also) if finishes is None else (own,):
         if type(change) is Remember:
+            marks = (change.mark, *change.aliases)
             for path in places(change.sets).live if finishes is None else ():
-                lacking[path] = (*lacking.get(path, ()), change.mark, *change.aliases)
+                lacking[path] = lacking[path] + marks if path in lacking else marks
         elif type(change) is Advance:
             overtaken = finishes is not None and finishes.overtaken
             also.append({path_of(change.slot): {"$gte": change.mark}} if overtaken else _is_past(change))
@@ -198,20 +199,22 @@ def parts_of(write: Write) -> Parts:
 
 def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], removes: dict[str, str]) -> None:
     """What a write adds to the ledger, and the sets of it that it removes."""
+    if type(entry.own) is Remember:
+        where = places(entry.own.sets)
+        pushes[where.present] = [change.mark for change in entry.written] if entry.more else [entry.own.mark]
+        removes |= where.dead
+        for before in entry.also:
+            if type(before) is Remember:
+                removes |= places(before.sets).dead
+        return
     for change in (entry.own, *entry.more):
-        if type(change) is Remember:
-            pushes.setdefault(places(change.sets).present, []).append(change.mark)
-        elif type(change) is Advance:
+        if type(change) is Advance:
             sets[path_of(change.slot)] = change.reaches
         elif type(change) is Number and change.form == "joins":
             sets[path_of(change.tag)] = change.block
             pushes[path_of(change.numbers)] = [change.mark]
         elif type(change) is Number and change.form == "enters":
             sets |= {path_of(change.tag): change.block, path_of(change.numbers): [change.mark]}
-    if type(entry.own) is Remember:
-        for change in (entry.own, *entry.more, *entry.also):
-            if type(change) is Remember:
-                removes |= places(change.sets).dead
 
 
 def step_path(ledger: str, message: Message) -> str:
