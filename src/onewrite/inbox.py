@@ -81,6 +81,7 @@ class Inbox:
         return (self.clock or clock)() + self.retention.total_seconds()
 
 
+INBOX = -1  # the place of an inbox in a transaction, where the participants count from 0
 TOKEN = "ow_t"  # noqa: S105  # the name of an attribute: which call has put the item there
 
 

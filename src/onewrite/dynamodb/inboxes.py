@@ -9,11 +9,9 @@ from boto3.dynamodb.types import Binary
 
 from onewrite.dynamodb.values import plain, typed
 from onewrite.errors import ConfigurationError
-from onewrite.inbox import TOKEN, Inbox, token_of
+from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.message import Message
 from onewrite.outcome import Duplicate, Entity, Outcome
-
-INBOX = -1  # its place: it is no participant
 
 
 class Mark(NamedTuple):
@@ -26,6 +24,7 @@ class Mark(NamedTuple):
     key_name: str
     typed: bool
     place: int = INBOX
+    counts: bool = False  # no message waits for it
 
     @property
     def key(self) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from onewrite.dynamodb.unguarded import plain_put, plain_update
 from onewrite.errors import ConfigurationError, EntityTooLarge
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Call, Flow
-from onewrite.joint import check_arguments, numbered
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
 from onewrite.outcome import Entity, Gone, Missing, Outcome, Rejected
+from onewrite.transaction import check_arguments, numbered
 from onewrite.write import Write, judged, landed, of_creation, shows_effect
 
 PreparedMethod = Literal["updating", "putting", "recording"]

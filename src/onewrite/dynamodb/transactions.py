@@ -8,33 +8,25 @@ the same token, so that it is done once; after a cancellation it is another one,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.backoff import Backoff
 from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
-from onewrite.dynamodb.inboxes import INBOX, Mark, client_of, marks_of
+from onewrite.dynamodb.inboxes import Mark, client_of, marks_of
 from onewrite.dynamodb.participants import Action, Prepared, action, alone
 from onewrite.dynamodb.same import canonical
 from onewrite.dynamodb.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run
 from onewrite.inbox import Inbox
-from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
 from onewrite.message import Message
-from onewrite.outcome import (
-    Applied,
-    Duplicate,
-    Entity,
-    Outcome,
-    Unmet,
-)
+from onewrite.outcome import Applied, Entity, Outcome, Unmet
+from onewrite.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
 from onewrite.write import Write
 
 Part: TypeAlias = Action | Mark
@@ -70,8 +62,8 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. What is in the way for a moment is waited for, `deadline` long.
     """
-    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
-    return run(transaction.flow(deadline, random_share), transaction.target)
+    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
+    return run(transaction.answered(deadline), transaction.store.target)
 
 
 async def atransact(
@@ -83,8 +75,8 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedTable`."""
-    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
-    return await arun(transaction.flow(deadline, random_share), transaction.target)
+    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
+    return await arun(transaction.answered(deadline), transaction.store.target)
 
 
 def explain_transaction(
@@ -95,7 +87,7 @@ def explain_transaction(
 
     DynamoDB charges each write in a transaction twice: two items of up to 1 KB take four units, and their single writes two.
     """
-    return _Transaction(message, participants, inbox=inbox, awaited=None).explained()
+    return _Transaction(message, participants, inbox, awaited=None).explained()
 
 
 class _Reason(NamedTuple):
@@ -108,180 +100,100 @@ class _Reason(NamedTuple):
     shown: bool  # `item` is what DynamoDB has looked at, and None says that there is none
 
 
-class _Verdicts(NamedTuple):
-    """What the reasons of a cancelled transaction come to.
-
-    An attempt in `found`: no reason, and this one is to be sent. None: no reason any more.
-    """
-
-    found: list[tuple[Part, Outcome | Write | None]]
-    passes: bool  # something was in the way that goes away by itself
-    failure: Exception | None  # something cannot be done at all
-    landed: bool  # an earlier try has made the transaction
-    undecided: bool  # it may have, and the next try shows the items that were not shown now
-
-    @property
-    def holding(self) -> frozenset[int]:
-        """The places of those that hold the message."""
-        return frozenset([part.place for part, outcome in self.found if isinstance(outcome, Duplicate)])
-
-    @property
-    def inexact(self) -> bool:
-        return any(outcome is None or isinstance(outcome, Write) for _, outcome in self.found)
-
-    @property
-    def again(self) -> dict[int, Write]:
-        """What is to be sent instead, by its place."""
-        return {part.place: outcome for part, outcome in self.found if isinstance(outcome, Write)}
-
-
-class _Transaction:
-    """One call of `transact`."""
-
+class _Transaction(Transaction[Prepared, Part, ClientError]):
     def __init__(
         self,
         message: Message,
         participants: Sequence[Prepared],
+        inbox: Inbox | None,
         *,
         awaited: bool | None,
-        inbox: Inbox | None,
         completes: bool = False,
     ) -> None:
-        self._message = message
-        self._participants = checked(
-            participants,
-            Prepared,
-            stores="tables",
-            instead="[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)",
+        instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_item(message, ...)"
+        super().__init__(
+            message, checked(participants, Prepared, stores="tables", instead=instead), inbox, completes=completes
         )
-        self._completes = completes
-        self._inbox = inbox
-        _check_stores(self._participants, inbox, awaited=awaited)
-        _check_limits(self._participants, inbox)
-
-    @property
-    def _is_single(self) -> bool:
-        return len(self._participants) == 1 and self._inbox is None
-
-    @property
-    def target(self) -> Any:
-        store = self._participants[0].store
-        return store.target
+        _check_stores(self.participants, inbox, awaited=awaited)
+        _check_limits(self.participants, inbox)
 
     def explained(self) -> list[dict[str, Any]]:
-        name = self._participants[0].store.attempts()
-        if self._is_single:
-            call = action(0, self._message, self._participants[0], name).call
+        name = self.store.attempts()
+        if self.is_single:
+            call = action(0, self.message, self.participants[0], name).call
             return [{call.method: call.kwargs}]
-        return cast("list[dict[str, Any]]", _request(self._parts(name), name, 0)["TransactItems"])
+        return [part.request for part in self.parts(name, {})]
 
-    def flow(self, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
-        store = self._participants[0].store
-        if not self._is_single:
-            return self._together(Backoff(deadline, chance, store.clock))
-        return alone(self._message, self._participants[0])
+    def answered(self, deadline: timedelta) -> Flow[Outcome]:
+        if self.is_single:
+            return alone(self.message, self.participants[0])
+        return self.flow(Backoff(deadline, random_share, self.store.clock))
 
-    def _parts(self, name: str, before: Mapping[int, Write] = MappingProxyType({})) -> list[Part]:
-        message = self._message
-        writes: list[Part] = [
-            action(place, message, each, name, before.get(place)) for place, each in enumerate(self._participants)
-        ]
-        if self._inbox is None:
-            return writes
-        return [*writes, *marks_of(self._inbox, message, name, self._participants[0].store.clock)]
+    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
+        writes = [action(place, self.message, each, name, forms.get(place)) for place, each in enumerate(self.participants)]
+        marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
+        return [*writes, *marks]
 
-    def _together(self, backoff: Backoff) -> Flow[Outcome]:
-        # One name for all tries of this call: whichever has landed is known by its token.
-        name, turn = self._participants[0].store.attempts(), 0
-        done: frozenset[int] = frozenset()
-        again: dict[int, Write] = {}
+    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | ClientError]:
+        """Send the transaction until DynamoDB says what became of it."""
+        token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
+        request = {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
         while True:
-            parts = [part for part in self._parts(name, again) if part.place not in done]
             try:
-                response = yield from _sent(_request(parts, name, turn), backoff)
+                return Applied(self.message, response=(yield Call("transact_write_items", (), request)))
             except ClientError as error:
-                verdicts = yield from _judged(error, parts)
-                outcome = self._outcome(verdicts, parts)
-                if outcome is not None:
-                    return outcome
-                done |= frozenset() if verdicts.undecided else verdicts.holding
-                again |= verdicts.again
-                yield from _paused(verdicts, backoff, error, first=turn == 0)
-            else:
-                return Applied(self._message, response=response)
-            turn += 1
+                if code(error) not in _UNDECIDED:
+                    return error
+                wait = backoff.pause()
+                if wait is None:
+                    raise
+            yield Wait(wait)
 
-    def _outcome(self, verdicts: _Verdicts, parts: Sequence[Part]) -> Outcome | None:
-        """The answer, or None: the transaction is to be sent again, without the writes that are done."""
-        if verdicts.landed:
-            return Applied(self._message, retried=True)
-        if verdicts.undecided:
-            return None
-        outcome = heaviest([each for _, each in verdicts.found if each is not None and not isinstance(each, Write)])
-        if isinstance(outcome, Duplicate):
-            left = [part for part in parts if part.place not in verdicts.holding]
-            # What is in the inbox was done as a whole. Anything else may have been done in part.
-            missing = [type(part) for part in left] if INBOX not in verdicts.holding else []
-            return None if self._completes and Action in missing else outcome
-        if verdicts.passes or verdicts.inexact:
-            return None
-        if verdicts.failure is not None and isinstance(outcome, Unmet | None):
-            raise verdicts.failure
-        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Action)))
+    def findings(self, parts: Sequence[Part], refusal: ClientError, turn: int) -> Flow[Findings]:
+        reasons = _reasons(refusal, parts)
+        if not reasons:
+            raise refusal
+        hidden = [reason.part for reason in reasons if reason.code in _PASSING]
+        outcomes, forms = dict[int, Outcome](), dict[int, Write]()
+        failures: list[Exception] = []
+        shown: list[tuple[Part, Entity]] = []
+        expired = False  # an item was in the way, and is no more
+        for reason in reasons:
+            if reason.code in _PASSING:
+                continue
+            part = reason.part
+            item, verdict = yield from _verdict(reason, refusal)
+            shown.append((part, item or {}))
+            if isinstance(verdict, Exception):
+                failures.append(verdict)
+            elif isinstance(verdict, Write):
+                forms[part.place] = verdict
+            elif verdict is None:
+                expired = True
+            else:
+                outcomes.setdefault(part.place, verdict)
+        # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
+        has_token = any(part.landed(item) for part, item in shown)
+        effective = [part for part, item in shown if part.shows_effect(item)]
+        missing = [part for part in parts if part.guarded and part not in effective]
+        if has_token and not missing:
+            return Findings({0: Applied(self.message, retried=True)})
+        inexact = bool(forms) or expired
+        return Findings(
+            outcomes,
+            forms,
+            passes=bool(hidden) or inexact,
+            waits=bool(hidden) or (inexact and turn > 0),
+            failure=next(iter(failures), None),
+            undecided=has_token and all(part in hidden for part in missing),
+        )
+
+    def given_up(self, parts: Sequence[Part], refusal: ClientError) -> Flow[Outcome]:  # noqa: ARG002  # DynamoDB has said which write
+        yield from ()
+        raise refusal
 
 
 # --- what DynamoDB answers ---------------------------------------------------------------------------------------------
-
-
-def _request(parts: Sequence[Part], name: str, turn: int) -> dict[str, Any]:
-    token = blake2b(f"{turn} {name}".encode(), digest_size=16).hexdigest()
-    return {"TransactItems": [part.request for part in parts], "ClientRequestToken": token}
-
-
-def _sent(request: dict[str, Any], backoff: Backoff) -> Flow[Mapping[str, Any]]:
-    """Send the transaction until DynamoDB says what became of it."""
-    while True:
-        try:
-            return cast("Mapping[str, Any]", (yield Call("transact_write_items", (), request)))
-        except ClientError as error:
-            wait = backoff.pause() if code(error) in _UNDECIDED else None
-            if wait is None:
-                raise
-        yield Wait(wait)
-
-
-def _paused(verdicts: _Verdicts, backoff: Backoff, error: ClientError, *, first: bool) -> Flow[None]:
-    """Wait for what is in the way, if anything is; raise the error where there is no more time."""
-    if verdicts.passes or (verdicts.inexact and not first):
-        wait = backoff.pause()
-        if wait is None:
-            raise error
-        yield Wait(wait)
-
-
-def _judged(error: ClientError, parts: Sequence[Part]) -> Flow[_Verdicts]:
-    found: list[tuple[Part, Outcome | Write | None]] = []
-    failures: list[Exception] = []
-    shown: list[tuple[Part, Entity]] = []
-    reasons = _reasons(error, parts)
-    if not reasons:
-        raise error
-    hidden = [reason.part for reason in reasons if reason.code in _PASSING]
-    for reason in reasons:
-        if reason.code in _PASSING:
-            continue
-        item, verdict = yield from _verdict(reason, error)
-        shown.append((reason.part, item or {}))
-        if isinstance(verdict, Exception):
-            failures.append(verdict)
-        else:
-            found.append((reason.part, verdict))
-    # A token proves something only together with the effect, and a transaction has the effects of all of its writes.
-    has_token = any(part.landed(item) for part, item in shown)
-    effective = [part for part, item in shown if part.shows_effect(item)]
-    missing = [part for part in parts if part.guarded and part not in effective]
-    landed, undecided = has_token and not missing, has_token and bool(missing) and all(part in hidden for part in missing)
-    return _Verdicts(found, bool(hidden), next(iter(failures), None), landed, undecided)
 
 
 _Verdict: TypeAlias = tuple[Entity | None, Outcome | Write | Exception | None]

@@ -10,13 +10,11 @@ from pymongo.errors import DuplicateKeyError
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Do, Flow
-from onewrite.inbox import TOKEN, Inbox, token_of
+from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.message import Message
 from onewrite.mongodb.durability import of_majority
 from onewrite.mongodb.layout import Document
 from onewrite.outcome import Applied, Duplicate, Outcome
-
-INBOX = -1  # its place: it is no participant
 
 
 class Mark(NamedTuple):
@@ -26,6 +24,7 @@ class Mark(NamedTuple):
     target: Any
     document: dict[str, Any]
     place: int = INBOX
+    counts: bool = False  # no message waits for it
 
     @property
     def entity(self) -> Document:

@@ -13,7 +13,6 @@ from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Do, Flow, at
-from onewrite.joint import check_arguments, numbered
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
@@ -31,6 +30,7 @@ from onewrite.mongodb.flows import Flows
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.mongodb.request import Request, guard, guard_insert
 from onewrite.outcome import Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.transaction import check_arguments, numbered
 from onewrite.write import Write, judged, of_creation
 
 PreparedMethod = Literal["updating", "inserting", "recording"]

@@ -6,27 +6,25 @@ it. Why that was is looked up outside of the transaction, where a majority must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
-from pymongo import ReadPreference, WriteConcern
+from pymongo import ReadPreference
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from onewrite.backoff import Backoff
 from onewrite.clock import random_share
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Do, Flow, Wait, arun, run
-from onewrite.inbox import Inbox
-from onewrite.joint import DEADLINE, check_stores, checked, heaviest, to_come_again
+from onewrite.inbox import INBOX, Inbox
 from onewrite.label import TOMBSTONE
 from onewrite.message import Message
-from onewrite.mongodb.inboxes import INBOX, Mark, marks_of
+from onewrite.mongodb.inboxes import Mark, marks_of
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.participants import Action, Prepared, action, alone
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
+from onewrite.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
 from onewrite.write import Write
 
 Part: TypeAlias = Action | Mark
@@ -48,11 +46,11 @@ def transact(
     `completes=True` then writes what is missing, for a handler that made single writes before. Any other refusal says in
     `participant` whose it is. A conflict with another transaction is tried again, `deadline` long.
     """
-    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=False)
+    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=False)
     if transaction.is_single:
-        return run(transaction.alone(), transaction.target)
+        return run(alone(message, transaction.participants[0]), transaction.store.target)
     with transaction.new_session() as session:
-        return run(transaction.flow(session, deadline, random_share), None)
+        return run(transaction.in_session(session, deadline), None)
 
 
 async def atransact(
@@ -64,11 +62,11 @@ async def atransact(
     deadline: timedelta = DEADLINE,
 ) -> Outcome:
     """`transact` for the writes of an `AsyncGuardedCollection`."""
-    transaction = _Transaction(message, participants, completes=completes, inbox=inbox, awaited=True)
+    transaction = _Transaction(message, participants, inbox, completes=completes, awaited=True)
     if transaction.is_single:
-        return await arun(transaction.alone(), transaction.target)
+        return await arun(alone(message, transaction.participants[0]), transaction.store.target)
     async with transaction.new_session() as session:
-        return await arun(transaction.flow(session, deadline, random_share), None)
+        return await arun(transaction.in_session(session, deadline), None)
 
 
 def explain_transaction(
@@ -77,7 +75,8 @@ def explain_transaction(
     """The writes that `transact` or `atransact` would send, one request each and one more to commit, in their order, those of an inbox
     last; one participant alone is a plain write. Each is the arguments by the name of the write. Nothing is sent.
     """
-    return [part.explained for part in _Transaction(message, participants, inbox=inbox, awaited=None).parts()]
+    transaction = _Transaction(message, participants, inbox, awaited=None)
+    return [part.explained for part in transaction.parts(transaction.store.attempts(), {})]
 
 
 class _Refusal(NamedTuple):
@@ -87,92 +86,57 @@ class _Refusal(NamedTuple):
     error: DuplicateKeyError | None
 
 
-class _Transaction:
-    """One call of `transact`."""
+class _Transaction(Transaction[Prepared, Part, _Refusal]):
+    _session: Any
 
     def __init__(
         self,
         message: Message,
         participants: Sequence[Prepared],
+        inbox: Inbox | None,
         *,
         awaited: bool | None,
-        inbox: Inbox | None,
         completes: bool = False,
     ) -> None:
-        self._message = message
-        self._participants = checked(
-            participants,
-            Prepared,
-            stores="collections",
-            instead="[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)",
+        instead = "[orders.updating(...), stock.updating(...)], as you would write orders.update_one(message, ...)"
+        super().__init__(
+            message, checked(participants, Prepared, stores="collections", instead=instead), inbox, completes=completes
         )
-        self._completes = completes
-        self._inbox = inbox
-        self._name = self._participants[0].store.attempts()
-        _check_stores(self._participants, inbox, awaited=awaited)
-
-    @property
-    def is_single(self) -> bool:
-        return len(self._participants) == 1 and self._inbox is None
-
-    @property
-    def target(self) -> Any:
-        return self._participants[0].store.target
+        _check_stores(self.participants, inbox, awaited=awaited)
 
     def new_session(self) -> Any:
         try:
-            return _client_of(self.target).start_session()
+            return _client_of(self.store.target).start_session()
         except NotImplementedError as error:
             raise ConfigurationError(
                 "This client has no sessions, which a transaction needs. In a test, run the handler in explore(...), which brings "
                 "its own, or on a mongod() of onewrite.testing."
             ) from error
 
-    def alone(self) -> Flow[Outcome]:
-        return alone(self._message, self._participants[0])
-
-    def parts(self, before: Mapping[int, Write] = MappingProxyType({})) -> list[Part]:
-        """`before`: the writes in the forms that fit what is stored, as far as somebody has looked."""
-        message = self._message
-        writes: list[Part] = [
-            action(place, message, each, before.get(place)) for place, each in enumerate(self._participants)
-        ]
-        if self._inbox is None:
-            return writes
-        return [*marks_of(self._inbox, message, self._name, self._participants[0].store.clock), *writes]
-
-    def flow(self, session: Any, deadline: timedelta, chance: Callable[[], float]) -> Flow[Outcome]:
-        backoff = Backoff(deadline, chance, self._participants[0].store.clock)
-        for part in self.parts():
+    def in_session(self, session: Any, deadline: timedelta) -> Flow[Outcome]:
+        self._session = session
+        backoff = Backoff(deadline, random_share, self.store.clock)
+        for part in self.parts("", {}):
             yield from part.check_collection()
-        done: frozenset[int] = frozenset()
-        first, facing = True, cast("dict[int, Write]", {})
-        while True:
-            parts = [part for part in self.parts(facing) if part.place not in done]
-            refusal = yield from self._made(session, parts, backoff)
-            if refusal is None:
-                return Applied(self._message)
-            judged = yield from _judged(parts, refusal, facing, first=first, completes=self._completes)
-            outcome, first = self._outcome(judged, parts), False
-            if isinstance(outcome, Applied) and not (yield from _shown(parts)):
-                return Duplicate(self._message)  # another call's token is the same by chance
-            if outcome is not None:
-                return outcome
-            done |= _holding(judged)
-            if not judged:
-                wait = backoff.pause()
-                if wait is None and refusal.error is not None:
-                    raise refusal.error
-                if wait is None:  # something keeps a write out that no look finds, as a hint may
-                    yield from _check_distinct(parts, refusal.part)
-                    return Rejected(self._message, settled=False, participant=max(refusal.part.place, 0))
-                yield Wait(wait)
+        return (yield from self.flow(backoff))
 
-    def _made(self, session: Any, parts: Sequence[Part], backoff: Backoff) -> Flow[_Refusal | None]:
+    def parts(self, name: str, forms: Mapping[int, Write]) -> list[Part]:
+        marks = [] if self.inbox is None else marks_of(self.inbox, self.message, name, self.store.clock)
+        writes = [action(place, self.message, each, forms.get(place)) for place, each in enumerate(self.participants)]
+        return [*marks, *writes]
+
+    def made(self, parts: Sequence[Part], name: str, turn: int, backoff: Backoff) -> Flow[Applied | _Refusal]:  # noqa: ARG002  # MongoDB knows its own retries
         """Make the transaction, again and again while another is in the way."""
+        session, concerns = self._session, [each.store.target.write_concern for each in self.participants]
+        majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
+        options = {
+            "read_concern": ReadConcern("snapshot"),
+            "write_concern": (majority or concerns)[0],  # as durable as the most durable of its stores
+            "read_preference": ReadPreference.PRIMARY,
+        }
         while True:
             try:
-                yield Do(session.start_transaction, (), self._options())
+                yield Do(session.start_transaction, (), options)
                 refusal = yield from _written(session, parts)
                 if refusal is None:
                     yield from _committed(session, backoff)
@@ -182,29 +146,46 @@ class _Transaction:
                 if wait is None:
                     raise
             else:
-                return refusal
+                return Applied(self.message) if refusal is None else refusal
             yield Wait(wait)
 
-    def _options(self) -> dict[str, Any]:
-        """The concerns of the transaction: as durable as the most durable of its stores."""
-        concerns: list[WriteConcern] = [each.store.target.write_concern for each in self._participants]
-        majority = [concern for concern in concerns if concern.document.get("w") == "majority"]
-        return {
-            "read_concern": ReadConcern("snapshot"),
-            "write_concern": (majority or concerns)[0],
-            "read_preference": ReadPreference.PRIMARY,
-        }
+    def findings(self, parts: Sequence[Part], refusal: _Refusal, turn: int) -> Flow[Findings]:
+        """Those before the refused write have passed. Those behind it were not tried: they matter if they hold the message, or weigh more."""
+        left = parts[parts.index(refusal.part) :]
+        seen = yield from self._looked_at(left, refusal, first=turn == 0)
+        if not any(isinstance(outcome, Applied | Duplicate) for outcome in seen.outcomes.values()):
+            for part in left:
+                yield from _waited(part)
+            # What is held back by a first look fits the second, which is the one that counts.
+            seen = yield from self._looked_at(left, refusal, first=turn == 0)
+        is_ours = any(isinstance(outcome, Applied) for outcome in seen.outcomes.values())
+        if is_ours and not (yield from _shown(parts)):
+            return Findings({INBOX: Duplicate(self.message)})  # another call's token is the same by chance
+        return seen
 
-    def _outcome(self, judged: Mapping[int, Outcome], parts: Sequence[Part]) -> Outcome | None:
-        """The answer, or None: the transaction is to be made again, without the writes that are done."""
-        outcome = heaviest(judged.values())
-        if isinstance(outcome, Duplicate):
-            # What is in the inbox was done as a whole. Anything else may have been done in part.
-            held = _holding(judged)
-            left = [part for part in parts if part.place not in held] if INBOX not in held else []
-            missing = any(isinstance(part, Action) for part in left)
-            return None if self._completes and missing else outcome
-        return to_come_again(outcome, counts=any(part.counts for part in parts if isinstance(part, Action)))
+    def _looked_at(self, left: Sequence[Part], refusal: _Refusal, *, first: bool) -> Flow[Findings]:
+        outcomes, forms = dict[int, Outcome](), dict[int, Write]()
+        for part in left:
+            found = yield from part.look()
+            outcome = part.verdict(found, first=first)
+            if isinstance(outcome, Write):
+                forms[part.place] = outcome
+                continue
+            is_refused = part is refusal.part
+            if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
+                continue
+            if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
+                outcomes[part.place] = outcome
+            if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not self.completes):
+                break
+        return Findings(outcomes, forms, passes=not outcomes, waits=not outcomes)
+
+    def given_up(self, parts: Sequence[Part], refusal: _Refusal) -> Flow[Outcome]:
+        if refusal.error is not None:
+            raise refusal.error
+        # Something keeps a write out that no look finds, as a hint may.
+        yield from _check_distinct(parts, refusal.part)
+        return Rejected(self.message, settled=False, participant=max(refusal.part.place, 0))
 
 
 # --- the steps of a transaction ----------------------------------------------------------------------------------------
@@ -281,53 +262,10 @@ def _check_distinct(parts: Sequence[Part], refused: Part) -> Flow[None]:
 _SAME = "Two participants write the same document: make them one write."
 
 
-def _judged(
-    parts: Sequence[Part], refusal: _Refusal, facing: dict[int, Write], *, first: bool, completes: bool
-) -> Flow[dict[int, Outcome]]:
-    """The outcomes of the writes that were refused, by their places; none if they may be done now.
-
-    Those before the refused one have passed. Those behind it were not tried: they matter if they hold the message, or weigh more.
-    `facing` is for the next try.
-    """
-    left = parts[parts.index(refusal.part) :]
-    judged = yield from _looked_at(left, refusal, facing, first=first, completes=completes)
-    if any(isinstance(outcome, Applied | Duplicate) for outcome in judged.values()):
-        return judged
-    for part in left:
-        yield from _waited(part)
-    return (yield from _looked_at(left, refusal, facing, first=first, completes=completes))
-
-
-def _looked_at(
-    left: Sequence[Part], refusal: _Refusal, facing: dict[int, Write], *, first: bool, completes: bool
-) -> Flow[dict[int, Outcome]]:
-    """The outcomes by their places. It also notes in `facing` the writes that are to be sent in another form."""
-    judged: dict[int, Outcome] = {}
-    for part in left:
-        found = yield from part.look()
-        outcome = part.verdict(found, first=first)
-        if isinstance(outcome, Write):
-            facing[part.place] = outcome
-            continue
-        is_refused = part is refusal.part
-        if is_refused and isinstance(outcome, Rejected) and isinstance(part, Action) and (yield from part.holds()):
-            continue
-        if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
-            judged[part.place] = outcome
-        if isinstance(outcome, Applied | Duplicate) and (part.place == INBOX or not completes):
-            break
-    return judged
-
-
 def _waited(part: Part) -> Flow[None]:
     """Wait until a majority has what stood in the way: a write that matches nothing waits for all that came before it."""
     nothing: Document = {"$and": [part.entity, {"_id": {"$exists": False}}]}
     yield Do(part.target.update_one, (nothing, {"$unset": {TOMBSTONE: ""}}), sends=True)
-
-
-def _holding(judged: Mapping[int, Outcome]) -> frozenset[int]:
-    """The places of those that hold the message."""
-    return frozenset([place for place, outcome in judged.items() if isinstance(outcome, Duplicate)])
 
 
 # --- what cannot be sent -----------------------------------------------------------------------------------------------
