@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.copies import copied
 from onewrite.errors import InvalidUpdate
+from onewrite.event import moment
 from onewrite.flow import Do, Flow
+from onewrite.ledgers import Ledger
 from onewrite.message import Message
-from onewrite.outcome import Answer, Begun, Busy, Outcome
-from onewrite.step import Asked, Step, answer_to, may_be_taken_over
+from onewrite.outcome import Answer, Begun, Busy, Outcome, Uncertain
+from onewrite.step import (
+    Asked,
+    Step,
+    answer_to,
+    fence_of_unsent,
+    may_be_taken_over,
+    read_step,
+    since,
+)
 
 _ROUNDS = 6  # each after the second means that another worker has come in between
 
 Effect: TypeAlias = Callable[[Begun], Any]
 Then: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+
+class StepStore(Protocol):
+    """As much of a store as a step needs."""
+
+    ledger: Ledger
+    clock: Callable[[], float]
 
 
 class Start(NamedTuple):
@@ -60,6 +77,36 @@ def begun(start: Start, try_to_begin: TryToBegin) -> Flow[Answer]:
         else:
             return answer_to(met, message, start.now, None, start.entity_key)
     return Busy(message, start.now)  # others begin it and let it go all the time
+
+
+def let_go(
+    flows: StepStore,
+    step: Begun,
+    *,
+    sent: bool,
+    withdraw: Callable[[str], Flow[bool]] | None,
+    change: Callable[[str, Mapping[str, Any]], Flow[bool]],
+) -> Flow[None]:
+    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is withdrawn.
+
+    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one (`withdraw` is None): only
+    the step says then that the message is still to be done. Both functions are given the ledger under which the step may have been begun.
+    """
+    unsent = step.first and not sent
+    for ledger in flows.ledger.terms.attributes:  # it may be under one in also=
+        if unsent and withdraw is not None and (yield from withdraw(ledger)):
+            return
+        fields: dict[str, Any] = {"until": moment(flows.clock())}
+        if unsent:
+            fields |= {"unsent": True, "fence": fence_of_unsent(step.fence)}
+        if (yield from change(ledger, fields)):
+            return
+
+
+def shown(flows: StepStore, stored: Iterable[object], key: Mapping[str, Any]) -> list[Busy | Uncertain]:
+    """The steps of this store's ledger, and of those in its also=, those first that were begun first."""
+    steps = [step for step in map(read_step, stored) if step.ledger in flows.ledger.terms.attributes]
+    return [answer_to(step, step.message, flows.clock(), None, key) for step in sorted(steps, key=since)]
 
 
 def performed(

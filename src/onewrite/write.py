@@ -24,7 +24,7 @@ from onewrite.event import Emission
 from onewrite.label import TOMBSTONE, check_outbox
 from onewrite.ledgers.entry import Advance, Entry, Lookup
 from onewrite.message import Message
-from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain
+from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
 from onewrite.step import Step, answer_to, read_step, step_mark
 from onewrite.tombstone import Tombstone, is_tombstone_of
 
@@ -94,6 +94,11 @@ class Write(NamedTuple):
     turn: int = 0  # in how many other forms it was sent before
 
     @property
+    def asks_outbox(self) -> bool:
+        """Does it ask whose outbox the entity has? A finish that emits must not be the first to meet another one: so a begin asks too."""
+        return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
+
+    @property
     def marks(self) -> list[list[str]]:
         """For each message those of its steps: under this ledger, and under those in its also=."""
         return [
@@ -121,6 +126,12 @@ class Image(NamedTuple):
 def refused(write: Write, image: Image) -> Outcome | Write | None:
     """Why the write was refused. A write: nothing is in the way, and this one is to be sent. None: nothing is in the way of this one."""
     return Applied(write.message, image.entity, retried=True) if landed(write, image) else judged(write, image)
+
+
+def seen(write: Write, image: Image) -> Outcome:
+    """What an unconditional write would get of an entity that was only read."""
+    answer = judged(write, image)
+    return Applied(write.message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
 
 
 def landed(write: Write, image: Image) -> bool:
@@ -200,10 +211,9 @@ def open_step(write: Write, image: Image) -> Step | None:
 
 
 def check_emits(write: Write, image: Image) -> None:
-    """Raise if the write emits, and the entity has another outbox. A finish that emits must not be the first to meet it: so a begin asks too."""
-    emission = write.emission
-    if emission is not None and (emission.events or isinstance(write.step, Begins)):
-        check_outbox(emission.shape.label, image.fields, null_is_absent=image.later)
+    """Raise if the entity has another outbox than the write asks for."""
+    if write.asks_outbox:
+        check_outbox(cast("Emission", write.emission).shape.label, image.fields, null_is_absent=image.later)
 
 
 def shows_effect(write: Write, image: Image) -> bool:

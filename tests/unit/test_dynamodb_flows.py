@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from onewrite import (
     Applied,
+    Begun,
     ConfigurationError,
     Deferred,
     Duplicate,
@@ -198,6 +199,17 @@ def test_an_entity_that_cannot_be_read_is_too_large_all_the_same(answer: Any) ->
     assert raised.value.__cause__ is error
 
 
+def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_does_not_wait_for_a_message_before_it() -> None:
+    with pytest.raises(EntityTooLarge, match="its present size is not known"):
+        play(flows(InSequence()).write(M5, CLOSE), too_large(), failure("AccessDeniedException"))
+
+
+def test_a_record_that_finishes_a_step_changes_nothing_but_the_ledger_either() -> None:
+    claim = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=CLOSE["Key"])
+    with pytest.raises(InvalidUpdate, match="record changes nothing but the ledger"):
+        flows(SeenIds()).record(M5, CLOSE, finishes=claim)
+
+
 @pytest.mark.parametrize("client", [False, True])
 def test_a_new_item_that_is_too_large_is_measured_as_it_was_sent(client: bool) -> None:
     native = {"Item": {"orderId": "o-1", "text": "x" * 1000}}
@@ -264,8 +276,8 @@ def test_a_message_of_a_sequence_that_the_caller_refuses_moves_the_mark_in_a_sec
     assert second.method == "update_item"
     assert "closed" not in str(second.kwargs)
     assert second.kwargs["UpdateExpression"].startswith("SET ow_l=:ow_l0,#ow_m0=:ow_m0 ")
-    assert second.kwargs["ConditionExpression"].endswith("#ow_m0=:ow_p AND (attribute_exists(#k0))")
-    assert second.kwargs["ExpressionAttributeNames"] == {"#k0": "orderId", "#ow_m0": "ow_@s"}
+    assert second.kwargs["ConditionExpression"].startswith("attribute_exists(#ow_k0) AND ")
+    assert second.kwargs["ExpressionAttributeNames"] == {"#ow_k0": "orderId", "#ow_m0": "ow_@s"}
     assert "ReturnValues" not in second.kwargs
 
 

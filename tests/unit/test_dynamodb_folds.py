@@ -346,6 +346,12 @@ def test_a_value_of_the_wrong_type_raises_the_drivers_error_once_no_message_is_a
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), write), wrong, {"Item": seen(ow_t4="mine")})
 
 
+def test_a_write_that_is_too_large_for_an_item_that_may_not_be_read_is_made_smaller() -> None:
+    denied = failure("AccessDeniedException")
+    with pytest.raises(EntityTooLarge, match="not known"):
+        play_requests(fold_into(flows(InSequence()), messages(5, 6), write), too_large(), denied, too_large(), denied)
+
+
 def test_a_function_that_names_no_entity_is_told_to() -> None:
     with pytest.raises(InvalidUpdate, match="return its Key"):
         play_requests(fold_into(flows(SeenIds()), messages(1, 2), lambda _: {"UpdateExpression": "REMOVE a"}))

@@ -342,8 +342,8 @@ def test_a_record_is_the_ledgers_own_part_in_an_item_that_is_there() -> None:
         "TableName": "orders",
         "Key": {"shop": "a", "size": 1},
         "UpdateExpression": "SET ow_l=:ow_l0,#ow_m0=:ow_m0 REMOVE ow_t1,ow_t2 ADD ow_t4 :ow_a",
-        "ConditionExpression": f"{MARK_LABELLED} AND #ow_m0=:ow_p AND (attribute_exists(#k0) AND attribute_exists(#k1))",
-        "ExpressionAttributeNames": {"#k0": "shop", "#k1": "size", "#ow_m0": "ow_@s"},
+        "ConditionExpression": f"attribute_exists(#ow_k0) AND attribute_exists(#ow_k1) AND {MARK_LABELLED} AND #ow_m0=:ow_p",
+        "ExpressionAttributeNames": {"#ow_k0": "shop", "#ow_k1": "size", "#ow_m0": "ow_@s"},
         "ExpressionAttributeValues": {":ow_l0": "ow1 marks", ":ow_m0": 5, ":ow_p": 4, ":ow_a": [TOKEN]},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

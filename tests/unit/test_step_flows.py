@@ -23,6 +23,7 @@ from onewrite import (
     LedgerMismatch,
     Message,
     Missing,
+    Outbox,
     Rejected,
     SeenIds,
     Superseded,
@@ -129,6 +130,29 @@ def test_an_entity_that_a_step_would_make_too_large_is_said_to_be_so() -> None:
     flow = table().finish(M, KEY, claim(mine()))
     with pytest.raises(EntityTooLarge):
         play(flow, too_large(), {"Item": item(mine())})
+
+
+@pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
+def test_a_finish_that_is_too_large_for_an_item_that_may_not_be_read_is_told_so_and_not_that_its_step_is_gone(
+    ledger: Ledger,
+) -> None:
+    with pytest.raises(EntityTooLarge, match="not known"):
+        play(table(ledger).finish(M, KEY, claim(mine())), too_large(), failure("AccessDeniedException"))
+
+
+def test_a_begin_tells_a_duplicate_whatever_the_outbox_and_refuses_one_that_could_not_be_finished() -> None:
+    ours, other = Outbox("orders"), {"ow_o": "ow1 outbox bills", "ow_events": []}
+    tables = TableFlows(Table(), SeenIds(), None, lambda: NOW, lambda: "mine", outbox=ours, awaited=False)
+    done = item(ow_l="ow1 14d", ow_r1={bytes.fromhex("e2925dfad35a3323aea4")}, **other)
+    assert isinstance(play(table_steps.begin(tables, M, KEY, ASKED), refusal(done))[0], Duplicate)
+    with pytest.raises(LedgerMismatch, match="bills"):
+        play(table_steps.begin(tables, M, KEY, ASKED), refusal(item(step(), **other)))
+    documents = CollectionFlows(Collection(), SeenIds(), lambda: NOW, (), "majority", outbox=ours, awaited=False)
+    marks: dict[str, Any] = {"ow_l": "ow1 14d", "ow_r": {"r1": [bytes.fromhex("e2925dfad35a3323aea4")]}}
+    begun, _ = play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(**marks, **other))
+    assert isinstance(begun, Duplicate)
+    with pytest.raises(LedgerMismatch, match="bills"):
+        play(collection_steps.begin(documents, M, QUERY, {}, ASKED), NOTHING, document(step(), **other))
 
 
 def test_a_begin_that_is_denied_says_what_the_driver_says() -> None:

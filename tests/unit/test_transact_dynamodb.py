@@ -22,6 +22,7 @@ from onewrite import (
     EntityTooLarge,
     HighWaterMark,
     Inbox,
+    InSequence,
     InvalidUpdate,
     LedgerMismatch,
     Message,
@@ -327,6 +328,12 @@ def test_where_the_item_may_not_be_read_its_size_is_not_known() -> None:
     client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
     with pytest.raises(EntityTooLarge, match="not known"):
         sent(client)
+
+
+def test_where_the_item_may_not_be_read_no_message_is_believed_to_be_missing_before_it() -> None:
+    client = Client(cancelled(TOO_LARGE, None), failure("AccessDeniedException"))
+    with pytest.raises(EntityTooLarge, match="not known"):
+        sent(client, writes(client, InSequence()))
 
 
 def test_another_type_in_the_callers_own_attribute_leaves_the_drivers_error() -> None:

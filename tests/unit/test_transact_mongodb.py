@@ -457,3 +457,8 @@ def test_a_write_without_a_ledger_leaves_alone_what_is_ours() -> None:
             made(documents, [write], inbox=inbox_of(documents))
     with pytest.raises(ConfigurationError, match="no outbox"):
         made(documents, [plain.inserting({"_id": "a"}, emit=[])], inbox=inbox_of(documents))
+
+
+def test_a_creation_alone_may_say_that_a_missing_entity_is_no_failure() -> None:
+    guarded = GuardedCollection(mongomock_collection(), SeenIds())
+    assert isinstance(transact(Message("m"), [guarded.inserting({"_id": "a"}, missing_ok=True)]), Applied)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

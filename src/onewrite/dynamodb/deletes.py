@@ -56,7 +56,7 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
         try:
             response = yield from send(call)
         except ClientError as error:
-            image, unexplained = yield from flows.refusal(error, call)
+            image, unexplained = yield from flows.refusal(error, write, call)
             outcome = refused(write, image)
             if isinstance(outcome, Write):
                 write = outcome
@@ -68,6 +68,7 @@ def _bury(flows: Flows, write: Write, native: Mapping[str, Any]) -> Flow[tuple[O
             if isinstance(outcome, Rejected) and outcome.settled and write.entry.own.counts:
                 outcome = yield from flows.record_refusal(outcome, native)
             return outcome, image.fields
+        flows.compare_clocks(write.now, response)
         burial = cast("Burial", write.burial)
         left = {
             **flows.plain(dict(response.get("Attributes", {}))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn, TypeAlias, cast
@@ -42,7 +43,7 @@ from onewrite.step import MOVED_BACK, Claim, check_claim
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
-from onewrite.write import NO_STEP, Finishes, Image, NoStep, StepPart, Write, judged, of_creation, refused
+from onewrite.write import NO_STEP, Finishes, Image, NoStep, StepPart, Write, of_creation, refused, seen
 
 # A transaction holds an item for milliseconds. botocore does not retry a conflict with one, and nothing was written.
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
@@ -108,7 +109,7 @@ class Flows:
     def record(
         self, message: Message, native: Mapping[str, Any], emit: object = None, finishes: Claim | None = None
     ) -> Flow[Outcome]:
-        if finishes is None and ("UpdateExpression" in native or "Item" in native):
+        if "UpdateExpression" in native or "Item" in native:
             raise InvalidUpdate("record changes nothing but the ledger: for a business change use update_item or put_item.")
         return self.write(message, native, guard_update, emit, finishes)
 
@@ -127,9 +128,7 @@ class Flows:
         item = yield from self.read({"ConsistentRead": True, **self.named(native)})
         if item is not None:
             self._look_at_ledger(item)
-        image = self.image_of(item)
-        answer = judged(write, image)
-        return Applied(message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
+        return seen(write, self.image_of(item))
 
     def get(self, native: Mapping[str, Any]) -> Flow[Entity | None]:
         item = yield from self.read(self.named({**native, **_showing_tombstone(native)}))
@@ -208,7 +207,7 @@ class Flows:
 
     def _explained(self, error: ClientError, write: Write, call: Call) -> Flow[Outcome | Write]:
         returned = call.kwargs.get("ReturnValues")
-        image, unexplained = yield from self.refusal(error, call)
+        image, unexplained = yield from self.refusal(error, write, call)
         # An error that comes before the condition says nothing of the form.
         answer = refused(write if unexplained is None else exactly(write), image)
         if isinstance(answer, Write):
@@ -226,8 +225,8 @@ class Flows:
             return replace(answer, entity=None)
         return answer
 
-    def refusal(self, error: ClientError, call: Call) -> Flow[tuple[Image, ClientError | None]]:
-        """The item that refused, and the error to raise where nothing in the item is the reason."""
+    def refusal(self, error: ClientError, write: Write, call: Call) -> Flow[tuple[Image, ClientError | None]]:
+        """The item that refused, and the error to raise where nothing in the item is the reason. Where nobody can look, it is raised here."""
         if code(error) == "ConditionalCheckFailedException":
             # Even a Table gives typed values here: boto3 does not convert the members of an error.
             item = cast("Mapping[str, Any] | None", error.response.get("Item"))
@@ -238,7 +237,11 @@ class Flows:
         if not (_is_too_large(error) or _is_mistyped(error)):
             raise error
         # DynamoDB looks at the size, and at some types, before the condition: this may be a redelivery.
-        return self.image_of((yield from self._held(call))), error
+        if "Item" not in call.kwargs:  # a put does not say which part of it is the key
+            key = {"Key": call.kwargs["Key"], "ConsistentRead": True}
+            with suppress(ClientError):  # the caller may be allowed to write only
+                return self.image_of((yield from self.read({**self.table, **key}))), error
+        self.raise_failure(error, write, call, self.image_of(None))
 
     def image_of(self, item: Entity | None) -> Image:
         return image_of(self.ledger.terms, item)
@@ -248,15 +251,6 @@ class Flows:
             raise self.too_large(call, write.emission, image) from error
         check_tokens(write, image)
         raise error
-
-    def _held(self, call: Call) -> Flow[Entity | None]:
-        """The stored item, or None where it cannot be read: put_item does not say which part of Item is the key."""
-        if "Item" in call.kwargs:
-            return None
-        try:
-            return (yield from self.read({**self.table, "Key": call.kwargs["Key"], "ConsistentRead": True}))
-        except ClientError:  # the caller may be allowed to write only
-            return None
 
     def record_refusal(self, outcome: Rejected, native: Mapping[str, Any]) -> Flow[Outcome]:
         """Move the mark over a message that the caller's condition refused: those behind it wait for that."""

@@ -14,7 +14,7 @@ from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
 from onewrite.dynamodb.request import guard_update, new_token, parts_of
 from onewrite.dynamodb.same import canonical
-from onewrite.errors import InvalidUpdate
+from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow
 from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch, Written, fold, joined, planned
@@ -91,7 +91,10 @@ class Folds:
         self, error: ClientError, write: Write, call: Call, each: Sequence[Each]
     ) -> Flow[Written | Refused | TooMuch | None]:
         """None: only a step of another message is in the way, so that the write is to be sent again as an exact one."""
-        image, unexplained = yield from self._flows.refusal(error, call)
+        try:
+            image, unexplained = yield from self._flows.refusal(error, write, call)
+        except EntityTooLarge:
+            return TOO_MUCH
         if landed(write, image):
             return Written(image.entity if call.kwargs.get("ReturnValues") == "ALL_NEW" else None, retried=True)
         refusal = _refused(write, image)

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
@@ -127,10 +127,7 @@ def guard_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 
 def guard_record(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
     """An update of an existing item that changes nothing but its ledger."""
-    keys = {f"#k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
-    named = {name: native[name] for name in ("TableName", "Key") if name in native}
-    there = " AND ".join([f"attribute_exists({key})" for key in keys])
-    return guard_update(write, {**named, "ConditionExpression": there, "ExpressionAttributeNames": keys}, convert)
+    return _if_there(guard_update(write, {name: native[name] for name in ("TableName", "Key") if name in native}, convert))
 
 
 def guard_begin(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
@@ -140,12 +137,15 @@ def guard_begin(write: Write, native: Mapping[str, Any], convert: Convert = send
             raise InvalidUpdate(
                 f"begin changes nothing but the step: leave out {name}, which is for the write that finishes it."
             )
-    keys = {f"#ow_k{n}": name for n, name in enumerate(_mapping(native, "Key"))}
-    call = guard_update(write, native, convert)
+    return _if_there(guard_update(write, native, convert))
+
+
+def _if_there(call: Call) -> Call:
+    keys = {f"#ow_k{n}": name for n, name in enumerate(call.kwargs.get("Key", ()))}
     there = " AND ".join([f"attribute_exists({key})" for key in keys])
-    call.kwargs["ConditionExpression"] = f"{there} AND {call.kwargs['ConditionExpression']}"
-    call.kwargs["ExpressionAttributeNames"].update(keys)
-    return call
+    names = {**call.kwargs.get("ExpressionAttributeNames", {}), **keys}
+    condition = f"{there} AND {call.kwargs['ConditionExpression']}"
+    return call._replace(kwargs={**call.kwargs, "ConditionExpression": condition, "ExpressionAttributeNames": names})
 
 
 def possible_keys(item: Mapping[str, Any]) -> dict[str, str]:
@@ -317,7 +317,7 @@ def parts_of(write: Write) -> Parts:
             parts.removes.append("#ow_x")
             parts.deletes.append(f"{STEPS} :ow_xs")
         _add_token(cast("Token", write.token), entry.terms, parts)
-    if emission is not None and (emission.events or isinstance(step, Begins)):
+    if emission is not None and write.asks_outbox:
         _add_outbox(parts, emission.shape.label, emits=bool(emission.events))
     if burial is not None:
         parts.sets.append(f"{TOMBSTONE}=:ow_t")
@@ -359,14 +359,19 @@ def _lets_several_in(entry: Entry, words: Words, steps_of_others: int) -> list[s
     """What the ledger asks of several messages. One NOT for all, and short names, leave room for twice as many."""
     ledgers, changes = len(entry.terms.attributes), [*enumerate(entry.changes)]
     held = [f"contains({STEPS},{mark})" for n in range(1, 1 + steps_of_others) for mark in _step_values_of(n, ledgers)]
+    past: list[str] = []
+    fits: list[str] = []
     for n, change in changes:
         if isinstance(change, Remember):
             names = [words.short(name_of(slot)) for slot in change.sets.live]
             held += [f"contains({name},{mark})" for name in names for mark in _spellings(change, n)]
         elif isinstance(change, Number):  # of a ledger in also=, which is only looked at
             held.append(f"contains(#ow_n{n},:ow_m{n})")
-    past = [_is_past(change, n) for n, change in changes if isinstance(change, Advance)]
-    fits = [_fits(change, n) for n, change in changes if isinstance(change, Number)]
+            fits.append(_fits(change, n))
+        elif type(change) is Advance:
+            past.append(_is_past(change, n))
+        else:
+            assert_never(change)
     return [*past, *fits, *([f"NOT ({' OR '.join(held)})"] if held else [])]
 
 
@@ -444,8 +449,10 @@ def _add_mark(entry: Entry, parts: Parts, *, overtaken: bool) -> None:
     elif isinstance(own, Number):
         parts.sets += {"joins": ["#ow_m0=:ow_b0"], "enters": ["#ow_m0=:ow_b0", "#ow_n0=:ow_s"]}.get(own.form, [])
         parts.adds += ["#ow_n0 :ow_s"] if own.form == "joins" else []
-    elif not overtaken:
-        parts.sets += [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written))]
+    elif type(own) is Advance:
+        parts.sets += [] if overtaken else [f"#ow_m{n}=:ow_m{n}" for n in range(len(entry.written))]
+    else:
+        assert_never(own)
 
 
 def _add_token(token: Token, terms: Terms, parts: Parts) -> None:
@@ -504,12 +511,13 @@ def of_write(write: Write) -> tuple[dict[str, str], dict[str, Any]]:
         elif type(change) is Advance:
             names[f"#ow_m{n}"] = name_of(change.slot)
             values |= _values_of_mark(change, n)
+        elif type(change) is Number:
+            names[f"#ow_m{n}"] = name_of(change.tag)
+            if change.form != "overtaken":
+                names[f"#ow_n{n}"] = name_of(change.numbers)
+            values |= _values_of_number(change, n)
         else:
-            number = cast("Number", change)
-            names[f"#ow_m{n}"] = name_of(number.tag)
-            if number.form != "overtaken":
-                names[f"#ow_n{n}"] = name_of(number.numbers)
-            values |= _values_of_number(number, n)
+            assert_never(change)
     return names, values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
@@ -12,7 +13,6 @@ from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
 from onewrite.dynamodb.layout import name_of_step
 from onewrite.dynamodb.request import guard_begin, guard_update
 from onewrite.dynamodb.same import canonical
-from onewrite.event import moment
 from onewrite.flow import Call, Flow
 from onewrite.label import is_step
 from onewrite.message import Message
@@ -21,17 +21,13 @@ from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, 
 from onewrite.step import (
     Asked,
     Step,
-    answer_to,
     check_begin,
     check_claim,
     check_release,
-    fence_of_unsent,
     new_step,
-    read_step,
-    since,
     step_mark,
 )
-from onewrite.step_flows import Effect, Start, Then, begun, performed
+from onewrite.step_flows import Effect, Start, Then, begun, let_go, performed, shown
 from onewrite.write import Begins, Withdraws, Write, check_emits, judged, open_step
 
 
@@ -58,15 +54,14 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], replaced: 
     if replaced is None:
         call = flows.call(write, native, guard_begin)
     else:
-        values = {":new": step.stored(), ":old": replaced}
-        call = _change_of_step(flows, step.ledger, write.message, write.key, update="SET #step=:new", values=values)
+        call = _change_of_step(flows, step_mark(step.ledger, write.message), write.key, replaced, step)
     try:
         yield from send(call)
     except ClientError as error:
-        image, unexplained = yield from flows.refusal(error, call)
-        check_emits(write, image)
+        image, unexplained = yield from flows.refusal(error, write, call)
         met = open_step(write, image)
         if met is not None:
+            check_emits(write, image)  # whoever takes the step over must be able to finish it
             return met
         outcome = cast("Outcome", judged(write, image))  # a begin has one form
         if not isinstance(outcome, Unmet):
@@ -82,28 +77,18 @@ def _try_begin(flows: Flows, write: Write, native: Mapping[str, Any], replaced: 
 
 
 def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
-    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
-
-    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
-    then that the message is still to be done.
-    """
     check_release(step)
     message, key = step.message, step.entity_key
-    unsent = step.first and not sent
-    for ledger in flows.ledger.terms.attributes:  # it may be under one in also=
-        if unsent:
-            withdrawal = flows.new_write(message, {"Key": key}, "", Withdraws(step.fence, ledger), creates=True)
-            if not withdrawal.entry.may_be_overtaken:
-                parts = withdrawal._replace(token=None, emission=None)
-                if (yield from _is_met(flows.call(parts, {"Key": key}, guard_update))):
-                    return
-        values: dict[str, Any] = {":old": step.fence, ":now": moment(flows.clock())}
-        update = "SET #step.#until=:now"
-        if unsent:
-            update = f"{update},#step.#fence=:unsent_fence,#step.unsent=:unsent"
-            values |= {":unsent": True, ":unsent_fence": fence_of_unsent(step.fence)}
-        if (yield from _is_met(_change_of_step(flows, ledger, message, key, update=update, values=values))):
-            return
+
+    def withdraw(ledger: str) -> Flow[bool]:
+        parts = write._replace(step=Withdraws(step.fence, ledger), token=None, emission=None)
+        return _is_met(flows.call(parts, {"Key": key}, guard_update))
+
+    def change(ledger: str, fields: Mapping[str, Any]) -> Flow[bool]:
+        return _is_met(_change_of_step(flows, step_mark(ledger, message), key, step.fence, fields))
+
+    write = flows.new_write(message, {"Key": key}, "", creates=True)
+    return let_go(flows, step, sent=sent, withdraw=None if write.entry.may_be_overtaken else withdraw, change=change)
 
 
 def _is_met(call: Call) -> Flow[bool]:
@@ -117,17 +102,19 @@ def _is_met(call: Call) -> Flow[bool]:
     return True
 
 
-def _change_of_step(
-    flows: Flows, ledger: str, message: Message, key: Mapping[str, Any], *, update: str, values: Mapping[str, Any]
-) -> Call:
-    """A change of the message's step under that ledger, if it has the fence `:old`."""
-    names = {"#step": name_of_step(step_mark(ledger, message)), "#fence": "fence"}
-    if "#until" in update:
-        names["#until"] = "until"
+def _change_of_step(flows: Flows, mark: bytes, key: Mapping[str, Any], fence: str, fields: Mapping[str, Any] | Step) -> Call:
+    """Changes these fields of the step of that mark, or puts another step in its place, if it has this fence."""
+    names, values = {"#step": name_of_step(mark), "#fence": "fence"}, cast("dict[str, Any]", {":old": fence})
+    if isinstance(fields, Step):
+        sets, values[":new"] = ["#step=:new"], fields.stored()
+    else:
+        sets = [f"#step.#{name}=:{name}" for name in fields]
+        names |= {f"#{name}": name for name in fields}
+        values |= {f":{name}": value for name, value in fields.items()}
     request = {
         **flows.table,
         "Key": flows.convert(key),
-        "UpdateExpression": update,
+        "UpdateExpression": f"SET {','.join(sets)}",
         "ConditionExpression": "#step.#fence=:old",
         "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": flows.convert(values),
@@ -143,16 +130,10 @@ def perform(
         arguments = {name: value for name, value in made.items() if name != "emit"}
         return flows.finish(message, {**arguments, "Key": step.entity_key}, step, made.get("emit"))
 
-    def let_go(step: Begun, *, sent: bool) -> Flow[None]:
-        return release(flows, step, sent=sent)
-
-    return performed(begin(flows, message, native, asked), effect, finish, let_go, then)
+    return performed(begin(flows, message, native, asked), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, native: Mapping[str, Any]) -> Flow[list[Busy | Uncertain]]:
-    """The entity's steps of this store's ledger, and of those in its also=, those first that were begun first."""
     check_reads_all(native, "open_steps")
     item = (yield from flows.read({"ConsistentRead": True, **flows.named(native)})) or {}
-    steps = [read_step(value) for name, value in item.items() if is_step(name)]
-    mine = sorted([step for step in steps if step.ledger in flows.ledger.terms.attributes], key=since)
-    return [answer_to(step, step.message, flows.clock(), None, native["Key"]) for step in mine]
+    return shown(flows, [value for name, value in item.items() if is_step(name)], native["Key"])

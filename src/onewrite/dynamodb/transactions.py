@@ -242,12 +242,14 @@ def _invalid(reason: _Reason, error: ClientError) -> Flow[_Verdict]:
     part = reason.part
     if not isinstance(part, Action) or not (says_too_large(reason.text) or says_mistyped(reason.text)):
         return None, error
+    held = None
     try:
-        held = None if part.call.method == "put_item" else (yield from _read(part, error))
-    except ClientError:  # the caller may be allowed to write only
-        held = None
-    outcome = part.refused(held, exact=True)
-    if not isinstance(outcome, Unmet):
+        held = yield from _read(part, error)
+    except ClientError:  # a put does not say what to read, and the caller may be allowed to write only
+        outcome = None
+    else:
+        outcome = part.refused(held, exact=True)
+    if not isinstance(outcome, Unmet | None):
         return held, outcome
     if not says_too_large(reason.text):
         part.check_tokens(held)

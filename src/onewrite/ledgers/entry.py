@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, final
 
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.label import Label, Slot, mismatch
@@ -41,6 +41,7 @@ class Sets:
     kind: type[Mark]
 
 
+@final
 class Remember(NamedTuple):
     """Put `mark` into the set `sets.present`, provided that no live set holds it, or one of `aliases`."""
 
@@ -69,6 +70,7 @@ class Remember(NamedTuple):
         return any(self.mark in cast("frozenset[object]", marks) for marks in sets if isinstance(marks, frozenset))
 
 
+@final
 class Advance(NamedTuple):
     """Move the mark in `slot` to `mark`, if `rule` allows it.
 
@@ -160,6 +162,7 @@ _UNSORTABLE = (
 )
 
 
+@final
 class Number(NamedTuple):
     """Put the number `mark` into the slot of its block, which blocks use in turn: see seen_numbers.py.
 

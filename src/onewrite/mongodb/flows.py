@@ -39,12 +39,11 @@ from onewrite.step import MOVED_BACK, Claim, check_claim
 from onewrite.tombstone import Tombstones, check_store_tombstones
 from onewrite.too_large import Size, too_large
 from onewrite.watch import Watch
-from onewrite.write import NO_STEP, Finishes, Image, StepPart, Write, check_emits, judged, of_creation
+from onewrite.write import NO_STEP, Finishes, Image, StepPart, Write, check_emits, judged, of_creation, seen
 
 Writer = Literal["update_one", "find_one_and_update"]
 
 ROUNDS = 6  # each after the second answers a concurrent delete
-_FINISHES = 4  # others may move the mark on between a write and the look after it
 _LOOK_OPTIONS = ("session", "collation", "comment")
 
 
@@ -179,15 +178,16 @@ class Flows:
         request = guard(write, self.fields, query, update, native)
         if request.upsert or request.conditional:
             raise InvalidUpdate(_CONDITIONAL)
-        for _ in range(_FINISHES):
+        while True:
             tried = yield from self.try_once(request, writer, upsert=False)
             if isinstance(tried, Applied):
                 return tried
             answer = judged(request.write, self.image_of((yield from self._look_of(request))))
+            if answer is None:
+                raise LedgerMismatch(MOVED_BACK)
             if not isinstance(answer, Write):
-                return cast("Outcome", answer)
+                return answer
             request = request.of(answer)
-        raise LedgerMismatch(MOVED_BACK)
 
     def seen(self, message: Message, query: Document, native: Document) -> Flow[Outcome]:
         for name in native:
@@ -197,9 +197,7 @@ class Flows:
                 )
         write = self.new_write(message, query)
         yield from self.check_collection(write.entry)
-        image = self.image_of((yield from self.look(write.key, native)))
-        answer = judged(write, image)
-        return Applied(message, image.entity) if answer is None or isinstance(answer, Write | Unmet) else answer
+        return seen(write, self.image_of((yield from self.look(write.key, native))))
 
     def find(self, query: Document, native: Document) -> Flow[Entity | None]:
         if isinstance(cast("object", query), Message):

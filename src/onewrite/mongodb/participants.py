@@ -202,9 +202,9 @@ def prepared(
 def alone(message: Message, prepared: Prepared) -> Flow[Outcome]:
     """The prepared write as one of its own. A refusal names its participant as in a transaction."""
     flows, emit = prepared.store, prepared.emit
-    native = {**prepared.native, **({"missing_ok": True} if prepared.missing_ok else {})}
+    native = {**prepared.native, "missing_ok": prepared.missing_ok}
     if prepared.method == "inserting":
-        outcome = yield from flows.insert(message, prepared.document, native, emit)
+        outcome = yield from flows.insert(message, prepared.document, prepared.native, emit)
     elif prepared.method == "recording":
         outcome = yield from flows.record(message, prepared.document, {"upsert": False, **native}, emit)
     else:

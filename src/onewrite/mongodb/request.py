@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.event import Emission
@@ -123,11 +123,8 @@ def _merged(write: Write, query: Document, update: Update) -> tuple[dict[str, An
     piped = type(update) is not dict and not isinstance(update, Mapping)
     if piped:
         also.extend(_kinds(write.entry))
-    if emission is not None and (emits or isinstance(write.step, Begins)):
+    if emission is not None and write.asks_outbox:
         also.append(outbox_condition(emission.shape.label))
-    for name in query:
-        if name in asks:  # the caller's condition on it and ours both hold
-            also.append({name: asks.pop(name)})
     asked = {**query, **asks}
     if also:
         asked["$and"] = [*query.get("$and", ()), *also]
@@ -184,6 +181,8 @@ def parts_of(write: Write) -> Parts:
             also.append(_fits(change))
             if finishes is None and change.form != "enters":
                 also.append({path_of(change.numbers): {"$ne": change.mark}})
+        else:
+            assert_never(change)
     for path, marks in lacking.items():
         asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
     # --- what it gains
@@ -210,11 +209,14 @@ def gain(entry: Entry, sets: dict[str, Any], pushes: dict[str, list[Any]], remov
     for change in (entry.own, *entry.more):
         if type(change) is Advance:
             sets[path_of(change.slot)] = change.reaches
-        elif type(change) is Number and change.form == "joins":
-            sets[path_of(change.tag)] = change.block
-            pushes[path_of(change.numbers)] = [change.mark]
-        elif type(change) is Number and change.form == "enters":
-            sets |= {path_of(change.tag): change.block, path_of(change.numbers): [change.mark]}
+        elif type(change) is Number:
+            if change.form == "joins":
+                sets[path_of(change.tag)] = change.block
+                pushes[path_of(change.numbers)] = [change.mark]
+            elif change.form == "enters":
+                sets |= {path_of(change.tag): change.block, path_of(change.numbers): [change.mark]}
+        elif type(change) is not Remember:  # these are above
+            assert_never(change)
 
 
 def step_path(ledger: str, message: Message) -> str:

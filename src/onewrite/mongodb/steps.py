@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from onewrite.errors import InvalidUpdate
-from onewrite.event import moment
 from onewrite.flow import Call, Flow
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
@@ -19,16 +19,12 @@ from onewrite.outcome import Answer, Begun, Busy, Outcome, Rejected, Uncertain, 
 from onewrite.step import (
     Asked,
     Step,
-    answer_to,
     check_begin,
     check_claim,
     check_release,
-    fence_of_unsent,
     new_step,
-    read_step,
-    since,
 )
-from onewrite.step_flows import Effect, Start, Then, begun, performed
+from onewrite.step_flows import Effect, Start, Then, begun, let_go, performed, shown
 from onewrite.write import Begins, Withdraws, check_emits, judged, open_step
 
 
@@ -64,9 +60,9 @@ def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None)
         if (yield from flows.lands(request)):
             return step
         image = flows.image_of((yield from flows.look(write.key, request.native)))
-        check_emits(write, image)
         met = open_step(write, image)
         if met is not None:
+            check_emits(write, image)  # whoever takes the step over must be able to finish it
             return met
         outcome = cast("Outcome", judged(write, image))  # a begin has one form
         if not isinstance(outcome, Unmet):
@@ -79,27 +75,20 @@ def _try_begin(flows: Flows, request: Request, step: Step, replaced: str | None)
 
 
 def release(flows: Flows, step: Begun, *, sent: bool) -> Flow[None]:
-    """End the lease, if the step is still this worker's. One whose effect nobody can have sent is removed.
-
-    It stays, as one that anybody may take over, under a ledger by which later messages may overtake this one: only the step says
-    then that the message is still to be done.
-    """
     check_release(step)
-    write = flows.new_write(step.message, step.entity_key, creates=True)
-    unsent = step.first and not sent
-    for ledger in flows.ledger.terms.attributes:  # it may be under one in also=
-        if unsent and not write.entry.may_be_overtaken:
-            withdrawal = guard(write._replace(step=Withdraws(step.fence, ledger)), flows.fields, step.entity_key, None, {})
-            reply = yield Call("update_one", (withdrawal.filter, withdrawal.update))
-            if reply.matched_count == 1:
-                return
+    key = step.entity_key
+
+    def withdraw(ledger: str) -> Flow[bool]:
+        return flows.lands(guard(write._replace(step=Withdraws(step.fence, ledger)), flows.fields, key, None, {}))
+
+    def change(ledger: str, fields: Document) -> Flow[bool]:
         path = step_path(ledger, step.message)
-        ended: Document = {f"{path}.until": moment(flows.clock())}
-        if unsent:
-            ended = {**ended, f"{path}.unsent": True, f"{path}.fence": fence_of_unsent(step.fence)}
-        reply = yield Call("update_one", ({**step.entity_key, f"{path}.fence": step.fence}, {"$set": ended}))
-        if reply.matched_count == 1:
-            return
+        changed = {f"{path}.{name}": value for name, value in fields.items()}
+        reply = yield Call("update_one", ({**key, f"{path}.fence": step.fence}, {"$set": changed}))
+        return bool(reply.matched_count == 1)
+
+    write = flows.new_write(step.message, key, creates=True)
+    return let_go(flows, step, sent=sent, withdraw=None if write.entry.may_be_overtaken else withdraw, change=change)
 
 
 def perform(
@@ -110,16 +99,10 @@ def perform(
         update, emit = arguments.pop("update", None), arguments.pop("emit", None)
         return flows.finish(message, step.entity_key, update, arguments, "update_one", finishes=step, emit=emit)
 
-    def let_go(step: Begun, *, sent: bool) -> Flow[None]:
-        return release(flows, step, sent=sent)
-
-    return performed(begin(flows, message, query, native, asked), effect, finish, let_go, then)
+    return performed(begin(flows, message, query, native, asked), effect, finish, partial(release, flows), then)
 
 
 def open_steps(flows: Flows, query: Document, native: Document) -> Flow[list[Busy | Uncertain]]:
-    """The entity's steps of this store's ledger, and of those in its also=, those first that were begun first."""
     entity = identity(query, flows.fields)
     image = flows.image_of((yield from flows.look(entity, native)))
-    steps = [read_step(value) for value in image.steps.values()]
-    mine = sorted([step for step in steps if step.ledger in flows.ledger.terms.attributes], key=since)
-    return [answer_to(step, step.message, flows.clock(), None, entity) for step in mine]
+    return shown(flows, image.steps.values(), entity)
