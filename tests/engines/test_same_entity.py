@@ -35,10 +35,10 @@ from pymongo.collection import Collection
 
 from onewrite import Applied, Begun, Event, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable, transact
-from onewrite.dynamodb.same import canonical as item_name
+from onewrite.dynamodb.layout import canonical as item_name
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb import transact as transact_documents
-from onewrite.mongodb.same import canonical as document_name
+from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
 
 if TYPE_CHECKING:

@@ -293,19 +293,20 @@ def public(path: Path) -> set[str]:
 
 
 OF_ONE_ENGINE = {
-    "dynamodb": {"lean", "pages", "placeholders", "powertools", "room", "size", "table", "unguarded", "values"},
-    "mongodb": {"answers", "collection", "durability", "indexes", "projection", "tombstones"},
+    "dynamodb": {"lean", "pages", "placeholders", "powertools", "size", "table", "values"},
+    "mongodb": {"collection", "indexes"},
 }
-ALIKE = ["deletes", "step_finder", "steps", "transactions"]
+ALIKE = ["step_finder", "steps", "transactions"]
 # What both engines have in the modules where the engines themselves differ.
 COMMON = {
+    "deletes": {"delete"},
     "flows": {
         "Flows", "Flows.finish", "Flows.guards", "Flows.image_of", "Flows.new_write", "Flows.raise_failure", "Flows.record",
         "Flows.record_refusal", "Flows.seen", "Flows.too_large", "Flows.without_ledger", "Flows.write", "Flows.written",
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
-    "layout": {"Held", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
-    "participants": {"Action", "Action.counts", "Action.shows_effect", "Prepared", "action", "alone", "prepared"},
+    "layout": {"Held", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
+    "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "alone", "marks_of", "prepared"},
     "request": {"Parts", "parts_of"},
 }  # fmt: skip
 

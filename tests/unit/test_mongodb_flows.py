@@ -40,8 +40,7 @@ from onewrite import (
 )
 from onewrite.flow import Call, Flow
 from onewrite.ledgers import Ledger
-from onewrite.mongodb.answers import LARGEST_DOCUMENT
-from onewrite.mongodb.flows import Flows, next_try
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, next_try
 from onewrite.mongodb.request import guard
 from onewrite.watch import LARGE_LEDGER, MANY_SOURCES
 from onewrite.write import NO_STEP, Write

@@ -34,7 +34,7 @@ from onewrite import (
 from onewrite.label import Slot
 from onewrite.ledgers import Ledger
 from onewrite.ledgers.entry import ABSENT
-from onewrite.mongodb.answers import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
+from onewrite.mongodb.flows import is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
 from onewrite.mongodb.layout import image_of, is_made_by, lookup, path_of, without_ledger
 from onewrite.write import NO_STEP, Write, judged
 

@@ -10,7 +10,7 @@ from onewrite.costs.items import ItemLedger
 from onewrite.costs.plan import Cost, Other, Spread
 from onewrite.costs.sizes import Sizes
 from onewrite.costs.stream import BIRTH, SECOND, Stream
-from onewrite.dynamodb.inboxes import marks_of
+from onewrite.dynamodb.participants import marks_of
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size
 from onewrite.inbox import Inbox
 from onewrite.ledgers import Ledger, SeenNumbers

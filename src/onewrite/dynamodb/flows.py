@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from onewrite.clock import checked_clock
 from onewrite.copies import copied
-from onewrite.dynamodb.layout import held_of, image_of, without_ledger
+from onewrite.dynamodb.layout import canonical, held_of, image_of, without_ledger
 from onewrite.dynamodb.request import (
     Token,
     checked_key,
@@ -28,7 +28,6 @@ from onewrite.dynamodb.request import (
     new_token,
     touches_ours,
 )
-from onewrite.dynamodb.same import canonical
 from onewrite.dynamodb.size import LARGEST_ITEM, item_size, value_size
 from onewrite.dynamodb.values import Convert, plain, sendable, typed
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 from onewrite.copies import copied
 from onewrite.dynamodb.expression import ExpressionTooLong, leaves_room
 from onewrite.dynamodb.flows import Flows, says_too_large, send, text_of
+from onewrite.dynamodb.layout import canonical
 from onewrite.dynamodb.request import guard_update, new_token, parts_of
-from onewrite.dynamodb.same import canonical
 from onewrite.errors import EntityTooLarge, InvalidUpdate
 from onewrite.event import emission_of_fold
 from onewrite.flow import Call, Flow

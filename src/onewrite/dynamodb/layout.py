@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.values import is_typed, plain
+from onewrite.dynamodb.values import is_typed, plain, raw
 from onewrite.label import OURS, STEP, STEPS, TOMBSTONE, Slot, is_ours, prefix_of
 from onewrite.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.ledgers.seen_ids import KEPT, SLOTS
@@ -142,3 +142,34 @@ def _neutral(value: object) -> object:
             return int(value)
         case _:
             return value
+
+
+# --- which keys name one item --------------------------------------------------------------------------------------
+
+
+_DIGITS = Context(prec=38)  # as many as a number may have
+
+
+def canonical(key: object) -> Hashable:
+    """Equal for two keys, in plain values, that name one item. What DynamoDB takes for no key is equal to what is written alike."""
+    if not isinstance(key, Mapping):
+        return repr(key)
+    held = cast("Mapping[str, object]", key)
+    return tuple([(name, *_typed(held[name])) for name in sorted(held, key=str)])
+
+
+def number_text(value: int | Decimal) -> str:
+    """1, 1.0 and 1E+0 are one number, and so are 0 and -0."""
+    return f"{Decimal(value or 0).normalize(_DIGITS):f}"
+
+
+def _typed(value: object) -> tuple[str, Hashable]:
+    match value:
+        case str():
+            return "S", str(value)
+        case int() | Decimal() if not isinstance(value, bool) and Decimal(value).is_finite():
+            return "N", number_text(value)
+        case bytes() | bytearray() | Binary():
+            return "B", raw(value) if isinstance(value, Binary) else bytes(value)
+        case _:
+            return "", repr(value)

@@ -18,8 +18,8 @@ from botocore.exceptions import ClientError
 
 from onewrite.copies import copied
 from onewrite.dynamodb.flows import client_of, code, insist
+from onewrite.dynamodb.layout import canonical, number_text
 from onewrite.dynamodb.placeholders import Placeholders
-from onewrite.dynamodb.same import canonical, number_text
 from onewrite.dynamodb.values import is_typed, let_read_long_numbers, plain, raw, typed
 from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from boto3.dynamodb.conditions import ConditionBase
+from boto3.dynamodb.types import Binary
+
 from onewrite.copies import copied
+from onewrite.dynamodb.expression import RESERVED, check_limits, read_condition, read_update
 from onewrite.dynamodb.flows import KEY_ATTRIBUTES, Flows, check_tokens, exactly
 from onewrite.dynamodb.layout import image_of, without_ledger
-from onewrite.dynamodb.request import guard_put, guard_update
+from onewrite.dynamodb.request import guard_put, guard_update, possible_keys, touches_ours, written_out
 from onewrite.dynamodb.size import value_size
-from onewrite.dynamodb.unguarded import plain_put, plain_update
-from onewrite.errors import ConfigurationError, EntityTooLarge
+from onewrite.dynamodb.values import Convert, plain, typed
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Call, Flow
-from onewrite.label import TOMBSTONE
+from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
+from onewrite.label import TOMBSTONE, is_ours
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
-from onewrite.outcome import Entity, Gone, Missing, Outcome, Rejected
+from onewrite.outcome import Duplicate, Entity, Gone, Missing, Outcome, Rejected
 from onewrite.transaction import check_arguments, numbered
 from onewrite.write import Write, judged, landed, of_creation, shows_effect
 
@@ -164,3 +169,138 @@ def action(place: int, message: Message, prepared: Prepared, name: str, before: 
         raise ConfigurationError("This store has no outbox to emit into: emit in a store that has one.")
     call = (plain_put if puts else plain_update)(native, flows.convert)
     return Action(place, flows, message, call, None, prepared.missing_ok)
+
+
+# --- a store without a ledger --------------------------------------------------------------------------------------
+
+
+Native = Mapping[str, Any]
+
+
+def plain_update(native: Native, convert: Convert) -> Call:
+    """The caller's update. What is left of a deleted entity refuses it too."""
+    native = _checked(native)
+    if not native.get("UpdateExpression"):
+        raise InvalidUpdate("A store without a ledger has nothing to record: give the write an UpdateExpression.")
+    condition = _joined([f"attribute_not_exists({TOMBSTONE})"], native)
+    return Call("update_item", (), {**_sent(native, convert), "ConditionExpression": condition})
+
+
+def plain_put(native: Native, convert: Convert) -> Call:
+    """A put that creates an item, and never replaces one."""
+    native = _checked(native)
+    item: Mapping[str, Any] = native.get("Item") or {}
+    if not item:
+        raise InvalidUpdate("put_item needs the Item to create.")
+    keys = possible_keys(item)
+    condition = _joined([f"attribute_not_exists({key})" for key in keys], native)
+    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    kwargs = {**_sent(native, convert), "Item": convert(item), "ConditionExpression": condition}
+    return Call("put_item", (), {**kwargs, "ExpressionAttributeNames": {**names, **keys}})
+
+
+def _checked(native: Native) -> Native:
+    """The call with its condition as text, which touches nothing of ours."""
+    if isinstance(native.get("ConditionExpression"), ConditionBase):
+        native = written_out(native)
+    names: Mapping[str, str] = native.get("ExpressionAttributeNames") or {}
+    for root in _roots(native):
+        if is_ours(names.get(root, root)):
+            raise touches_ours(names.get(root, root))
+    values: Mapping[str, Any] = native.get("ExpressionAttributeValues") or {}
+    for placeholder in (*names, *values):
+        if placeholder.startswith(RESERVED):
+            raise InvalidUpdate(f"The placeholder {placeholder} begins as our own do: give it another name.")
+    return native
+
+
+def _roots(native: Native) -> Iterable[str]:
+    """The attributes that the call names."""
+    yield from native.get("Item") or native.get("Key") or ()
+    if native.get("UpdateExpression"):
+        yield from read_update(native["UpdateExpression"]).roots
+    if native.get("ConditionExpression"):
+        yield from read_condition(native["ConditionExpression"]).roots
+
+
+def _joined(ours: list[str], native: Native) -> str:
+    theirs = native.get("ConditionExpression")
+    text = " AND ".join([*ours, read_condition(theirs).text] if theirs else ours)
+    check_limits("ConditionExpression", text)
+    return text
+
+
+def _sent(native: Native, convert: Convert) -> dict[str, Any]:
+    converted = ("Key", "ExpressionAttributeValues")
+    values = {name: convert(native[name]) for name in converted if native.get(name)}
+    return {**native, **values, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+
+
+# --- a message's item in an inbox ----------------------------------------------------------------------------------
+
+
+class Mark(NamedTuple):
+    """The item of one message, as a part of the call whose token it carries."""
+
+    message: Message
+    token: bytes
+    table_name: str
+    item: Mapping[str, Any]  # in plain values
+    key_name: str
+    typed: bool
+    place: int = INBOX
+    counts: bool = False  # no message waits for it
+
+    @property
+    def key(self) -> dict[str, Any]:
+        key = {self.key_name: self.item[self.key_name]}
+        return typed(key) if self.typed else key
+
+    @property
+    def request(self) -> dict[str, Any]:
+        put = {
+            "TableName": self.table_name,
+            "Item": typed(self.item) if self.typed else {**self.item},
+            "ConditionExpression": "attribute_not_exists(#id)",
+            "ExpressionAttributeNames": {"#id": self.key_name},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Put": put}
+
+    def plain(self, item: Entity) -> Entity:
+        return plain(item) if self.typed else item
+
+    def refused(self, item: Entity | None) -> Outcome | None:
+        """The item is there, and nothing else refuses. None: it has expired by now."""
+        return None if item is None else Duplicate(self.message)
+
+    @property
+    def guarded(self) -> bool:
+        return True
+
+    def shows_effect(self, item: Entity) -> bool:
+        """Is the message in the inbox?"""
+        return bool(item)
+
+    def landed(self, item: Entity) -> bool:
+        """Did an earlier try of this very transaction put the item there?"""
+        return item.get(TOKEN) == Binary(self.token)
+
+
+def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
+    """`call` is the name of the call, which no other call has."""
+    token, named = token_of(call), inbox.table_name is not None
+    rest, table_name = {inbox.ttl_attribute: int(inbox.expires(clock)), TOKEN: token}, inbox.table_name or inbox.store.name
+    keys = inbox.marks(message)
+    return [Mark(message, token, table_name, {inbox.key: key, **rest}, inbox.key, named) for key in keys]
+
+
+def client_of(inbox: Inbox) -> Any:
+    """The client that writes into the inbox."""
+    store = inbox.store
+    is_table = isinstance(getattr(store, "name", None), str) and hasattr(store, "put_item")
+    if is_table is (inbox.table_name is not None) or not hasattr(store, "meta"):
+        raise ConfigurationError(
+            "Inbox: the store is a boto3 Table, which knows its name, or a low-level client together with table_name=."
+        )
+    return store.meta.client if is_table else store

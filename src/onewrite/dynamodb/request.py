@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
@@ -18,14 +19,25 @@ from typing import Any, NamedTuple, assert_never, cast
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from onewrite.dynamodb.expression import RESERVED, check_limits, merge_update, read_condition, read_update
+from onewrite.dynamodb.expression import (
+    LONGEST_EXPRESSION,
+    RESERVED,
+    ExpressionTooLong,
+    check_limits,
+    leaves_room,
+    merge_update,
+    read_condition,
+    read_update,
+)
 from onewrite.dynamodb.layout import ATTEMPT_SLOTS, attempts_name, name_of, name_of_step
 from onewrite.dynamodb.values import Convert, Members, sendable
-from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.errors import ConfigurationError, InvalidMessage, InvalidUpdate
+from onewrite.explaining import explained
 from onewrite.flow import Call
 from onewrite.label import OURS, OUTBOX, STEPS, TOMBSTONE, Label
 from onewrite.ledgers.entry import Advance, Change, Entry, Number, Remember, Terms
 from onewrite.ledgers.ring import Present, Ring, next_change, ring_of, window
+from onewrite.message import Message
 from onewrite.step import step_mark
 from onewrite.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 
@@ -650,4 +662,36 @@ def touches_ours(name: str) -> InvalidUpdate:
     return InvalidUpdate(
         f"This call touches {name!r}: every name that begins with {OURS} is onewrite's own, in every entity. Leave it out, or give yours "
         "another name."
+    )
+
+
+# --- what fits -----------------------------------------------------------------------------------------------------
+
+
+_ANY_TIME = 1.79e9
+_ROOM, _OPERATORS = 512, 20  # what a usual update and a usual condition of the caller take
+
+
+def check_room(store: Any, flows: Any, ledger: object) -> None:
+    """Raise unless a usual call of this store fits beside what it asks and writes itself."""
+    message = Message("any", source="any", sequence=getattr(ledger, "first", 1))
+    fixed = copy(flows)
+    fixed.clock, fixed.attempts = lambda: _ANY_TIME, lambda: "any"  # the caller's clock has no part in this
+    try:
+        request = cast("Mapping[str, Any]", explained(store, fixed, lambda each: each.record(message, Key={"any": ""})))[
+            "update_item"
+        ]
+    except InvalidMessage:  # a ledger of the caller's own may want messages of another kind
+        return
+    except ExpressionTooLong as error:
+        raise _no_room() from error
+    is_long = len(request.get("UpdateExpression", "").encode()) + _ROOM > LONGEST_EXPRESSION
+    if is_long or not leaves_room(request.get("ConditionExpression", ""), size=_ROOM, operators=_OPERATORS):
+        raise _no_room()
+
+
+def _no_room() -> ConfigurationError:
+    return ConfigurationError(
+        f"This ledger and those in its also= leave no room for a call of your own in the {LONGEST_EXPRESSION} bytes of an expression of "
+        "DynamoDB: give them shorter names, or name fewer of them in also=."
     )

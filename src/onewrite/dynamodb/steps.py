@@ -10,9 +10,8 @@ from botocore.exceptions import ClientError
 
 from onewrite.copies import copied
 from onewrite.dynamodb.flows import Flows, check_reads_all, code, send
-from onewrite.dynamodb.layout import name_of_step
+from onewrite.dynamodb.layout import canonical, name_of_step
 from onewrite.dynamodb.request import guard_begin, guard_update
-from onewrite.dynamodb.same import canonical
 from onewrite.flow import Call, Flow
 from onewrite.label import is_step
 from onewrite.message import Message

@@ -27,8 +27,7 @@ from onewrite.dynamodb.native import (
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.participants import Prepared, prepared
-from onewrite.dynamodb.request import guard_put, guard_update
-from onewrite.dynamodb.room import check_room
+from onewrite.dynamodb.request import check_room, guard_put, guard_update
 from onewrite.dynamodb.steps import begin, open_steps, perform, release
 from onewrite.event import Emit, Outbox, made_with_outbox
 from onewrite.explaining import check_alone, explained, explained_write

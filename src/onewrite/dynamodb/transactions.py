@@ -17,9 +17,8 @@ from botocore.exceptions import ClientError
 
 from onewrite.clock import random_share
 from onewrite.dynamodb.flows import code, says_mistyped, says_too_large, text_of
-from onewrite.dynamodb.inboxes import Mark, client_of, marks_of
-from onewrite.dynamodb.participants import Action, Prepared, action, alone
-from onewrite.dynamodb.same import canonical
+from onewrite.dynamodb.layout import canonical
+from onewrite.dynamodb.participants import Action, Mark, Prepared, action, alone, client_of, marks_of
 from onewrite.dynamodb.values import plain
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.flow import Call, Flow, Wait, arun, run

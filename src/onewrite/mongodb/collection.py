@@ -15,9 +15,8 @@ from onewrite.label import is_ours
 from onewrite.ledgers import Ledger
 from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
-from onewrite.mongodb.durability import Durability
 from onewrite.mongodb.expression import Update
-from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.flows import Durability, Flows
 from onewrite.mongodb.folds import fold_into
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (

@@ -14,7 +14,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, cast
 
 import bson
-from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo import ReadPreference, WriteConcern
+from pymongo.errors import (
+    DocumentTooLarge,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    OperationFailure,
+    PyMongoError,
+    WriteConcernError,
+)
+from pymongo.read_concern import ReadConcern
 
 from onewrite.clock import checked_clock, random_name
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate, LedgerMismatch
@@ -26,14 +35,19 @@ from onewrite.ledgers.entry import Entry
 from onewrite.ledgers.ledger import check_message
 from onewrite.message import Message
 from onewrite.missing import MISSING_OK, accepting, asked_of
-from onewrite.mongodb.answers import LARGEST_DOCUMENT, is_of_entity, is_too_large, may_be_ledger, says_nothing_was_done
-from onewrite.mongodb.durability import Durability, durable
-from onewrite.mongodb.expression import Update, check_filter, check_update, identity, root
+from onewrite.mongodb.expression import (
+    Update,
+    check_filter,
+    check_projection,
+    check_update,
+    identity,
+    judged_by,
+    looked_at,
+    root,
+)
 from onewrite.mongodb.indexes import check_ids_are_unique, check_indexes, id_index, keeps_text
-from onewrite.mongodb.layout import Document, held_of, image_of, without_ledger
-from onewrite.mongodb.projection import check_projection, judged_by, looked_at
+from onewrite.mongodb.layout import Document, canonical, codec_of, held_of, image_of, without_ledger
 from onewrite.mongodb.request import Request, creates_by_record, guard, guard_insert, in_transaction
-from onewrite.mongodb.same import canonical, codec_of
 from onewrite.outcome import Applied, Entity, Outcome, Rejected, Unmet
 from onewrite.step import MOVED_BACK, Claim, check_claim
 from onewrite.tombstone import Tombstones, check_store_tombstones
@@ -451,3 +465,65 @@ def next_try(request: Request, turn: int, *, failed: bool, exists: bool, fits: b
     if turn == 1 and request.write.entry.follows_gap:
         return False  # the gap that kept the message out may have been filled before the look
     return None
+
+
+# --- what MongoDB's errors mean ------------------------------------------------------------------------------------
+
+
+LARGEST_DOCUMENT = 16 * 1024 * 1024  # bytes of BSON, the server's limit
+# BSONObjectTooLarge, the same for an upsert, and what the result of a pipeline raises.
+_TOO_LARGE = frozenset({10334, 17419, 17420})
+# Unauthorized, AuthenticationFailed, and rate limits of MongoDB and of compatible services: they say nothing about the document.
+_UNWILLING = frozenset({13, 18, 462, 16500})
+# BadValue, TypeMismatch, PathNotViable, and $concatArrays on something else: the cause may be the caller's update, or a broken ledger.
+_CONTENT = frozenset({2, 14, 28, 28664})
+
+
+def says_nothing_was_done(error: Exception) -> bool:
+    """Is it certain that the write had no effect? Not where only its durability failed, or its time was up."""
+    if not isinstance(error, OperationFailure) or isinstance(error, WriteConcernError | ExecutionTimeout):
+        return False
+    return error.code not in _UNWILLING
+
+
+def is_of_entity(error: Exception, entity: Mapping[str, Any]) -> bool:
+    """Is this a duplicate key, and the entity's own? A unique index of the caller's is the caller's business."""
+    if not isinstance(error, DuplicateKeyError):
+        return False
+    pattern = (error.details or {}).get("keyPattern")
+    # Servers before MongoDB 4.2, and Amazon DocumentDB, do not say which index refused: then the entity itself must tell.
+    return pattern is None or set(pattern) <= set(entity)
+
+
+def is_too_large(error: Exception) -> bool:
+    return isinstance(error, OperationFailure) and error.code in _TOO_LARGE
+
+
+def may_be_ledger(error: Exception) -> bool:
+    return isinstance(error, OperationFailure) and error.code in _CONTENT
+
+
+# --- how safe what is written must be ------------------------------------------------------------------------------
+
+
+Durability = Literal["majority", "acknowledged"]
+
+
+def durable(collection: Any, durability: Durability) -> Any:
+    """The collection as a guarded store writes to it, and reads what it concludes from."""
+    if collection.write_concern.document.get("w") == 0:
+        raise ConfigurationError("The collection writes with w=0: the server would tell no outcome. Leave w out.")
+    if durability == "acknowledged":
+        return collection.with_options(read_preference=ReadPreference.PRIMARY)
+    if durability != "majority":
+        raise ConfigurationError(f'durability={durability!r}: give "majority", or "acknowledged" to risk a failover.')
+    return of_majority(collection)
+
+
+def of_majority(collection: Any) -> Any:
+    """The collection with journaled writes that a majority has, and reads of what a majority has, from the primary."""
+    return collection.with_options(
+        write_concern=WriteConcern("majority", j=True, wtimeout=collection.write_concern.document.get("wtimeout")),
+        read_concern=ReadConcern("majority"),
+        read_preference=ReadPreference.PRIMARY,
+    )

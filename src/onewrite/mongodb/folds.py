@@ -15,9 +15,8 @@ from onewrite.folding import TOO_MUCH, Each, Function, Native, Refused, TooMuch,
 from onewrite.ledgers.entry import Entry, Lookup
 from onewrite.message import Message
 from onewrite.missing import accepting, asked_of
-from onewrite.mongodb.answers import is_of_entity
 from onewrite.mongodb.expression import check_filter, check_update, identity
-from onewrite.mongodb.flows import ROUNDS, Flows, Writer, next_try
+from onewrite.mongodb.flows import ROUNDS, Flows, Writer, is_of_entity, next_try
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.request import Request, creates_by_record, guard
 from onewrite.outcome import Applied, Outcome

@@ -16,9 +16,7 @@ from onewrite.ledgers import HighWaterMark
 from onewrite.ledgers.entry import Advance
 from onewrite.migration.plan import CarryIds, CarryMark, Drop, Found, Step, dropped_by, sets_of, text_or_integer
 from onewrite.migration.visit import Page
-from onewrite.mongodb.answers import LARGEST_DOCUMENT
-from onewrite.mongodb.durability import of_majority
-from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, of_majority
 from onewrite.mongodb.layout import Document, lookup, path_of
 from onewrite.mongodb.outboxes import origin
 from onewrite.mongodb.request import labels

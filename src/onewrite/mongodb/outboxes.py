@@ -25,11 +25,10 @@ from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import OUTBOX, TOMBSTONE
-from onewrite.mongodb.durability import of_majority
+from onewrite.mongodb.deletes import emptied
 from onewrite.mongodb.expression import identity
-from onewrite.mongodb.layout import Document
-from onewrite.mongodb.same import UUIDS, canonical, codec_of
-from onewrite.mongodb.tombstones import emptied
+from onewrite.mongodb.flows import of_majority
+from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of
 from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number

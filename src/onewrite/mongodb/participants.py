@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, cast
 
 import bson
@@ -13,11 +14,11 @@ from onewrite.copies import copied
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.event import Emit, copied_events
 from onewrite.flow import Do, Flow, at
+from onewrite.inbox import INBOX, TOKEN, Inbox, token_of
 from onewrite.label import TOMBSTONE
 from onewrite.ledgers import NO_LEDGER
 from onewrite.message import Message
 from onewrite.missing import accepted, asked_of
-from onewrite.mongodb.answers import LARGEST_DOCUMENT, is_of_entity
 from onewrite.mongodb.expression import (
     Update,
     asks_more,
@@ -26,10 +27,10 @@ from onewrite.mongodb.expression import (
     identity,
     names_id,
 )
-from onewrite.mongodb.flows import Flows
+from onewrite.mongodb.flows import LARGEST_DOCUMENT, Flows, is_of_entity, of_majority
 from onewrite.mongodb.layout import Document, lookup, without_ledger
 from onewrite.mongodb.request import Request, guard, guard_insert
-from onewrite.outcome import Gone, Missing, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Duplicate, Gone, Missing, Outcome, Rejected, Unmet
 from onewrite.transaction import check_arguments, numbered
 from onewrite.write import Write, judged, of_creation
 
@@ -250,3 +251,57 @@ def _plain(place: int, message: Message, prepared: Prepared) -> Action:
     check_update(terms, (), prepared.update)
     args = ({**document, TOMBSTONE: {"$exists": False}}, prepared.update)
     return Action(place, flows, message, entity, "update_one", args, native)
+
+
+# --- a message's document in an inbox ------------------------------------------------------------------------------
+
+
+class Mark(NamedTuple):
+    """The document of one message, as a part of the call whose token it carries."""
+
+    message: Message
+    target: Any
+    document: dict[str, Any]
+    place: int = INBOX
+    counts: bool = False  # no message waits for it
+
+    @property
+    def entity(self) -> Document:
+        return {"_id": self.document["_id"]}
+
+    @property
+    def explained(self) -> dict[str, Any]:
+        return {"insert_one": {"collection": self.target.name, "document": self.document}}
+
+    def sent(self, session: Any) -> Flow[bool]:
+        yield Do(self.target.insert_one, (dict(self.document),), {"session": session}, sends=True)
+        return True
+
+    def met(self, _: DuplicateKeyError) -> bool:
+        return True
+
+    def look(self) -> Flow[Document | None]:
+        found: Document | None = yield Do(self.target.find_one, (self.entity,), sends=True)
+        return found
+
+    def verdict(self, found: Document | None, *, first: bool) -> Outcome | None:  # noqa: ARG002  # as a write has it
+        """What the document says that was met. None: it has expired by now."""
+        if found is None:
+            return None
+        return Applied(self.message, retried=True) if found.get(TOKEN) == self.document[TOKEN] else Duplicate(self.message)
+
+    def failure(self, error: Exception) -> Flow[Exception]:
+        yield from ()
+        return error
+
+    def check_collection(self) -> Flow[None]:
+        yield from ()
+
+
+def marks_of(inbox: Inbox, message: Message, call: str, clock: Callable[[], float]) -> list[Mark]:
+    """`call` is the name of the call, which no other call has."""
+    if inbox.table_name is not None or not hasattr(inbox.store, "with_options"):
+        raise ConfigurationError("Inbox: the store of a transaction on MongoDB is a collection, without table_name=.")
+    expires = datetime.fromtimestamp(inbox.expires(clock), UTC)
+    rest, store = {inbox.ttl_attribute: expires, TOKEN: token_of(call)}, of_majority(inbox.store)
+    return [Mark(message, store, {"_id": key, **rest}) for key in inbox.marks(message)]

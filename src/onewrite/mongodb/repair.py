@@ -15,7 +15,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, Do, Flow
 from onewrite.label import PREFIX, STEPS, Slot
 from onewrite.ledgers.seen_ids import KEPT
-from onewrite.mongodb.durability import of_majority
+from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import Document, is_made_by, lookup, path_of
 from onewrite.mongodb.outboxes import origin
 from onewrite.repair.image import Image, Layout, Plan

@@ -15,10 +15,9 @@ from onewrite.event import Emission
 from onewrite.label import OUTBOX, STEPS, TOMBSTONE
 from onewrite.ledgers.entry import Advance, Change, Entry, Form, Mark, Number, Remember, Sets, Terms
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, asks_more, check_document, identity
+from onewrite.mongodb.expression import Update, asks_more, check_document, check_projection, identity
 from onewrite.mongodb.indexes import check_collation, keeps_text
 from onewrite.mongodb.layout import Document, path_of
-from onewrite.mongodb.projection import check_projection
 from onewrite.step import step_mark
 from onewrite.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
 

@@ -20,9 +20,8 @@ from onewrite.flow import Do, Flow, Wait, arun, run
 from onewrite.inbox import INBOX, Inbox
 from onewrite.label import TOMBSTONE
 from onewrite.message import Message
-from onewrite.mongodb.inboxes import Mark, marks_of
 from onewrite.mongodb.layout import Document
-from onewrite.mongodb.participants import Action, Prepared, action, alone
+from onewrite.mongodb.participants import Action, Mark, Prepared, action, alone, marks_of
 from onewrite.outcome import Applied, Duplicate, Outcome, Rejected
 from onewrite.transaction import DEADLINE, Backoff, Findings, Transaction, check_stores, checked
 from onewrite.write import Write

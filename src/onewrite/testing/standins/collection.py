@@ -51,7 +51,7 @@ from mongomock.store import ServerStore
 from pymongo.errors import DocumentTooLarge, DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 from pymongo.results import UpdateResult
 
-from onewrite.mongodb.answers import LARGEST_DOCUMENT
+from onewrite.mongodb.flows import LARGEST_DOCUMENT
 from onewrite.testing.errors import StandInLies
 from onewrite.testing.standins.bulk import bulk_write
 from onewrite.testing.standins.collection_methods import ANSWERED, DATABASE_ANSWERED, KEPT, REMEDY, arguments_of
