@@ -14,7 +14,7 @@ from typing import Any
 
 from onewrite import Applied, Message, Outcome
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.decorated import HandlerFunction
+from onewrite.batch.handler import HandlerFunction
 from onewrite.identity import json_body
 from tests.benchmarks.measure import Plan, Row
 from tests.support.batches import sqs_record

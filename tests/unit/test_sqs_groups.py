@@ -13,7 +13,7 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.grouping.plan import MOST
+from onewrite.batch.order import MOST
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
 from onewrite.sqs.deciding.at_hand import AtHand

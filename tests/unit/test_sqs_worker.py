@@ -18,8 +18,7 @@ from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch.decorated import HandlerFunction
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffled

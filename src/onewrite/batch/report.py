@@ -13,9 +13,8 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, home_of
+from onewrite.batch.function import WrongReturn, home_of, innermost
 from onewrite.batch.source import Response, Source
-from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.event import moment
 from onewrite.identity import Skip

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from onewrite.batch.handler import Handler
 from onewrite.errors import OnewriteError
-from onewrite.sqs.bench import Results, bench_of
+from onewrite.sqs.bench import Bench, Results
 from onewrite.sqs.deciding.at_hand import DELETED_WITHIN, AtHand
 from onewrite.sqs.deciding.intake import MOST_REQUESTS, Receive, Span
 from onewrite.sqs.deciding.lines import Held, Load
@@ -86,7 +86,7 @@ class Crew:
         self._clock, self._beat, self._asked, self._stop = world.clock, world.beat, world.asked, world.stop
         self._lock = threading.Lock()
         self._handler = handler
-        self._bench = bench_of(handler, self._record, self._time_left)
+        self._bench = Bench(handler, self._record, self._time_left)
         self._tasks = self._tasks_for(handler)
         grace = 0.0 if self._tasks is None else self._tasks.grace
         gather = habits.gather if self._bench.has_groups else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from onewrite.batch.users_code import innermost, line_of
+from onewrite.batch.function import innermost, line_of
 
 
 def where_thread_stands(ident: int | None, each: object) -> str | None:

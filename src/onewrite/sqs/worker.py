@@ -17,9 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
-from onewrite.batch.grouping.handler import GroupHandler
-from onewrite.batch.handler import Handler, handler_of
+from onewrite.batch.handler import GroupHandlerFunction, Handler, HandlerFunction, handler_of
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.crew import Crew, Habits, Surroundings, WorkerStuck
@@ -258,7 +256,7 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
 def _check_gather(gather: object, handler: Handler[Any]) -> None:
     if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
         raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
-    if gather and not isinstance(handler, GroupHandler):
+    if gather and not handler.has_groups:
         raise ConfigurationError(
             "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
             "messages with @sqs_handler(identity, group_by=...), or leave gather out."

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from math import inf
 
-from onewrite.batch.grouping.plan import MOST
+from onewrite.batch.order import MOST
 from onewrite.sqs.deciding.intake import MOST_MESSAGES
 from onewrite.sqs.deciding.lines import Held, Load, WaitingLines
 
