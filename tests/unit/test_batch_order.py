@@ -189,16 +189,17 @@ def test_two_that_wait_for_each_other_end() -> None:
 def test_a_predecessor_that_comes_in_while_its_successor_is_tried_is_not_missed() -> None:
     """In another thread the successor was refused first, and its refusal was told last."""
     deferrals = SecondTries()
-    deferrals.begin((0, 1))
+    deferrals.begin(0)
+    deferrals.begin(1)
     assert deferrals.settle([Applied(Message("m1", "s", 1))]) == []
     assert deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
-    deferrals.begin((0,))
+    deferrals.begin(0)
     assert not deferrals.defer(0, [Deferred(Message("m2", "s", 2), 1)])
 
 
 def test_a_record_that_waits_for_two_is_tried_once_for_each() -> None:
     deferrals = SecondTries()
-    deferrals.begin((0,))
+    deferrals.begin(0)
     assert not deferrals.defer(0, [Deferred(Message("a", "s", 2), 1), Deferred(Message("a", "t", 2), 1)])
     assert deferrals.settle([Applied(Message("m", "s", 1)), Applied(Message("n", "t", 1))]) == [0]
     assert deferrals.settle([Applied(Message("n", "t", 1))]) == []
@@ -225,7 +226,7 @@ def test_a_step_is_not_waited_for_within_the_batch(answer: Any) -> None:
 
 def test_outcomes_without_a_number_wake_nobody() -> None:
     deferrals = SecondTries()
-    deferrals.begin((0,))
+    deferrals.begin(0)
     assert not deferrals.defer(0, [Deferred(Message("a", "s", "2"), 1)])
     assert deferrals.settle([Applied(Message("b", "s", "1")), Applied(Message("c"))]) == []
 

@@ -75,15 +75,15 @@ def _inside(each: Any) -> Any:
     return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
 
 
-def checked(returned: object, _given: object = None) -> tuple[Answer, ...]:
-    """The answers that the function returned, whatever it was given.
+def checked(returned: object, _given: object = None) -> tuple[tuple[Answer, ...]]:
+    """The answers that the function returned for one message, whatever that is.
 
     None and an empty sequence settle the record: the message changed no entity.
     """
     if returned is None:
-        return ()
+        return ((),)
     if isinstance(returned, _ANSWERS):
-        return (cast("Answer", returned),)
+        return ((cast("Answer", returned),),)
     kind = f"a {type(returned).__name__}"
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
         raise _wrong_return(kind, returned)
@@ -91,7 +91,7 @@ def checked(returned: object, _given: object = None) -> tuple[Answer, ...]:
     others = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if others:
         raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
-    return cast("tuple[Answer, ...]", answers)
+    return (cast("tuple[Answer, ...]", answers),)
 
 
 def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
@@ -100,7 +100,7 @@ def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Ans
         return ((),) * len(given)
     if isinstance(returned, _ANSWERS):
         raise WrongReturn(f"The function returned a {type(returned).__name__}: {_GROUP_REMEDY}.")
-    answers = checked(returned)
+    [answers] = checked(returned)
     if len(answers) != len(given):
         raise WrongReturn(f"The function returned {len(answers)} answers for {len(given)} messages: {_GROUP_REMEDY}.")
     all_given = {(message.source, message.id) for message in given}

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from inspect import isawaitable
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
@@ -24,7 +24,7 @@ from onewrite.batch.function import (
     close_coroutine,
     is_async,
 )
-from onewrite.batch.order import End, Lanes, RecordState, Turn, groups, neighbours, ordered, runs
+from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, neighbours, ordered, runs
 from onewrite.batch.report import (
     MOST_FAILURES,
     EveryRecordFailed,
@@ -58,6 +58,7 @@ _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 R_co = TypeVar("R_co", bound=Returned | Awaitable[Returned], covariant=True)
 G_co = TypeVar("G_co", bound=GroupReturned | Awaitable[GroupReturned], covariant=True)
 
+_NO_DEADLINE = Deadline(None, 0.0)
 _ASK_FOR_TIME_AFTER = (
     0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
 )
@@ -119,13 +120,14 @@ class Handler(Generic[R]):
             )
         if type(max_workers) is not int or max_workers < 1:
             raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
-        if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < math.inf:
+        if isinstance(margin, bool) or not isinstance(cast("object", margin), int | float) or not 0 <= margin < math.inf:
             raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
         if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
             raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
         self.each, self.source = each, source
         self._identity = identity
         self._group_by = group_by
+        self._checked = checked if group_by is None else checked_group
         self._max_workers = max_workers
         self._margin = margin
         self._raise_when_all_fail = raise_when_all_fail
@@ -164,7 +166,7 @@ class Handler(Generic[R]):
         if batch.exit is not None:
             raise batch.exit
         sent = [*filterfalse(math.isnan, map(self.source.sent, records))]
-        unsettled = [at for at in range(len(records)) if (result := batch.results.get(at)) is None or not result.settled]
+        unsettled = [*filterfalse(batch.settled.__contains__, range(len(records)))]
         report = Report(
             response=self.source.response(map(records.__getitem__, unsettled)),
             results=tuple([batch.results[at] for at in sorted(batch.results)]),
@@ -178,11 +180,13 @@ class Handler(Generic[R]):
 
     def process(self, record: Any) -> Result:
         """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
-        return cast("Result", self.process_together([self.read(record)], in_order=True)[0])
+        with NoticedInterrupts():
+            return self._run(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True))[0]
 
     async def aprocess(self, record: Any) -> Result:
         """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        return cast("Result", (await self.aprocess_together([self.read(record)], in_order=True))[0])
+        steps = self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True)
+        return (await self._arun(steps, workers.task_is_cancelled))[0]
 
     def process_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
@@ -210,13 +214,14 @@ class Handler(Generic[R]):
     def read(self, record: Any, position: int = 0) -> RecordState:
         """The record with its messages and their groups. What the identity or `group_by` raises fails it."""
         began, before = self._monotonic(), interrupts()
-        messages, keys, refusal = tuple[Message, ...](), tuple[Hashable, ...](), None
+        messages: tuple[Message, ...] = ()
+        keys: tuple[Hashable, ...] = ()
+        refusal: Skip | BaseException | None = None
         try:
             if not isinstance(record, dict):
                 kind = type(record).__name__
                 raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
-            content = cast("dict[str, Any]", record)
-            answer = cast("object", self.source.screen(content) or self._identity(content))
+            answer: Any = self.source.screen(record) or self._identity(record)  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
             if isinstance(answer, Message):
                 messages = (answer,)
             elif isinstance(answer, list | tuple) and all(
@@ -227,9 +232,10 @@ class Handler(Generic[R]):
             elif isinstance(answer, Skip):
                 refusal = answer
             else:
-                close_coroutine(answer)
+                close_coroutine(cast("object", answer))
+                kind = type(cast("object", answer)).__name__
                 raise WrongReturn(  # noqa: TRY301  # as above
-                    f"The identity returned a {type(answer).__name__}, not a Message, several of them, or a Skip."
+                    f"The identity returned a {kind}, not a Message, several of them, or a Skip."
                 )
             keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
         except BaseException as error:
@@ -240,25 +246,10 @@ class Handler(Generic[R]):
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], left: TimeLeft) -> workers.Batch:
         """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""
-        count, in_order = len(records), any(lane is not None for lane in lanes)
-        order: Sequence[int] = range(count)
+        count, in_order = len(records), lanes.count(None) < len(lanes)
+        deadline = Deadline(left, self._margin)
         known: list[RecordState | None] = [None] * count
-        units = []
-        if self._group_by is not None or (not in_order and count > 1):
-            self._read_ahead(records, known, left)
-        if self._group_by is not None:
-            states = [state for state in known if state is not None]
-            units = runs(states, lanes) if in_order else groups(states)
-            lane_of = {position: unit.lane for unit in units for position in unit.positions}
-            lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
-            order = range(count, len(lanes))
-            known = [None] * count
-        elif not in_order:
-            lanes, order = ordered(
-                [state and state.messages[0] if state and len(state.messages) == 1 else None for state in known]
-            )
-        queue, deadline = Lanes(lanes, order, strict=in_order), Deadline(left, self._margin)
-        batch = workers.Batch(queue, deadline, count, units, tries_again=not in_order and count > 1)
+        units: list[Unit] = []
 
         def steps(number: int) -> _Steps:
             if number >= count:
@@ -272,29 +263,42 @@ class Handler(Generic[R]):
         async def aprocess(number: int) -> dict[int, Result]:
             return await self._arun(steps(number), workers.batch_is_cancelled)
 
-        at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
-        if self.is_async:
-            workers.in_tasks(batch, aprocess, at_a_time)
-        elif at_a_time > 1:
-            workers.in_threads(batch, process, at_a_time)
-        else:
-            with NoticedInterrupts():
+        with NoticedInterrupts(workers.cancel_batch if self.is_async else None):
+            order: Sequence[int] = range(count)
+            if self._group_by is not None:
+                self._read_ahead(records, known, left)
+                states = [state for state in known if state is not None]
+                units = runs(states, lanes) if in_order else groups(states)
+                lane_of = {position: unit.lane for unit in units for position in unit.positions}
+                lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
+                order = range(count, len(lanes))
+                known = [None] * count
+            elif not in_order and count > 1:
+                self._read_ahead(records, known, left)
+                lanes, order = ordered(
+                    [state.messages[0] if state and len(state.messages) == 1 else None for state in known]
+                )
+            queue = Lanes(lanes, order, strict=in_order)
+            batch = workers.Batch(queue, deadline, count, units, tries_again=not in_order and count > 1)
+            at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
+            if self.is_async:
+                workers.in_tasks(batch, aprocess, at_a_time)
+            elif at_a_time > 1:
+                workers.in_threads(batch, process, at_a_time)
+            else:
                 workers.work(batch, process)
-        return batch
+            return batch
 
     def _read_ahead(self, records: Sequence[Any], known: list[RecordState | None], left: TimeLeft) -> None:
         """Read all records, to know their order. Those for which there is no time will not be taken either."""
         asked = self._monotonic()
-        with NoticedInterrupts():
-            for position, record in enumerate(records):
-                state = known[position] = self.read(record, position)
-                state.seconds = (
-                    0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
-                )
-                if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
-                    if left() < self._margin:
-                        return
-                    asked = self._monotonic()
+        for position, record in enumerate(records):
+            state = known[position] = self.read(record, position)
+            state.seconds = 0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
+            if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
+                if left() < self._margin:
+                    return
+                asked = self._monotonic()
 
     def _steps_together(self, records: Sequence[RecordState], time_left: TimeLeft, *, in_order: bool) -> _Steps:
         for position, state in enumerate(records):
@@ -305,8 +309,8 @@ class Handler(Generic[R]):
     def _turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
         """The units of records that are done one after the other: the neighbours of a group, or each record by itself."""
         if self._group_by is None:
-            return [state.turns for state in records]
-        return [turns for _, turns in neighbours([turn for state in records for turn in state.turns])]
+            return map(RecordState.turns, records)
+        return [turns for _, turns in neighbours(chain.from_iterable(map(RecordState.turns, records)))]
 
     def _steps(self, units: Iterable[Sequence[Turn]], deadline: Deadline, *, in_order: bool) -> _Steps:
         """One unit after the other. The results are those of the records of which nothing is left to do.
@@ -319,29 +323,20 @@ class Handler(Generic[R]):
         keeps an order, nothing behind a failure is done, even if its effect is in: it comes again, and is a Duplicate then.
         """
         results: dict[int, Result] = {}
-        for number, unit in enumerate(units):
+        grouped, began = self._group_by is not None, 0.0
+        for number, turns in enumerate(units):
             if number and deadline.is_over:
                 break
-            turns = [turn for turn in unit if not turn[0].has_failed]
-            alone = [turn for turn in turns if turn[0].messages]
-            error, share = None, 0.0
-            began, before = self._monotonic(), unit[0][0].seconds
-            if alone and self._group_by is not None:
-                group_end = yield tuple([state.messages[at] for state, at, _ in alone])
-                deadline.took(seconds := self._monotonic() - began)
-                share = seconds / len(alone)
-                if isinstance(group_end, BaseException) and len(alone) > 1 and not isinstance(group_end, WrongReturn):
-                    error = group_end
-                    # This is logged, because a function that fails for every group is slow.
-                    kind, where = type(error).__name__, line_in(error, self.each)
-                    text = "%s: %s at %s for a group of %s messages, which are tried one by one"
-                    logger.warning(text, self.name, kind, where, len(alone))
-                else:
-                    for place, (state, at, _) in enumerate(alone):
-                        self._end(state, at, group_end if isinstance(group_end, BaseException) else group_end[place], share)
-                    alone = []
+            unit, error, share, alone = turns, None, 0.0, turns
+            if grouped:
+                unit = [turn for turn in turns if not turn[0].has_failed]
+                calls = [turn for turn in unit if turn[0].messages]
+                error, share = (yield from self._call_group(calls, deadline)) if calls else (None, 0.0)
+                alone = () if error is None else calls
+            elif deadline.is_known:
+                began = self._monotonic() - unit[0][0].seconds
             for state, at, _ in alone:
-                if state.has_failed:
+                if state.has_failed or state.refusal is not None:
                     continue
                 message, seconds = state.messages[at], 0.0
                 end: End | None = error  # Once there is no time left, the error of the group is that of each.
@@ -356,29 +351,56 @@ class Handler(Generic[R]):
                     if error is not None:
                         deadline.took(seconds)
                     end = call_end if isinstance(call_end, BaseException) else call_end[0]
-                self._end(state, at, end, share + seconds)
+                seconds += share
+                if self._on_outcome is not None:
+                    self._tell(state.messages[at], as_returned(end), seconds)
+                state.end(end, seconds)
                 if in_order and state.has_failed:
                     break
             failed = False
-            for state in dict.fromkeys([turn[0] for turn in turns]):
+            for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
                 if state.refusal is not None and self._on_outcome is not None:
                     self._tell(None, state.refusal, state.seconds)
-                if state.is_over and not failed:
+                # What comes after a failure in a record must not overtake it.
+                is_over = state.has_failed or state.ended == len(state.messages)
+                if is_over and not failed:
                     result = results[state.position] = state.result()
                     failed = in_order and not result.settled
-            if self._group_by is None:
-                deadline.took(before + self._monotonic() - began)
+            if not grouped and deadline.is_known:
+                deadline.took(self._monotonic() - began)
             if failed:
                 break
         return results
 
+    def _call_group(
+        self, calls: Sequence[Turn], deadline: Deadline
+    ) -> Generator[tuple[Message, ...], _CallEnd, tuple[BaseException | None, float]]:
+        """Call the function with all of these. Returns the share of each in the seconds, and the error for which they are to be tried alone."""
+        began = self._monotonic()
+        end = yield tuple([state.messages[at] for state, at, _ in calls])
+        seconds = self._monotonic() - began
+        deadline.took(seconds)
+        share = seconds / len(calls)
+        if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
+            # This is logged, because a function that fails for every group is slow.
+            text = "%s: %s at %s for a group of %s messages, which are tried one by one"
+            logger.warning(text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
+            return end, share
+        for place, (state, at, _) in enumerate(calls):
+            message_end = end if isinstance(end, BaseException) else end[place]
+            if self._on_outcome is not None:
+                self._tell(state.messages[at], as_returned(message_end), share)
+            state.end(message_end, share)
+        return None, share
+
     def _run(self, steps: _Steps) -> dict[int, Result]:
-        end: Any = None
+        one, end = self._group_by is None, cast("Any", None)
         try:
             while True:
                 messages, before = steps.send(end), interrupts()
                 try:
-                    end = self._checked(self.each(self._given(messages)), messages)
+                    # A list is the function's own, and it may change it.
+                    end = self._checked(self.each(messages[0] if one else [*messages]), messages)
                 except BaseException as error:
                     if is_interrupt(error, before):
                         raise
@@ -387,12 +409,12 @@ class Handler(Generic[R]):
             return cast("dict[int, Result]", done.value)
 
     async def _arun(self, steps: _Steps, is_cancelled: Callable[[], bool]) -> dict[int, Result]:
-        end: Any = None
+        one, end = self._group_by is None, cast("Any", None)
         try:
             while True:
                 messages = steps.send(end)
                 try:
-                    returned: Any = self.each(self._given(messages))
+                    returned: Any = self.each(messages[0] if one else [*messages])
                     end = self._checked(await returned if isawaitable(returned) else returned, messages)
                 except BaseException as error:
                     # A coroutine that is being closed is given GeneratorExit, and must not go on.
@@ -401,20 +423,6 @@ class Handler(Generic[R]):
                     end = error
         except StopIteration as done:
             return cast("dict[int, Result]", done.value)
-
-    def _given(self, messages: tuple[Message, ...]) -> Message | list[Message]:
-        """What the function is called with: a list that it may change, or a message."""
-        return messages[0] if self._group_by is None else [*messages]
-
-    def _checked(self, returned: object, messages: tuple[Message, ...]) -> _CallEnd:
-        return (checked(returned),) if self._group_by is None else checked_group(returned, messages)
-
-    def _end(self, state: RecordState, at: int, end: End, seconds: float) -> None:
-        """How it ended with a message, which is told even if its record had failed before."""
-        if self._on_outcome is not None:
-            self._tell(state.messages[at], as_returned(end), seconds)
-        if not state.has_failed:
-            state.end(end, seconds)
 
     def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
         """Call the hook. A record does not fail because the hook raised an exception."""

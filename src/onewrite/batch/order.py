@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, TypeAlias
 
 from onewrite.batch.report import Result, is_settled
@@ -65,26 +66,22 @@ class RecordState:
     ended: int = 0  # messages of which the end is known
     has_failed: bool = False
 
-    @property
     def turns(self) -> list[Turn]:
         if self.refusal is None:
-            return [(self, number, key) for number, key in enumerate(self.keys)]
+            return [*zip(repeat(self), count(), self.keys)]
         return [(self, 0, _ANY if isinstance(self.refusal, Skip) else object())]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether none of its messages is to be processed any more: what comes after a failure must not overtake it."""
-        return self.has_failed or self.ended == len(self.messages)
-
     def end(self, end: End, seconds: float) -> None:
-        """How it ended with the next one of its messages."""
+        """How it ended with the next one of its messages. After a failure that counts no more."""
+        if self.has_failed:
+            return
         self.ended += 1
         self.seconds += seconds
         if isinstance(end, BaseException):
             self.error, self.has_failed = end, True
         else:
             self.outcomes += end
-            self.has_failed = not all(map(is_settled, end))
+            self.has_failed = bool(end) and not all(map(is_settled, end))
 
     def result(self) -> Result:
         """What became of it. Where it has no messages, the identity's error is its own."""
@@ -124,7 +121,7 @@ def runs(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit
     """The units of a source that keeps order, by their first records."""
     of_lane: dict[Hashable, list[Turn]] = defaultdict(list)
     for state in records:
-        of_lane[lanes[state.position]] += state.turns
+        of_lane[lanes[state.position]] += state.turns()
     units = [Unit(lane, turns) for lane, line in of_lane.items() for _, turns in neighbours(line)]
     return sorted(units, key=lambda unit: (unit.turns[0][0].position, unit.turns[0][1]))
 
@@ -135,7 +132,7 @@ def groups(records: Sequence[RecordState]) -> list[Unit]:
     place = {records[index].position: number for number, index in enumerate(order)}
     of_source: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
-        of_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns
+        of_source[records[index] if sources[index] is None else (sources[index],)] += records[index].turns()
     lines = [*of_source.values()]
     lane_of = _joined(lines)
     waiting: dict[Hashable, list[tuple[int, list[Turn]]]] = {}  # for each group that is next in some lines: its turns there
@@ -312,9 +309,8 @@ class SecondTries:
         self._settled: dict[_Place, int] = {}  # for each settled place its number, from 0
         self._waiting: dict[_Place, list[int]] = defaultdict(list)
 
-    def begin(self, positions: Iterable[int]) -> None:
-        for position in positions:
-            self._begun[position] = len(self._settled)
+    def begin(self, position: int) -> None:
+        self._begun[position] = len(self._settled)
 
     def settle(self, outcomes: Iterable[Answer]) -> list[int]:
         """The positions to try again, now that there are these outcomes."""
@@ -324,7 +320,7 @@ class SecondTries:
             if outcome.settled and place is not None and place not in self._settled:
                 self._settled[place] = len(self._settled)
                 again.update(dict.fromkeys(self._waiting.pop(place, ())))
-        for waiting in self._waiting.values():
+        for waiting in self._waiting.values() if again else ():
             waiting[:] = [position for position in waiting if position not in again]
         return [*again]
 

@@ -54,7 +54,7 @@ class Result:
     @property
     def settled(self) -> bool:
         """Whether the broker may forget it."""
-        return self.error is None and all(map(is_settled, self.outcomes))
+        return self.error is None and (not self.outcomes or all(map(is_settled, self.outcomes)))
 
     @property
     def unsettled(self) -> Answer | None:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from onewrite.batch.order import Lanes, SecondTries, Unit
-from onewrite.batch.report import Result, is_settled
+from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
 from onewrite.flow import inner_meter, meter
 
@@ -49,6 +49,7 @@ class Deadline:
     """Whether there is time for more. `time_left` is in seconds, and None if there is no deadline."""
 
     def __init__(self, time_left: Callable[[], float] | None, margin: float) -> None:
+        self.is_known = time_left is not None
         self._time_left, self._margin = time_left, margin
         self._lock = threading.Lock()
 
@@ -57,13 +58,13 @@ class Deadline:
         return self._time_left is not None and self._time_left() < self._margin
 
     def took(self, seconds: float) -> None:
-        if self._time_left is not None:
+        if self.is_known:
             with self._lock:
                 self._margin = max(self._margin, seconds * _SAFETY_FACTOR)
 
 
 class Batch:
-    """What the workers of one batch share. `results` are those of its records, by their positions.
+    """What the workers of one batch share. `results` are those of its records by their positions, of which some are `settled`.
 
     A worker takes the position of a record; or, from `count` on, the number of a unit. `tries_again`: a deferred record is tried
     again, by itself, as soon as the one before it is in.
@@ -71,6 +72,7 @@ class Batch:
 
     def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, tries_again: bool) -> None:
         self.results: dict[int, Result] = {}
+        self.settled: set[int] = set()
         self.requests = 0
         self.exit: BaseException | None = None
         self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
@@ -80,24 +82,39 @@ class Batch:
     def take(self) -> int | None:
         """What to process next. None: nothing, or nothing until something else ends."""
         with self._lock:
-            if not self._lanes.is_empty and self._deadline.is_over:
+            if self._deadline.is_known and not self._lanes.is_empty and self._deadline.is_over:
                 self._lanes.close()
             number = self._lanes.take()
             if self._second_tries is not None and number is not None:
-                self._second_tries.begin((number,) if number < self._count else self._units[number - self._count].positions)
+                if number < self._count:
+                    self._second_tries.begin(number)
+                else:
+                    for position in self._units[number - self._count].positions:
+                        self._second_tries.begin(position)
             return number
 
     def end(self, number: int, results: Mapping[int, Result]) -> None:
         """What was taken has ended. `results` are those of the records of which nothing is left to do."""
         with self._lock:
-            self.results.update(results)
-            if (tries := self._second_tries) is not None:
-                again = [position for result in results.values() for position in tries.settle(result.outcomes)]
-                for position, result in results.items():
-                    if not result.settled and tries.defer(position, result.outcomes):
-                        again.append(position)
+            again: list[int] = []
+            settled, tries = True, self._second_tries
+            for position, result in results.items():
+                self.results[position] = result
+                if result.settled:
+                    self.settled.add(position)
+                else:
+                    settled = False
+                if tries is not None and result.outcomes:
+                    again += tries.settle(result.outcomes)
+            if tries is not None and not settled:
+                again += [
+                    position
+                    for position, result in results.items()
+                    if position not in self.settled and tries.defer(position, result.outcomes)
+                ]
+            if again:
                 self._lanes.again(again)
-            self._lanes.end(number, settled=all(map(is_settled, results.values())))
+            self._lanes.end(number, settled=settled)
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
@@ -139,13 +156,12 @@ def in_threads(batch: Batch, process: Process, workers: int) -> None:
     """The calling thread is one of the workers. Each of the others has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
-        with NoticedInterrupts():
-            for _ in range(workers - 1):
-                thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
-                thread.start()
-                threads.append(thread)
-            work(batch, process)
-            _join(threads)
+        for _ in range(workers - 1):
+            thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
+            thread.start()
+            threads.append(thread)
+        work(batch, process)
+        _join(threads)
     except BaseException as error:  # no more threads can be started, or Ctrl-C while this one waits
         batch.stop(error)
         _join(threads)
@@ -166,12 +182,11 @@ def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
 
     runner = runner_of_this_thread()
     before = interrupts()
-    with NoticedInterrupts(_cancel_batch):
-        try:
-            _run(runner, all_workers())
-        except BaseException:
-            if interrupts() == before:
-                raise
+    try:
+        _run(runner, all_workers())
+    except BaseException:
+        if interrupts() == before:
+            raise
     if interrupts() > before:
         raise KeyboardInterrupt
 
@@ -210,8 +225,8 @@ def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
             runner.run(until_done(batch))
 
 
-def _cancel_batch() -> bool:
-    """Do so upon the first Ctrl-C, as asyncio.Runner does. False: there is nothing to cancel, or it was done before."""
+def cancel_batch() -> bool:
+    """Cancel the tasks upon the first Ctrl-C, as asyncio.Runner does. False: there are none, or it was done before."""
     batch = _this_thread.task
     if batch is None or batch.done() or batch.cancelling():
         return False
@@ -278,7 +293,7 @@ class NoticedInterrupts:
 
     __slots__ = ("_instead", "_ours")
 
-    def __init__(self, instead: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, instead: Callable[[], bool] | None = None) -> None:
         self._instead = instead
 
     def __enter__(self) -> None:
@@ -295,5 +310,5 @@ class NoticedInterrupts:
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
         _Seen.interrupts += 1
-        if not self._instead():
+        if self._instead is None or not self._instead():
             signal.default_int_handler(number, frame)
