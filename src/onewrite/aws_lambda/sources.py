@@ -6,6 +6,7 @@ where all the records of the batch are read.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Hashable, Iterable, Mapping
@@ -273,3 +274,32 @@ S3 = Source(
     sent=lambda _: math.nan,
     raises=True,
 )
+
+
+def lambda_record(received: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
+    """The record that Lambda makes of a message as ReceiveMessage returns it."""
+    record: dict[str, Any] = {
+        "messageId": received["MessageId"],
+        "receiptHandle": received["ReceiptHandle"],
+        "body": received.get("Body", ""),
+        "attributes": dict(received.get("Attributes", {})),
+        "messageAttributes": {
+            name: _message_attribute(value) for name, value in received.get("MessageAttributes", {}).items()
+        },
+        "md5OfBody": received.get("MD5OfBody", ""),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": queue_arn.split(":")[3],
+    }
+    if "MD5OfMessageAttributes" in received:
+        record["md5OfMessageAttributes"] = received["MD5OfMessageAttributes"]
+    return record
+
+
+def _message_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    if "StringValue" in value:
+        attribute["stringValue"] = value["StringValue"]
+    if "BinaryValue" in value:
+        attribute["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
+    return attribute

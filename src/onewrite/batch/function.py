@@ -140,6 +140,36 @@ def line_of(frame: FrameType, line: int) -> str:
     return printable(f"{PurePath(code.co_filename).name}:{line} {code.co_qualname}")
 
 
+def where_thread_stands(ident: int | None, each: object) -> str | None:
+    """The line of the user's code at which a thread stands that runs the function `each`."""
+    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
+    frame = None if ident is None else frames.get(ident)
+    places: list[tuple[FrameType, int]] = []
+    while frame is not None:
+        places.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return _innermost_or_last([*reversed(places)], each)
+
+
+def where_coroutine_stands(coroutine: object, each: object) -> str | None:
+    """The line of the user's code at which a coroutine waits, or one that it awaits. Its frame alone would be that of the outermost one."""
+    places: list[tuple[FrameType, int]] = []
+    while coroutine is not None:
+        kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)
+        if kind is None:  # a future, or what a C library awaits
+            break
+        frame = getattr(coroutine, f"{kind}_frame")
+        if frame is not None:
+            places.append((frame, frame.f_lineno))
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _innermost_or_last(places, each)
+
+
+def _innermost_or_last(places: list[tuple[FrameType, int]], each: object) -> str | None:
+    """Without a line of the user's, the very line is named."""
+    return innermost(places, each) or (line_of(*places[-1]) if places else None)
+
+
 def _is_users(frame: FrameType, root: str) -> bool:
     module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     if module == root:

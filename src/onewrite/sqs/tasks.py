@@ -10,23 +10,23 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
-from onewrite.batch.handler import Handler
-from onewrite.sqs.bench import Bench, Results
-from onewrite.sqs.deciding.lines import Load
-from onewrite.sqs.deciding.terms import BEAT
-from onewrite.sqs.whereabouts import where_coroutine_stands, where_thread_stands
-
-_GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
+from onewrite.batch.function import where_coroutine_stands, where_thread_stands
+from onewrite.sqs.state import BEAT, Results
+from onewrite.sqs.waiting import Load
 
 
-class Desk(Protocol):
-    """Where the tasks get messages, and bring the results. None of this waits."""
+class Loads(Protocol):
+    """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
 
     def ready(self) -> int:
         """How many loads may begin."""
         ...
 
     def take(self, *, last: bool) -> Load | None: ...
+
+    async def aprocess(self, load: Load) -> Results: ...
+
+    def failed(self, load: Load, error: BaseException) -> Results: ...
 
     def ended(self, load: Load, results: Results) -> None: ...
 
@@ -42,10 +42,8 @@ class Tasks:
     will not begin.
     """
 
-    grace = _GRACE
-
-    def __init__(self, handler: Handler[Any], bench: Bench, desk: Desk) -> None:
-        self._handler, self._bench, self._desk = handler, bench, desk
+    def __init__(self, loads: Loads, each: Callable[..., Any]) -> None:
+        self._loads, self._each = loads, each
         self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -56,7 +54,7 @@ class Tasks:
         self._over: Future[None] = Future()
 
     def wake(self) -> None:
-        """Messages are ready. The desk's lock is held."""
+        """Messages are ready. The lock of the loads is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -92,7 +90,7 @@ class Tasks:
 
     def _give_sign(self) -> None:
         self._asked = None
-        self._desk.look()
+        self._loads.look()
 
     def silence(self, now: float) -> float:
         """For how many seconds the loop has not answered. It takes no lock."""
@@ -105,7 +103,7 @@ class Tasks:
             self._asked = now
 
     def where_loop_stands(self) -> str | None:
-        return None if self._thread is None else where_thread_stands(self._thread.ident, self._handler.each)
+        return None if self._thread is None else where_thread_stands(self._thread.ident, self._each)
 
     def where(self, load: Load) -> str | None:
         """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
@@ -114,7 +112,7 @@ class Tasks:
             return None
         if asyncio.current_task(self._loop) is task:
             return self.where_loop_stands()
-        return where_coroutine_stands(task.get_coro(), self._handler.each)
+        return where_coroutine_stands(task.get_coro(), self._each)
 
     # ------------------------------------------------------------ in the loop
 
@@ -123,30 +121,30 @@ class Tasks:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._until_over())
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-            self._desk.loop_ended(error)
+            self._loads.loop_ended(error)
 
     async def _until_over(self) -> None:
         await asyncio.wrap_future(self._over)
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
-        for _ in range(self._desk.ready() - self._coming):
+        for _ in range(self._loads.ready() - self._coming):
             self._coming += 1
             asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
 
     async def _process(self) -> None:
         self._coming -= 1
-        load = self._desk.take(last=not self._coming)
+        load = self._loads.take(last=not self._coming)
         task = asyncio.current_task()
         if load is None or task is None:  # It was given back meanwhile.
             return
         self._tasks[load] = task
         results: Results
         try:
-            results = await self._bench.aprocess(load)
+            results = await self._loads.aprocess(load)
         except (
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
-            results = self._bench.failed(load, error)
-        self._desk.ended(load, results)
+            results = self._loads.failed(load, error)
+        self._loads.ended(load, results)
         del self._tasks[load]
