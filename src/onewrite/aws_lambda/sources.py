@@ -68,12 +68,12 @@ def _stream(event: _Event) -> _InLanes:
 
 
 def _kinesis_stream(event: _Event) -> _InLanes:
-    found = _stream(event)
-    return found if found is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in found]
+    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
+    lines = _stream(event)
+    return lines if lines is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in lines]
 
 
 def _in_kinesis(record: Any) -> Any:
-    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
@@ -102,10 +102,10 @@ def _partitions(event: _Event) -> _InLanes:
     partitions = event.get("records")
     if not isinstance(partitions, dict):
         return None
-    found = cast("dict[str, Any]", partitions)
-    if not all(isinstance(records, list) for records in found.values()):
+    in_lanes = cast("dict[str, Any]", partitions)
+    if not all(isinstance(records, list) for records in in_lanes.values()):
         return None
-    return [(lane, record) for lane, records in found.items() for record in records]
+    return [(lane, record) for lane, records in in_lanes.items() for record in records]
 
 
 def _changes(event: _Event) -> _InLanes:
@@ -177,9 +177,9 @@ def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
     if not isinstance(body, str) or "s3:TestEvent" not in body:  # so that no other body is parsed here
         return None
     try:
-        found = json.loads(body)
-        inner = field_at(found, "Message") if field_at(found, "Type") == "Notification" else None
-        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else found) else None
+        content = json.loads(body)
+        inner = field_at(content, "Message") if field_at(content, "Type") == "Notification" else None
+        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else content) else None
     except (ValueError, RecursionError):
         return None
 

@@ -131,8 +131,8 @@ def close_coroutine(value: object) -> None:
 def innermost(places: Iterable[tuple[FrameType, int]], each: object) -> str | None:
     """The file, the line and the function of the user's innermost place. The places are frames with their lines, outermost first."""
     root, _ = home_of(each)
-    found = [place for place in places if _is_users(place[0], root)]
-    return line_of(*found[-1]) if found else None
+    users = [place for place in places if _is_users(place[0], root)]
+    return line_of(*users[-1]) if users else None
 
 
 def line_of(frame: FrameType, line: int) -> str:

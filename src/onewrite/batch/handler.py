@@ -248,13 +248,13 @@ class Handler(Generic[R]):
         """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""
         count, in_order = len(records), lanes.count(None) < len(lanes)
         deadline = Deadline(left, self._margin)
-        known: list[RecordState | None] = [None] * count
+        ahead: list[RecordState | None] = [None] * count
         units: list[Unit] = []
 
         def steps(number: int) -> _Steps:
             if number >= count:
                 return self._steps([units[number - count].turns], deadline, in_order=in_order)
-            state, known[number] = known[number], None  # Another try reads the messages anew: the function may change them.
+            state, ahead[number] = ahead[number], None  # Another try reads the messages anew: the function may change them.
             return self._steps(self._turns([state or self.read(records[number], number)]), deadline, in_order=True)
 
         def process(number: int) -> dict[int, Result]:
@@ -266,17 +266,17 @@ class Handler(Generic[R]):
         with NoticedInterrupts(workers.cancel_batch if self.is_async else None):
             order: Sequence[int] = range(count)
             if self._group_by is not None:
-                self._read_ahead(records, known, left)
-                states = [state for state in known if state is not None]
+                self._read_ahead(records, ahead, left)
+                states = [state for state in ahead if state is not None]
                 units = runs(states, lanes) if in_order else groups(states)
                 lane_of = {position: unit.lane for unit in units for position in unit.positions}
                 lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
                 order = range(count, len(lanes))
-                known = [None] * count
+                ahead = [None] * count
             elif not in_order and count > 1:
-                self._read_ahead(records, known, left)
+                self._read_ahead(records, ahead, left)
                 lanes, order = ordered(
-                    [state.messages[0] if state and len(state.messages) == 1 else None for state in known]
+                    [state.messages[0] if state and len(state.messages) == 1 else None for state in ahead]
                 )
             queue = Lanes(lanes, order, strict=in_order)
             batch = workers.Batch(queue, deadline, count, units, tries_again=not in_order and count > 1)
@@ -289,16 +289,16 @@ class Handler(Generic[R]):
                 workers.work(batch, process)
             return batch
 
-    def _read_ahead(self, records: Sequence[Any], known: list[RecordState | None], left: TimeLeft) -> None:
+    def _read_ahead(self, records: Sequence[Any], ahead: list[RecordState | None], left: TimeLeft) -> None:
         """Read all records, to know their order. Those for which there is no time will not be taken either."""
-        asked = self._monotonic()
+        since = self._monotonic()
         for position, record in enumerate(records):
-            state = known[position] = self.read(record, position)
+            state = ahead[position] = self.read(record, position)
             state.seconds = 0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
-            if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
+            if left is not None and self._monotonic() - since > _ASK_FOR_TIME_AFTER:
                 if left() < self._margin:
                     return
-                asked = self._monotonic()
+                since = self._monotonic()
 
     def _steps_together(self, records: Sequence[RecordState], time_left: TimeLeft, *, in_order: bool) -> _Steps:
         for position, state in enumerate(records):
@@ -362,7 +362,7 @@ class Handler(Generic[R]):
                 if state.refusal is not None and self._on_outcome is not None:
                     self._tell(None, state.refusal, state.seconds)
                 # What comes after a failure in a record must not overtake it.
-                is_over = state.has_failed or state.ended == len(state.messages)
+                is_over = state.has_failed or state.progress == len(state.messages)
                 if is_over and not failed:
                     result = results[state.position] = state.result()
                     failed = in_order and not result.settled
@@ -485,8 +485,8 @@ def as_function(handler: Handler[Any]) -> Any:
 
 def handler_of(function: object) -> Handler[Any] | None:
     """The handler that a decorated function has, also below decorators that use functools.wraps. None: it has none."""
-    found = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
-    return cast("Handler[Any]", found) if isinstance(found, Handler) else None
+    handler = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
+    return cast("Handler[Any]", handler) if isinstance(handler, Handler) else None
 
 
 # --- the types of decorated functions ---------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class RecordState:
     seconds: float = 0.0  # that reading it took, and then the calls with its messages
     outcomes: tuple[Answer, ...] = ()
     error: BaseException | None = None
-    ended: int = 0  # messages of which the end is known
+    progress: int = 0  # messages of which the end is known
     has_failed: bool = False
 
     def turns(self) -> list[Turn]:
@@ -75,7 +75,7 @@ class RecordState:
         """How it ended with the next one of its messages. After a failure that counts no more."""
         if self.has_failed:
             return
-        self.ended += 1
+        self.progress += 1
         self.seconds += seconds
         if isinstance(end, BaseException):
             self.error, self.has_failed = end, True
@@ -89,7 +89,7 @@ class RecordState:
         return Result(
             self.record,
             record_id(self.record),
-            self.messages[self.ended - 1] if self.ended else None,
+            self.messages[self.progress - 1] if self.progress else None,
             self.outcomes,
             refusal if isinstance(refusal, BaseException) else self.error,
             self.seconds,

@@ -50,8 +50,8 @@ _WHY: dict[Why, str] = {
 
 def name_of(message: QueueMessage) -> str:
     """A message at hand. Its own name is known only once its identity has been read."""
-    found = [named(each) for each in message.messages[:_MOST_NAMED]]
-    return ", ".join([f"record {printable(message.content['MessageId'])}", *found])
+    names = [named(each) for each in message.messages[:_MOST_NAMED]]
+    return ", ".join([f"record {printable(message.content['MessageId'])}", *names])
 
 
 def names_of(members: Sequence[QueueMessage]) -> str:
@@ -143,10 +143,10 @@ class Journal:
             return
         self._summed_up = now
         ends = Counter(self.ends)
-        found, self._said = ends - self._said, ends
-        if found:
-            words = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(found)}})
+        new, self._said = ends - self._said, ends
+        if new:
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(new.items()))
+            logger.info("%s: %s", self._name, words, extra={"onewrite": {"handler": self._name, "outcomes": dict(new)}})
 
 
 # --- a file and two pages ---------------------------------------------------------------------------------------------

@@ -107,11 +107,11 @@ class Queue:
         sleep: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        found = _attributes(client, url, sleep)
+        attributes = _attributes(client, url, sleep)
         self.url = url
-        self.arn = found["QueueArn"]
+        self.arn = attributes["QueueArn"]
         self.fifo = self.arn.endswith(".fifo")
-        self.visibility = int(found["VisibilityTimeout"]) if visibility is None else visibility
+        self.visibility = int(attributes["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
                 f"The visibility timeout of {url} is 0, so every message would come again while it is processed. "
@@ -123,7 +123,7 @@ class Queue:
         self._sleep = sleep
         self._clock = clock
         self._calls: dict[int, tuple[str, float]] = {}  # by their threads: the requests under way, and when each began
-        policy = json.loads(found.get("RedrivePolicy") or "{}")
+        policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         most = policy.get("maxReceiveCount")
         self.most_receives = None if most is None else int(most)
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]

@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil, inf
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Result
@@ -216,13 +217,11 @@ class Intake:
         elif messages == request.number:
             self._least = min(span.ended - span.began, self._least * _FORGET)
             self._worked = span.worked if not self._worked else self._worked + (span.worked - self._worked) * _WEIGHT
-            self.allowed = min(self.allowed + 1, self._most_useful())
-
-    def _most_useful(self) -> int:
-        """Each request for messages is followed by one that deletes them, and takes the processor for about as long."""
-        if 2 * self._worked * MOST_REQUESTS <= self._least:
-            return MOST_REQUESTS
-        return max(1, ceil(self._least / (2 * self._worked)))
+            # Each request for messages is followed by one that deletes them, and takes the processor for about as long.
+            useful = MOST_REQUESTS
+            if 2 * self._worked * MOST_REQUESTS > self._least:
+                useful = max(1, ceil(self._least / (2 * self._worked)))
+            self.allowed = min(self.allowed + 1, useful)
 
     def failed(self, request: Receive, now: float) -> None:
         self._end(request)
@@ -286,23 +285,23 @@ class Slots:
         self._leave(load)
         if self._late:
             self._late.clear()
-        taken = (now - load.began) / len(load.members)
-        self.pace = taken if self.pace is None else self.pace + (taken - self.pace) * _PACE_WEIGHT
+        seconds = (now - load.began) / len(load.members)
+        self.pace = seconds if self.pace is None else self.pace + (seconds - self.pace) * _PACE_WEIGHT
         return True
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
-        found: list[Load] = []
+        late: list[Load] = []
         for load in self._under_way:
             if now < load.began + self._limits.timeout:
                 break
-            found.append(load)
-        for load in found:
+            late.append(load)
+        for load in late:
             self._leave(load)
             self._overdue[load] = now
             self._late_since = self._late_since if self._late else now
             self._late.update(message.content["MessageId"] for message in load.members)
-        return found
+        return late
 
     def under_way(self) -> list[QueueMessage]:
         return [message for load in self._under_way for message in load.members]
@@ -461,13 +460,10 @@ class WorkerState:
         """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
         coming = sum(intake.reserved for intake in self._intakes)
         wanted = self.slots.free * self._lines.per_slot
-        room = min(MOST_MESSAGES, wanted + self._ahead() - self._lines.waiting_of(queue) - self._intakes[queue].reserved)
+        pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
+        ahead = 0 if pace is None else int(min(self._most, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
+        room = min(MOST_MESSAGES, wanted + ahead - self._lines.waiting_of(queue) - self._intakes[queue].reserved)
         return room if room == MOST_MESSAGES or wanted > self._lines.waiting + coming else 0
-
-    def _ahead(self) -> int:
-        """How many messages may wait in advance. None until it is known how long one takes."""
-        pace = self.slots.pace
-        return 0 if pace is None else int(min(self._most, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
 
     @property
     def _most(self) -> int:
@@ -552,13 +548,13 @@ class WorkerState:
 
     def to_give_up(self, now: float) -> list[Load]:
         """What has just become overdue."""
-        found = self.slots.to_give_up(now)
-        for load in found:
+        late = self.slots.to_give_up(now)
+        for load in late:
             for message in load.members:
                 self._give_back_group(message, 0, "overdue")
                 if message.group is not None:
                     break  # The rest of the load is of its group.
-        return found
+        return late
 
     # ------------------------------------------------------------ what is deferred
 
@@ -617,21 +613,28 @@ class WorkerState:
         """What goes back, and else what must be hidden for longer. Ask again only after this was `sent`, in order."""
         if self._back:
             queue = self._back[0][0].queue
-            found: list[tuple[QueueMessage, int]] = []
-            while self._back and len(found) < MOST_MESSAGES and self._back[0][0].queue == queue:
-                found.append(self._back.popleft())
+            batch: list[tuple[QueueMessage, int]] = []
+            while self._back and len(batch) < MOST_MESSAGES and self._back[0][0].queue == queue:
+                batch.append(self._back.popleft())
             self._requests += 1
-            return Hide(queue, tuple(found), gives_back=True)
+            return Hide(queue, tuple(batch), gives_back=True)
         if not self._sweep and now >= self._next_sweep:
             self._next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
-            self._sweep.extend(sorted(filter(lambda message: self._is_short(message, now), self._kept), key=_queue))
-        found = []
-        while self._sweep and len(found) < MOST_MESSAGES and (not found or self._sweep[0].queue == found[0][0].queue):
+            for message in sorted(self._kept, key=attrgetter("queue")):
+                visibility = self._queues[message.queue].visibility
+                if not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
+                    self._sweep.append(message)
+        batch = []
+        while self._sweep and len(batch) < MOST_MESSAGES and (not batch or self._sweep[0].queue == batch[0][0].queue):
             message = self._sweep.popleft()
-            if message in self._kept and (seconds := self._longer(message, now)):
-                found.append((message, seconds))
-        self._requests += bool(found)
-        return Hide(found[0][0].queue, tuple(found), gives_back=False) if found else None
+            if message not in self._kept or message.lost:
+                continue
+            seconds = extension(self._queues[message.queue].visibility, now - message.since)
+            message.lost = not seconds
+            if seconds:
+                batch.append((message, seconds))
+        self._requests += bool(batch)
+        return Hide(batch[0][0].queue, tuple(batch), gives_back=False) if batch else None
 
     def sent(self) -> None:
         """A request that hides has ended."""
@@ -647,15 +650,6 @@ class WorkerState:
         for message, seconds in hide.messages:
             message.hidden_until = now + seconds
             message.lost = message.handle in unknown
-
-    def _is_short(self, message: QueueMessage, now: float) -> bool:
-        visibility = self._queues[message.queue].visibility
-        return not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9
-
-    def _longer(self, message: QueueMessage, now: float) -> int:
-        seconds = extension(self._queues[message.queue].visibility, now - message.since)
-        message.lost = message.lost or not seconds
-        return 0 if message.lost else seconds
 
     def _done_with(self, message: QueueMessage, at: float) -> None:
         self._done[message.queue].append(message)
@@ -744,7 +738,3 @@ class WorkerState:
 
 def _size(message: QueueMessage) -> int:
     return len(message.content.get("Body", ""))
-
-
-def _queue(message: QueueMessage) -> int:
-    return message.queue

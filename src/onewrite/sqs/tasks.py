@@ -28,7 +28,7 @@ class Loads(Protocol):
 
     def failed(self, load: Load, error: BaseException) -> Results: ...
 
-    def ended(self, load: Load, results: Results) -> None: ...
+    def bring(self, load: Load, results: Results) -> None: ...
 
     def look(self) -> None: ...
 
@@ -49,8 +49,8 @@ class Tasks:
         self._thread: threading.Thread | None = None
         self._woken = False
         self._coming = 0  # tasks that have not run yet
-        self._asked: float | None = None  # when the loop was asked for a sign, if it has not given one since
-        self._heard = -inf  # when it was last asked, or gave one
+        self._sign_wanted: float | None = None  # when the loop was asked for a sign, if it has not given one since
+        self._last_sign = -inf  # when it was last asked, or gave one
         self._over: Future[None] = Future()
 
     def wake(self) -> None:
@@ -78,9 +78,14 @@ class Tasks:
 
     def ask_for_a_sign(self, now: float) -> None:
         """Now and then. The sign goes through the loop as the messages do: one call that blocks holds up both."""
-        if self._loop is not None and self._asked is None and now >= self._heard + BEAT:
-            self._asked = self._heard = now
-            self._call_soon(self._give_sign)
+        if self._loop is not None and self._sign_wanted is None and now >= self._last_sign + BEAT:
+            self._sign_wanted = self._last_sign = now
+
+            def give_sign() -> None:
+                self._sign_wanted = None
+                self._loads.look()
+
+            self._call_soon(give_sign)
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """In the loop, unless it has ended."""
@@ -88,19 +93,15 @@ class Tasks:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(act)
 
-    def _give_sign(self) -> None:
-        self._asked = None
-        self._loads.look()
-
     def silence(self, now: float) -> float:
         """For how many seconds the loop has not answered. It takes no lock."""
-        asked = self._asked
-        return 0.0 if asked is None else now - asked
+        since = self._sign_wanted
+        return 0.0 if since is None else now - since
 
     def count_anew(self, now: float) -> None:
         """The process itself stood still."""
-        if self._asked is not None:
-            self._asked = now
+        if self._sign_wanted is not None:
+            self._sign_wanted = now
 
     def where_loop_stands(self) -> str | None:
         return None if self._thread is None else where_thread_stands(self._thread.ident, self._each)
@@ -117,14 +118,14 @@ class Tasks:
     # ------------------------------------------------------------ in the loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def until_over() -> None:
+            await asyncio.wrap_future(self._over)
+
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._until_over())
+                runner.run(until_over())
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
             self._loads.loop_ended(error)
-
-    async def _until_over(self) -> None:
-        await asyncio.wrap_future(self._over)
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
@@ -146,5 +147,5 @@ class Tasks:
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
             results = self._loads.failed(load, error)
-        self._loads.ended(load, results)
+        self._loads.bring(load, results)
         del self._tasks[load]

@@ -121,7 +121,7 @@ class WorkerStuck(OnewriteError):
 class WorkerThreads:
     """Runs the handler on the messages of the queues.
 
-    `beat` is called at least every ten seconds while all is well. `asked` says whether the worker is to stop, and `stop` asks for it.
+    `beat` is called at least every ten seconds while all is well. `is_to_stop` says whether the worker is to stop, and `stop` asks for it.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class WorkerThreads:
         journal: Journal,
         time: Time,
         beat: Callable[[], None],
-        asked: Callable[[], bool],
+        is_to_stop: Callable[[], bool],
         stop: Callable[[], None],
     ) -> None:
         self._queues, self._limits, self._journal = queues, limits, journal
-        self._clock, self._beat, self._asked, self._stop = time.clock, beat, asked, stop
+        self._clock, self._beat, self._is_to_stop, self._stop = time.clock, beat, is_to_stop, stop
         self._lock = threading.Lock()
         self._handler = handler
         self._tasks: Tasks | None = None
@@ -297,7 +297,7 @@ class WorkerThreads:
         if self._failure is None and (stuck := self._stuck(now)) is not None:
             self._failure = WorkerStuck(stuck)
             self._stop()
-        if self._asked() or self._failure is not None or self._state.has_nothing_to_do(now):
+        if self._is_to_stop() or self._failure is not None or self._state.has_nothing_to_do(now):
             self._state.stop()
 
     def loop_ended(self, error: BaseException) -> None:
@@ -318,7 +318,7 @@ class WorkerThreads:
 
     def _stop_if_asked(self) -> None:
         """Before anything is begun, so that nothing is begun after a stop was asked for."""
-        if self._asked():
+        if self._is_to_stop():
             self._state.stop()
 
     def _is_over(self) -> bool:
@@ -387,25 +387,25 @@ class WorkerThreads:
     # ------------------------------------------------------------ messages
 
     def _work(self) -> None:
-        me, ended = threading.get_ident(), None
+        me, last = threading.get_ident(), None
         with self._failing():
-            while (job := self._next_job(ended)) is not None:
-                ended = None
+            while (job := self._next_job(last)) is not None:
+                last = None
                 if isinstance(job, Load):
                     self._threads[job] = me
-                    ended = job, self._handler.process_together(self._records(job), **self._options(job))
-                    self._journal.tell(job.members, ended[1])
+                    last = job, self._handler.process_together(self._records(job), **self._options(job))
+                    self._journal.tell(job.members, last[1])
                     del self._threads[job]
                 elif isinstance(job, Receive):
                     self._receive(job)
                 else:
                     self._delete(*job)
 
-    def _next_job(self, ended: tuple[Load, Results] | None) -> Load | Receive | tuple[int, list[QueueMessage]] | None:
+    def _next_job(self, last: tuple[Load, Results] | None) -> Load | Receive | tuple[int, list[QueueMessage]] | None:
         with self._lock:
             now = self._clock()
-            if ended is not None:
-                self._end(*ended, now)
+            if last is not None:
+                self._end(*last, now)
             while not self.is_over:
                 self._stop_if_asked()
                 job: Load | Receive | tuple[int, list[QueueMessage]] | None = None
@@ -454,7 +454,7 @@ class WorkerThreads:
         """How the handler is to process it. A worker that stops begins nothing more."""
 
         def time_left() -> float:
-            return -inf if self._asked() else load.began + self._limits.timeout - self._clock()
+            return -inf if self._is_to_stop() else load.began + self._limits.timeout - self._clock()
 
         return {"in_order": load.members[0].group is not None, "time_left": time_left}
 
@@ -467,7 +467,7 @@ class WorkerThreads:
         records = [lambda_record(message.content, self._queues[message.queue].arn) for message in load.members]
         return [Result(record, record_id(record), None, (), error, 0.0) for record in records]
 
-    def ended(self, load: Load, results: Results) -> None:
+    def bring(self, load: Load, results: Results) -> None:
         """A task has ended."""
         with self._failing():
             self._journal.tell(load.members, results)
@@ -527,8 +527,9 @@ class WorkerThreads:
         with self._failing():
             while (hide := self._next_to_hide()) is not None:
                 now, lost = self._clock(), None
+                queue, messages = self._queues[hide.queue], [(each.content, seconds) for each, seconds in hide.messages]
                 with self._failing():
-                    lost = self._send(hide)
+                    lost = queue.hide(messages) if hide.gives_back else queue.extend(messages)
                 with self._lock:
                     if lost is not None:
                         self._state.hidden(hide, lost, now)
@@ -543,10 +544,6 @@ class WorkerThreads:
                     return hide
                 self._visibility.wait(max(0.0, self._state.next_sweep - now))
         return None
-
-    def _send(self, hide: Hide) -> set[str] | None:
-        queue, messages = self._queues[hide.queue], [(message.content, seconds) for message, seconds in hide.messages]
-        return queue.hide(messages) if hide.gives_back else queue.extend(messages)
 
     @contextmanager
     def _failing(self) -> Generator[None, None, None]:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.batch.order import MOST
@@ -333,15 +334,15 @@ class Deferrals:
         self._progress.move_to_end(source)
         if len(self._progress) > _MOST_SOURCES:
             self._progress.popitem(last=False)
-        found: list[QueueMessage] = []
+        first: list[QueueMessage] = []
         for place, message in self._sources.get(source, ()):
-            found.append(message)
+            first.append(message)
             if place.is_ordered:
                 break
-        for message in found:
+        for message in first:
             message.tries = 0
             self.remove(message)
-        return found
+        return first
 
     def due(self, now: float) -> tuple[list[QueueMessage], list[QueueMessage]]:
         """Those whose next try is due, and those whose source has made no progress for too long. They are at hand no more."""
@@ -370,17 +371,13 @@ class Deferrals:
         if entry.source is None:
             return
         of_source = self._sources[entry.source]
-        del of_source[bisect_left(of_source, entry.place, key=_place)]
+        del of_source[bisect_left(of_source, entry.place, key=itemgetter(0))]
         if not of_source:
             del self._sources[entry.source]
 
     def clear(self) -> list[QueueMessage]:
-        found = [*self._entries]
+        messages = [*self._entries]
         self._entries.clear()
         self._sources.clear()
         self._due.clear()
-        return found
-
-
-def _place(entry: tuple[_Place, QueueMessage]) -> _Place:
-    return entry[0]
+        return messages

@@ -35,94 +35,6 @@ _LOOKS = 4  # two seconds
 _LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
 
 
-@dataclass(frozen=True, slots=True)
-class _Deadlines:
-    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
-
-    idle: float
-    busy: float
-
-
-class Stop:
-    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
-
-    def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
-        self._drain_seconds = drain_seconds
-        self._clock = clock
-        self._deadlines: _Deadlines | None = None
-        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
-        # the interrupted code may hold the Event's own lock.
-        self._wake: SimpleQueue[None] = SimpleQueue()
-
-    @property
-    def asked(self) -> bool:
-        return self._deadlines is not None
-
-    @property
-    def deadline(self) -> float:
-        """When what is under way is left behind."""
-        return inf if self._deadlines is None else self._deadlines.busy
-
-    def ask(self) -> None:
-        if self._deadlines is None:
-            now = self._clock()
-            last = now + self._drain_seconds
-            self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
-        self._wake.put(None)
-
-    def ask_or_hurry(self) -> None:
-        """Ask for a stop; the second time, ask for it at once."""
-        if self._deadlines is not None:
-            self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
-        self.ask()
-
-    def wait(
-        self, work: Future[None], is_busy: Callable[[], bool], when_asked: Callable[[], object], is_lost: Callable[[], bool]
-    ) -> None:
-        """Wait for the end of the work or for the deadline. `when_asked` is called once, when a stop has been asked for.
-
-        What `is_lost` for several looks in a row is not waited for. One look alone may come just when the whole process goes on after it stood still.
-        """
-        work.add_done_callback(lambda _: self._wake.put(None))
-        told, looks = False, 0
-        while not work.done():
-            looks = looks + 1 if is_lost() else 0
-            if looks >= _LOOKS:
-                return
-            if self.asked and not told:
-                told = True
-                when_asked()
-            seconds = self._seconds_left(is_busy)
-            if seconds <= 0:
-                return
-            with suppress(Empty):
-                self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
-
-    def _seconds_left(self, is_busy: Callable[[], bool]) -> float:
-        if self._deadlines is None:
-            return inf
-        return (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
-
-
-@contextmanager
-def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
-    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        act()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            # None: the handler was not set from Python, and cannot be put back.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
 IN_FLIGHT = 10
 LONGEST_WAIT = 20  # seconds, the longest that SQS lets a request wait for messages
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after their SIGTERM
@@ -195,7 +107,7 @@ class Worker:
     health_host: str = "127.0.0.1"
     _time: ClassVar[Time] = Time()
     _handler: Handler[Any] = field(init=False, repr=False)
-    _stop: Stop = field(init=False, repr=False)
+    _stop: StopRequest = field(init=False, repr=False)
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
     _pulse: Pulse | None = field(init=False, repr=False, default=None)
 
@@ -212,19 +124,32 @@ class Worker:
         ):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low, high)
-        _check_gather(self.gather, self._handler)
-        self._stop = Stop(self.drain_seconds, self._time.clock)
+        gather = cast("object", self.gather)
+        if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
+            raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
+        if gather and not self._handler.has_groups:
+            raise ConfigurationError(
+                "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
+                "messages with @sqs_handler(identity, group_by=...), or leave gather out."
+            )
+        self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
         """Work until stopped. False: something was still under way at the deadline, and comes again.
 
         The work is done in other threads, so that this one can leave at the deadline, however slow the handler is.
         """
+
+        def when_wanted() -> None:
+            logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
+            if self._threads is not None:
+                self._threads.look()
+
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
             work.start()
-            self._stop.wait(end, self._is_busy, self._begin_to_stop, self._is_lost)
+            self._stop.wait(end, self._is_busy, when_wanted, self._is_lost)
         threads = self._threads
         if end.done():
             end.result()
@@ -274,11 +199,6 @@ class Worker:
     def _is_busy(self) -> bool:
         return self._threads is not None and self._threads.is_busy
 
-    def _begin_to_stop(self) -> None:
-        logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
-        if self._threads is not None:
-            self._threads.look()
-
     def _run_work(self, end: Future[None]) -> None:
         try:
             self._work()
@@ -288,7 +208,7 @@ class Worker:
             end.set_result(None)
 
     def _work(self) -> None:
-        if self._stop.asked:  # Asked before it began, it sends no request at all.
+        if self._stop.is_wanted:  # Asked for before it began, it sends no request at all.
             return
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
         file = None if self.liveness_file is None else Path(self.liveness_file)
@@ -329,7 +249,7 @@ class Worker:
             journal=journal,
             time=self._time,
             beat=beat,
-            asked=lambda: self._stop.asked,
+            is_to_stop=lambda: self._stop.is_wanted,
             stop=self._stop.ask,
         )
 
@@ -350,28 +270,106 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
             )
     if len(set(urls)) < len(urls):
         raise ConfigurationError("A queue is named twice: give each URL once.")
-    if (found := handler_of(handler)) is None:
+    if (decorated := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and give the decorated function to the worker."
         )
-    if "aws:sqs" not in found.source.origins:
+    if "aws:sqs" not in decorated.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {found.source.name}, not of SQS: decorate the function with @sqs_handler."
+            f"This handler takes batches of {decorated.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
-    return found
-
-
-def _check_gather(gather: object, handler: Handler[Any]) -> None:
-    if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
-        raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
-    if gather and not handler.has_groups:
-        raise ConfigurationError(
-            "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
-            "messages with @sqs_handler(identity, group_by=...), or leave gather out."
-        )
+    return decorated
 
 
 def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:
     if not isinstance(value, int if whole else int | float) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigurationError(f"{name}={value!r}: give a {'whole ' * whole}number from {low} to {high}.")
+
+
+# --- when it stops: when nothing is under way, or at a deadline if that comes first --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadlines:
+    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
+
+    idle: float
+    busy: float
+
+
+class StopRequest:
+    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
+
+    def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
+        self._drain_seconds = drain_seconds
+        self._clock = clock
+        self._deadlines: _Deadlines | None = None
+        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
+        # the interrupted code may hold the Event's own lock.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._deadlines is not None
+
+    @property
+    def deadline(self) -> float:
+        """When what is under way is left behind."""
+        return inf if self._deadlines is None else self._deadlines.busy
+
+    def ask(self) -> None:
+        if self._deadlines is None:
+            now = self._clock()
+            last = now + self._drain_seconds
+            self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
+        self._wake.put(None)
+
+    def ask_or_hurry(self) -> None:
+        """Ask for a stop; the second time, ask for it at once."""
+        if self._deadlines is not None:
+            self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
+        self.ask()
+
+    def wait(
+        self, work: Future[None], is_busy: Callable[[], bool], when_wanted: Callable[[], object], is_lost: Callable[[], bool]
+    ) -> None:
+        """Wait for the end of the work or for the deadline. `when_wanted` is called once, when a stop has been asked for.
+
+        What `is_lost` for several looks in a row is not waited for. One look alone may come just when the whole process goes on after it stood still.
+        """
+        work.add_done_callback(lambda _: self._wake.put(None))
+        is_announced, looks = False, 0
+        while not work.done():
+            looks = looks + 1 if is_lost() else 0
+            if looks >= _LOOKS:
+                return
+            if self.is_wanted and not is_announced:
+                is_announced = True
+                when_wanted()
+            seconds = inf
+            if self._deadlines is not None:
+                seconds = (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
+            if seconds <= 0:
+                return
+            with suppress(Empty):
+                self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
+
+
+@contextmanager
+def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
+    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        act()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None: the handler was not set from Python, and cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
