@@ -269,19 +269,19 @@ def _refuse_a_running_loop() -> None:
 # be done again and those after it never begun, until all of them are in the dead-letter queue. Only a real signal ends the batch.
 
 
-class _Seen:
-    interrupts = 0  # how often this process has been interrupted while a batch was under way
+class _Interrupts:
+    count = 0  # how often this process has been interrupted while a batch was under way
 
 
 def interrupts() -> int:
-    return _Seen.interrupts
+    return _Interrupts.count
 
 
 def is_interrupt(error: BaseException, before: int) -> bool:
     """Whether the error comes from a real SIGINT, of which there had been so many before. A group is if a member is."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_interrupt(each, before) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
-    return isinstance(error, KeyboardInterrupt) and _Seen.interrupts > before
+    return isinstance(error, KeyboardInterrupt) and _Interrupts.count > before
 
 
 class NoticedInterrupts:
@@ -309,6 +309,6 @@ class NoticedInterrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
-        _Seen.interrupts += 1
+        _Interrupts.count += 1
         if self._instead is None or not self._instead():
             signal.default_int_handler(number, frame)

@@ -94,7 +94,7 @@ class QueueRefused(OnewriteError):
     """A queue refuses what it has granted before: a token has expired, a right was taken away, or the queue was deleted."""
 
 
-class Queue:
+class SqsQueue:
     """One queue, used by several threads. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
 
     def __init__(

@@ -29,7 +29,7 @@ from onewrite.batch.report import Result
 from onewrite.errors import OnewriteError
 from onewrite.identity import record_id
 from onewrite.sqs.health import Journal, name_of
-from onewrite.sqs.queue import Queue
+from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import (
     BEAT,
     DELETED_WITHIN,
@@ -126,7 +126,7 @@ class WorkerThreads:
 
     def __init__(
         self,
-        queues: Sequence[Queue],
+        queues: Sequence[SqsQueue],
         handler: Handler[Any],
         *,
         limits: Limits,

@@ -25,7 +25,7 @@ from onewrite.batch.handler import GroupHandlerFunction, Handler, HandlerFunctio
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import HealthPages, Journal, Pulse, names_of
-from onewrite.sqs.queue import LeanQueueClient, Queue, default_client, logger
+from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client, logger
 from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits, backoff
 from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
 
@@ -253,11 +253,11 @@ class Worker:
             stop=self._stop.ask,
         )
 
-    def _open_queues(self) -> list[Queue]:
+    def _open_queues(self) -> list[SqsQueue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
         options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": new_attempt}
         options |= {"sleep": self._time.sleep, "clock": self._time.clock}
-        return [Queue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
+        return [SqsQueue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 
 def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
