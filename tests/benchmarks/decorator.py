@@ -56,7 +56,7 @@ async def _aeach(message: Message) -> Outcome:
     return _each(message)
 
 
-def _batch(handler: HandlerFunction[Any], records: list[Any]) -> Callable[[], object]:
+def _batch(handler: HandlerFunction[Any, Any], records: list[Any]) -> Callable[[], object]:
     event = {"Records": records}
     return lambda: handler(event, None)
 

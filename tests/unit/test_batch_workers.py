@@ -648,7 +648,7 @@ def two_requests() -> Flow[None]:
 
 
 @pytest.fixture(params=["alone", "threads", "tasks"])
-def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any]:
+def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
     def each(message: Message) -> None:
         run(two_requests(), Store())
 

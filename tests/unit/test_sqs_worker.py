@@ -48,7 +48,7 @@ class Ledger:
         return Applied(message)
 
 
-def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any], **options: Any) -> Worker:
+def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any, Any], **options: Any) -> Worker:
     """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
     handler: Any = (
         handle if handler_of(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))

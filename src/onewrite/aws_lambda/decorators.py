@@ -9,7 +9,6 @@ from onewrite.aws_lambda import sources
 from onewrite.batch.function import G, R, takes_messages
 from onewrite.batch.handler import (
     GroupBy,
-    GroupHandlerFunction,
     Handler,
     HandlerFunction,
     Options,
@@ -32,9 +31,11 @@ class Decorator(Generic[M]):
         self._name, self._make = name, make
 
     @overload
-    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[R]: ...
+    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[Message, R]: ...
     @overload
-    def __call__(self: Decorator[list[Message]], each: Callable[[list[Message]], G], /) -> GroupHandlerFunction[G]: ...
+    def __call__(
+        self: Decorator[list[Message]], each: Callable[[list[Message]], G], /
+    ) -> HandlerFunction[list[Message], G]: ...
     def __call__(self, each: Any, /, *context: Any) -> Any:
         if context or isinstance(each, Mapping):
             raise ConfigurationError(

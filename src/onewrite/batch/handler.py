@@ -15,7 +15,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
 from onewrite.batch.function import (
-    GroupReturned,
     R,
     Returned,
     WrongReturn,
@@ -56,7 +55,7 @@ _CallEnd: TypeAlias = tuple[tuple[Answer, ...], ...] | BaseException
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 """Yields the messages of each call, is sent how it ended, and returns the results by the positions of their records."""
 R_co = TypeVar("R_co", bound=Returned | Awaitable[Returned], covariant=True)
-G_co = TypeVar("G_co", bound=GroupReturned | Awaitable[GroupReturned], covariant=True)
+M_contra = TypeVar("M_contra", contravariant=True)
 
 _NO_DEADLINE = Deadline(None, 0.0)
 _ASK_FOR_TIME_AFTER = (
@@ -489,13 +488,20 @@ def handler_of(function: object) -> Handler[Any] | None:
     return cast("Handler[Any]", handler) if isinstance(handler, Handler) else None
 
 
-# --- the types of decorated functions ---------------------------------------------------------------------------------
-
-
-class _Function(Protocol):
-    """A function that Lambda calls with a batch, and what it has of its handler."""
+class HandlerFunction(Protocol[M_contra, R_co]):
+    """A function that Lambda calls with a batch, made of a function of a message, or of a list of them; and what it has of its handler."""
 
     __name__: str
+
+    @property
+    def handler(self) -> Handler[Any]:
+        """What was made of the function."""
+        ...
+
+    @property
+    def each(self) -> Callable[[M_contra], R_co]:
+        """The function that was decorated."""
+        ...
 
     @property
     def source(self) -> Source:
@@ -518,31 +524,3 @@ class _Function(Protocol):
         ...
 
     def __call__(self, event: Any, context: Any = None) -> Response: ...
-
-
-class HandlerFunction(_Function, Protocol[R_co]):
-    """A function that Lambda calls with a batch, made of a function of one message."""
-
-    @property
-    def handler(self) -> Handler[Any]:
-        """What was made of the function."""
-        ...
-
-    @property
-    def each(self) -> Callable[[Message], R_co]:
-        """The function that was decorated."""
-        ...
-
-
-class GroupHandlerFunction(_Function, Protocol[G_co]):
-    """A function that Lambda calls with a batch, made of a function of the messages of one group."""
-
-    @property
-    def handler(self) -> Handler[Any]:
-        """What was made of the function."""
-        ...
-
-    @property
-    def each(self) -> Callable[[list[Message]], G_co]:
-        """The function that was decorated."""
-        ...

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, ClassVar, cast
 
-from onewrite.batch.handler import GroupHandlerFunction, Handler, HandlerFunction, handler_of
+from onewrite.batch.handler import Handler, HandlerFunction, handler_of
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import HealthPages, Journal, Pulse, names_of
@@ -88,7 +88,7 @@ class Worker:
     """
 
     queue_url: str | Sequence[str]
-    handler: HandlerFunction[Any] | GroupHandlerFunction[Any] | Handler[Any]
+    handler: HandlerFunction[Any, Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
     lean: bool = False
