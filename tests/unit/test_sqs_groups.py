@@ -408,7 +408,7 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 # ---------------------------------------------------------------- at any time that a test chooses
 
 
-def at_hand(*, fifo: bool = False, gather: float = 0.0) -> WorkerState:
+def worker_state(*, fifo: bool = False, gather: float = 0.0) -> WorkerState:
     return WorkerState([QueueTerms(30, fifo)], limits(slots=2, gather=gather))
 
 
@@ -433,7 +433,7 @@ def lose(found: WorkerState, name: str) -> None:
 
 
 def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
     assert handles(found.to_begin(12.0)) == ["a1", "a3"]
@@ -441,7 +441,7 @@ def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
 
 
 def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
     load = found.to_begin(12.0)
@@ -456,7 +456,7 @@ def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
 
 @pytest.mark.parametrize("fifo", [False, True])
 def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None:
-    found = at_hand(fifo=fifo)
+    found = worker_state(fifo=fifo)
     bring(found, "a1", "a2", "a3")
     load = found.to_begin(0.0)
     assert load is not None
@@ -468,7 +468,7 @@ def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_way_of_it() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a1", "a2", "b1", "b2")
     load = found.to_begin(0.0)
     assert load is not None
@@ -483,7 +483,7 @@ def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_wa
 
 
 def test_more_than_a_call_may_have_begins_in_two() -> None:
-    found = at_hand(gather=10.0)
+    found = worker_state(gather=10.0)
     names = [f"a{number}" for number in range(MOST + 10)]
     for first in range(0, len(names), 10):
         bring(found, *names[first : first + 10])

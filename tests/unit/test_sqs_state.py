@@ -30,7 +30,7 @@ from tests.support.worker_limits import limits
 SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
 
 
-def at_hand(*, fifo: bool = False) -> WorkerState:
+def worker_state(*, fifo: bool = False) -> WorkerState:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
     return WorkerState([QueueTerms(30, fifo)], limits(slots=20))
 
@@ -54,7 +54,7 @@ def names(hide: Hide | None) -> list[str]:
 
 
 def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_and_neither_is_its_group() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a", "b")
     assert found.to_begin(30.0) is None
     back = found.to_hide(30.0)
@@ -64,7 +64,7 @@ def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_an
 
 
 def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     found.end(load, [SETTLED], 1.0)
@@ -72,7 +72,7 @@ def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> Non
 
 
 def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     found.stop()
@@ -83,7 +83,7 @@ def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
 
 
 def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, *"abcdefghijk")
     loads = [begun(found) for _ in range(11)]
     assert len(names(found.to_hide(20.0))) == 10
@@ -92,7 +92,7 @@ def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
 
 
 def test_what_sqs_has_let_go_is_not_given_back() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     hide = found.to_hide(20.0)
@@ -141,7 +141,7 @@ def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_group_but_what_is_under_way() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a", "b", "c")
     begun(found)
     found.stop()

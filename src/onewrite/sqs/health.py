@@ -74,7 +74,7 @@ class Journal:
         self.timeouts = 0
 
     def count(self, results: Iterable[Result | None]) -> None:
-        """For the pages and the sums. The crew's lock is message."""
+        """For the pages and the sums. The lock of the threads is held."""
         for result in filter(None, results):
             self.seconds += result.seconds
             for kind, _ in kinds_of(result.reported):
@@ -337,7 +337,7 @@ def exposition(journal: Journal, counts: Mapping[str, int]) -> str:
             counts.get("deferred"),
         ),
         ("done", "gauge", "Messages that are done and not yet deleted.", counts.get("done")),
-        ("lost_slots", "gauge", "Slots that are message by messages that hang.", counts.get("lost_slots")),
+        ("lost_slots", "gauge", "Slots that are held by messages that hang.", counts.get("lost_slots")),
     ):
         if value is None:  # nobody could count just now
             continue

@@ -63,7 +63,7 @@ class Time(NamedTuple):
 
 
 class ThreadPool:
-    """Up to `most` threads that each do `work`, which waits by calling `rest`. The lock is message for `wake` and `rest`."""
+    """Up to `most` threads that each do `work`, which waits by calling `rest`. The lock is held for `wake` and `rest`."""
 
     def __init__(self, name: str, lock: threading.Lock, conditions: Conditions, most: int, work: Callable[[], None]) -> None:
         self._name, self._lock, self._condition, self._most, self._work = name, lock, conditions(lock), most, work
@@ -329,7 +329,7 @@ class WorkerThreads:
         return self._failure is not None or not self._state.waits_for_messages
 
     def _wake(self, now: float) -> None:
-        """After a change: wake whoever has something to do now. The lock is message."""
+        """After a change: wake whoever has something to do now. The lock is held."""
         if self._tasks is not None and self._state.has_ready:
             self._tasks.wake()
         if self._workers.may_come and (  # first, because it is quick to ask, and this is done for each message
@@ -420,7 +420,7 @@ class WorkerThreads:
         return None
 
     def _take(self, now: float) -> Load | None:
-        """What to process; None if there is nothing now. The lock is message."""
+        """What to process; None if there is nothing now. The lock is held."""
         load = self._state.to_begin(now)
         if load is not None:
             self._look_by(now + self._limits.timeout)
