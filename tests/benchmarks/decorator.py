@@ -14,7 +14,7 @@ from typing import Any
 
 from onewrite import Applied, Message, Outcome
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.decorated import HandlerFunction
+from onewrite.batch.handler import HandlerFunction
 from onewrite.identity import json_body
 from tests.benchmarks.measure import Plan, Row
 from tests.support.batches import sqs_record
@@ -56,7 +56,7 @@ async def _aeach(message: Message) -> Outcome:
     return _each(message)
 
 
-def _batch(handler: HandlerFunction[Any], records: list[Any]) -> Callable[[], object]:
+def _batch(handler: HandlerFunction[Any, Any], records: list[Any]) -> Callable[[], object]:
     event = {"Records": records}
     return lambda: handler(event, None)
 

@@ -23,7 +23,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
 from onewrite.sqs import Worker
-from onewrite.sqs.lean import LeanQueueClient
+from onewrite.sqs.queue import LeanQueueClient
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
 from tests.engines.stores import addition, dynamo_state

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.batch.lanes import Lanes
+from onewrite import Message
+from onewrite.aws_lambda import sqs_handler
+from onewrite.batch.order import Lanes
+from tests.support.batches import FIFO, Clock, by_name, identifiers, sqs_record
+from tests.support.seams import measured
 
 LANES = st.lists(st.sampled_from([None, "", "a", "b", "c"]), max_size=25)
 
@@ -22,7 +26,6 @@ class Course:
     settled: list[int]
     failed: list[int]
     most_under_way: int
-    returned: tuple[int, ...]
 
 
 @st.composite
@@ -33,7 +36,7 @@ def courses(draw: st.DrawFn) -> Course:
     poisonous = draw(st.sets(st.sampled_from(range(len(lanes))))) if lanes else set[int]()
     deadline = draw(st.none() | st.integers(0, len(lanes)))
     workers = draw(st.integers(1, 5))
-    course = Course(lanes, [], [], [], 0, ())
+    course = Course(lanes, [], [], [], 0)
     under_way: list[int] = []
     while True:
         if len(course.taken) == deadline:
@@ -46,25 +49,39 @@ def courses(draw: st.DrawFn) -> Course:
         elif under_way:
             ended = under_way.pop(draw(st.integers(0, len(under_way) - 1)))
             (course.failed if ended in poisonous else course.settled).append(ended)
-            (batch.fail if ended in poisonous else batch.settle)(ended)
+            batch.end(ended, settled=ended not in poisonous)
         else:
             break
-    course.returned = batch.remaining
     assert deadline is None or len(course.taken) <= deadline
     assert deadline is not None or set(course.taken) >= {at for at, lane in enumerate(lanes) if lane is None}
     return course
 
 
-@given(courses())
-def test_every_record_is_settled_or_goes_back_never_both_never_neither(course: Course) -> None:
-    assert sorted([*course.settled, *course.returned]) == list(range(len(course.lanes)))
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.data(), st.integers(1, 3), st.just(1e9) | st.integers(2, 12))
+def test_every_record_is_settled_or_goes_back_and_of_each_group_the_front_is_settled(
+    groups: list[str], data: st.DataObject, workers: int, deadline: float
+) -> None:
+    clock, done = Clock(), list[str]()
+    names = [f"{group}{number}" for number, group in enumerate(groups)]
+    poisonous = data.draw(st.sets(st.sampled_from(names))) if names else set[str]()
 
+    def each(message: Message) -> None:
+        clock.now += 1
+        if message.id in poisonous:
+            raise ValueError
+        done.append(message.id)
 
-@given(courses())
-def test_what_goes_back_failed_or_was_never_taken(course: Course) -> None:
-    untaken = set(range(len(course.lanes))) - set(course.taken)
-    assert set(course.returned) == set(course.failed) | untaken
-    assert list(course.returned) == sorted(course.returned)
+    handler = measured(sqs_handler(by_name, max_workers=workers)(each), clock)
+    event = {"Records": [sqs_record(name, arn=FIFO, group=name[0]) for name in names]}
+    report = handler.run(event, clock.until(deadline))
+    assert identifiers(report.response) == [f"id-{name}" for name in names if name not in done]
+    assert sorted(result.record["body"] for result in report.settled) == sorted(done)
+    assert len(report.results) + len(report.returned) == len(names)
+    for group in "abc":
+        members = [name for name in names if name[0] == group]
+        settled = [name for name in done if name[0] == group]
+        assert settled == members[: len(settled)]
+        assert poisonous.isdisjoint(settled)
 
 
 @given(courses())
@@ -97,9 +114,11 @@ def test_a_worker_may_leave_when_there_is_nothing_to_take(
 ) -> None:
     """Those that stay take all the rest: no record is left behind, however few workers there are in the end."""
     batch = Lanes(lanes)
+    ended: list[int] = []
     holding: list[int | None] = [batch.take() for _ in range(workers)]
     while at_work := [worker for worker, position in enumerate(holding) if position is not None]:
         worker = data.draw(st.sampled_from(at_work))
-        batch.settle(holding[worker] or 0)
+        ended.append(holding[worker] or 0)
+        batch.end(ended[-1], settled=True)
         holding[worker] = batch.take()
-    assert batch.remaining == ()
+    assert sorted(ended) == [*range(len(lanes))]

@@ -22,6 +22,7 @@ from onewrite.aws_lambda import (
     sns_handler,
     sqs_handler,
 )
+from onewrite.aws_lambda.sources import lambda_record
 from onewrite.identity import (
     documentdb_position,
     eventbridge,
@@ -48,6 +49,7 @@ from tests.support.batches import (
     sqs,
     sqs_record,
 )
+from tests.support.fake_sqs import ARN
 
 DECORATORS: list[Any] = [sqs_handler, kinesis_handler, dynamodb_stream_handler, kafka_handler]
 EVENTS: list[Any] = [sqs, kinesis, dynamodb, lambda names: kafka(p0=names)]
@@ -487,3 +489,42 @@ def test_a_tumbling_window_is_refused_with_a_word_why(decorator: Any, event: Any
     with pytest.raises(ConfigurationError, match=r"tumbling window, whose state .* Set TumblingWindowInSeconds to 0"):
         decorator(by_name)(shop)(windowed)
     assert shop.seen == []
+
+
+# ---------------------------------------------------------------- the record of a message that a worker has received
+
+
+def test_a_received_message_becomes_the_record_that_lambda_hands_over() -> None:
+    received = {
+        "MessageId": "m1",
+        "ReceiptHandle": "h1",
+        "Body": "text",
+        "MD5OfBody": "1cb2",
+        "MD5OfMessageAttributes": "00ff",
+        "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
+        "MessageAttributes": {
+            "kind": {"StringValue": "order", "DataType": "String"},
+            "picture": {"BinaryValue": b"\x00\xff", "DataType": "Binary.png"},
+        },
+    }
+    assert lambda_record(received, ARN) == {
+        "messageId": "m1",
+        "receiptHandle": "h1",
+        "body": "text",
+        "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1767225600000"},
+        "messageAttributes": {
+            "kind": {"stringValue": "order", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
+            "picture": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary.png"},
+        },
+        "md5OfBody": "1cb2",
+        "md5OfMessageAttributes": "00ff",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": ARN,
+        "awsRegion": "eu-west-1",
+    }
+
+
+def test_a_message_with_nothing_but_a_body_has_empty_attributes() -> None:
+    record = lambda_record({"MessageId": "m1", "ReceiptHandle": "h1", "Body": "text"}, ARN)
+    assert record["attributes"] == record["messageAttributes"] == {}
+    assert "md5OfMessageAttributes" not in record

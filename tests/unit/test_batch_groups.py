@@ -23,9 +23,9 @@ from onewrite.aws_lambda import (
     sns_handler,
     sqs_handler,
 )
+from onewrite.batch import order
 from onewrite.batch.function import WrongReturn
-from onewrite.batch.grouping import plan
-from onewrite.batch.grouping.handler import GroupHandler
+from onewrite.batch.handler import Handler
 from onewrite.identity import Skip
 from onewrite.metrics import Reported
 from onewrite.mongodb import GuardedCollection
@@ -163,7 +163,7 @@ def test_a_call_has_at_most_a_hundred_messages(event: Any, shop: Shop) -> None:
     decorator: Any = sqs_handler if event is sqs else kinesis_handler
     names = [f"a{number}" for number in range(250)]
     assert identifiers(decorator(by_name, group_by=letter, max_workers=3)(shop)(event(names))) == []
-    assert [len(call.split()) for call in shop.calls] == [plan.MOST, plan.MOST, 50]
+    assert [len(call.split()) for call in shop.calls] == [order.MOST, order.MOST, 50]
     assert " ".join(shop.calls).split() == names
 
 
@@ -648,12 +648,12 @@ def test_of_records_that_are_processed_outside_a_batch_no_group_is_begun_without
     clock, calls = Clock(), list[str]()
     handler = measured(sqs_handler(several, group_by=letter)(slow(clock, calls, 4.0)), clock).handler
     records = [handler.read(sqs_record(name)) for name in ("a1", "b1", "a2+c1", "a3")]
-    found = handler.process_group(records, in_order=False, time_left=lambda: 9.0 - clock.now)
+    found = handler.process_together(records, in_order=False, time_left=lambda: 9.0 - clock.now)
     assert calls == ["a1 a2 a3"]
-    assert {position: result.settled for position, result in found.items()} == {0: True, 3: True}
+    assert [result and result.settled for result in found] == [True, None, None, True]
 
 
 def test_a_handler_can_be_made_without_a_decorator() -> None:
     handler = sqs_handler(by_name, group_by=letter)(Shop())
-    again = GroupHandler(handler.each, handler.source, by_name, group_by=letter, max_workers=2)
+    again = Handler(handler.each, handler.source, by_name, group_by=letter, max_workers=2)
     assert identifiers(again(sqs(["a1", "a2!"]))) == ["id-a2!"]

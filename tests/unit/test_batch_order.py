@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.lanes import SecondTries, ordered
+from onewrite.batch.order import SecondTries, ordered
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record

@@ -31,7 +31,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import Report, dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch import users_code
+from onewrite.batch import function
 from onewrite.identity import Skip, json_body
 from tests.support.batches import (
     SENT,
@@ -408,8 +408,8 @@ def test_metadata_that_cannot_be_read_fails_no_line(monkeypatch: pytest.MonkeyPa
     def broken() -> Any:
         raise ValueError
 
-    monkeypatch.setattr(users_code, "packages_distributions", broken)
-    assert users_code._installed.__wrapped__() == frozenset()
+    monkeypatch.setattr(function, "packages_distributions", broken)
+    assert function._installed.__wrapped__() == frozenset()
 
 
 def test_tracebacks_are_logged_only_where_that_is_asked_for(lines: list[logging.LogRecord]) -> None:

@@ -18,10 +18,9 @@ import pytest
 
 from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
 from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch.decorated import HandlerFunction
-from onewrite.batch.lanes import Lanes
-from onewrite.batch.report import Result
-from onewrite.batch.workers import Batch
+from onewrite.batch.handler import HandlerFunction
+from onewrite.batch.order import Lanes
+from onewrite.batch.workers import Batch, Deadline
 from onewrite.flow import Call, Flow, Meter, arun, meter, run
 from tests.support.batches import Clock, Context, by_name, fifo, identifiers, kafka, kinesis, sqs
 from tests.support.seams import measured
@@ -605,19 +604,27 @@ def test_a_context_without_a_deadline_stops_nothing(other: Any) -> None:
 
 def test_a_message_that_was_refused_before_its_predecessor_was_in_is_tried_again_though_its_answer_comes_later() -> None:
     """Two threads: the second message was tried first, and the first one was done before that was known."""
-    batch = Batch(Lanes([None, None]), None, 0.0, tries_again=True)
-    first, second = (Message(f"m{number}", "s", number) for number in (1, 2))
-    assert [batch.take(), batch.take(), batch.take()] == [0, 1, None]
-    batch.end(0, Result({}, "r1", first, (Applied(first),), None, 0.0))
-    batch.end(1, Result({}, "r2", second, (Deferred(second, 1),), None, 0.0))
-    assert batch.take() == 1
-    batch.end(1, Result({}, "r2", second, (Applied(second),), None, 0.0))
-    assert batch.take() is None
-    assert all(result.settled for result in batch.results.values())
+    refused, is_in = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def each(message: Message) -> Outcome:
+        calls.append(message.id)
+        if message.id == "m1":
+            refused.wait(TIMEOUT)
+        elif message.id == "m2" and not is_in.is_set():
+            refused.set()
+            is_in.wait(TIMEOUT)
+            return Deferred(Message("m2", "s", 2), 1)
+        else:  # In the thread of the first message, whose end is known by now, another one is processed.
+            is_in.set()
+        return Applied(Message(message.id, "s", int(message.id[1:])))
+
+    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs(["m1", "m2", "m3"]))) == []
+    assert sorted(calls) == ["m1", "m2", "m2", "m3"]
 
 
 def test_of_several_exits_the_first_one_leaves() -> None:
-    batch = Batch(Lanes([None]), None, 0.0, tries_again=False)
+    batch = Batch(Lanes([None]), Deadline(None, 0.0), 1, (), tries_again=False)
     batch.stop(first := KeyboardInterrupt())
     batch.stop(KeyboardInterrupt())
     assert batch.exit is first
@@ -641,7 +648,7 @@ def two_requests() -> Flow[None]:
 
 
 @pytest.fixture(params=["alone", "threads", "tasks"])
-def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any]:
+def writing(request: pytest.FixtureRequest) -> HandlerFunction[Any, Any]:
     def each(message: Message) -> None:
         run(two_requests(), Store())
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +21,7 @@ import pytest
 from onewrite import ConfigurationError
 from onewrite.cli import main
 from onewrite.cli.logs import JsonLines, TextLines
+from onewrite.cli.worker import dead_mans_switch
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck
 from onewrite.sqs.threads import Time
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
@@ -448,3 +452,20 @@ def test_what_a_worker_ends_by_is_a_line_of_json_where_json_is_asked_for(
     [line] = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert isinstance(error, KeyError) or line.getMessage() == str(error)
     assert capsys.readouterr().err == ""
+
+
+def test_the_switch_that_is_set_just_when_the_run_ends_does_not_stay_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_set, begun = list[bool](), threading.Event()
+
+    def late(*_: object, **__: object) -> None:
+        begun.set()
+        time.sleep(0.05)
+        is_set.append(True)
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", late)
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", is_set.clear)
+    with dead_mans_switch(1.0):
+        assert begun.wait(10)
+    for thread in [thread for thread in threading.enumerate() if thread.name == "onewrite-switch"]:
+        thread.join()
+    assert is_set == []

@@ -16,10 +16,10 @@ from onewrite.dynamodb.lean import DYNAMODB
 from onewrite.lean import insides
 from onewrite.lean.refusals import refusal, unknown
 from onewrite.lean.service import Service
-from onewrite.sqs.lean import SQS
+from onewrite.sqs.queue import SQS
 
 LEAN = Path(insides.__file__).parent
-PARTICULAR = [LEAN.parent / room / "lean.py" for room in ("dynamodb", "sqs")]
+PARTICULAR = [LEAN.parent / "dynamodb" / "lean.py", LEAN.parent / "sqs" / "queue.py"]
 
 
 @pytest.fixture(params=[DYNAMODB, SQS], ids=lambda service: service.name)

@@ -27,7 +27,7 @@ from onewrite.identity import sqs_message_id
 from onewrite.lean import insides, refusals
 from onewrite.lean.routes import Routes, UnknownRoute
 from onewrite.sqs import Worker
-from onewrite.sqs.lean import SQS, LeanQueueClient
+from onewrite.sqs.queue import SQS, LeanQueueClient
 from onewrite.testing.servers.engines import REGION
 
 wrapt: Any = import_module("wrapt")  # it has no types

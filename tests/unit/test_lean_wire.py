@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onewrite.dynamodb.lean import DYNAMODB, body_of
 from onewrite.lean.answers import Parser
 from onewrite.lean.wire import Answer, Unanswered, Unreadable, read_answer
-from onewrite.sqs.lean import SQS
+from onewrite.sqs.queue import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nB\r\nlo, wor\r\nld\r\n0\r\n\r\n"

@@ -13,15 +13,14 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, Duplicate, Message
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.grouping.plan import MOST
+from onewrite.batch.order import MOST
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.deciding.at_hand import AtHand
-from onewrite.sqs.deciding.intake import Span
-from onewrite.sqs.deciding.lines import Load
-from onewrite.sqs.deciding.terms import Ending, Limits, QueueTerms
+from onewrite.sqs.state import Ending, QueueTerms, RequestSpan, WorkerState
+from onewrite.sqs.waiting import Load
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import measured, worker_in
+from tests.support.worker_limits import limits
 
 EPOCH = 1_790_000_000.0  # of the handler's clock
 
@@ -409,24 +408,23 @@ def test_each_message_is_counted_and_told_once(sqs: FakeSqs, time: VirtualTime, 
 # ---------------------------------------------------------------- at any time that a test chooses
 
 
-def at_hand(*, fifo: bool = False, gather: float = 0.0) -> AtHand:
-    limits = Limits(2, timeout=300.0, grace=5.0, most_deferred=10, gather=gather)
-    return AtHand([QueueTerms(30, fifo)], limits, lambda tries: 2.0**tries)
+def worker_state(*, fifo: bool = False, gather: float = 0.0) -> WorkerState:
+    return WorkerState([QueueTerms(30, fifo)], limits(slots=2, gather=gather))
 
 
-def bring(found: AtHand, *names: str, now: float = 0.0) -> None:
+def bring(found: WorkerState, *names: str, now: float = 0.0) -> None:
     """The first letter is the group; all are of one message group."""
     request = found.to_receive(now)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": "g"}} for name in names]
-    found.received(request, messages, Span(now, now, 0.0), [(name[0], None) for name in names])
+    found.received(request, messages, RequestSpan(now, now, 0.0), [(name[0], None) for name in names])
 
 
 def handles(load: Load | None) -> list[str]:
-    return [] if load is None else [held.handle for held in load.members]
+    return [] if load is None else [message.handle for message in load.members]
 
 
-def lose(found: AtHand, name: str) -> None:
+def lose(found: WorkerState, name: str) -> None:
     """SQS says at a sweep that it knows the message no longer."""
     hide = found.to_hide(11.0)
     assert hide is not None
@@ -435,7 +433,7 @@ def lose(found: AtHand, name: str) -> None:
 
 
 def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
     assert handles(found.to_begin(12.0)) == ["a1", "a3"]
@@ -443,7 +441,7 @@ def test_what_sqs_has_let_go_is_left_out_of_its_group() -> None:
 
 
 def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a1", "a2", "a3")
     lose(found, "a2")
     load = found.to_begin(12.0)
@@ -453,39 +451,39 @@ def test_in_a_fifo_group_nothing_begins_behind_what_sqs_has_let_go() -> None:
     assert found.to_begin(13.0) is None
     back = found.to_hide(13.0)
     assert back is not None
-    assert [held.handle for held, _ in back.messages] == ["a3"]
+    assert [message.handle for message, _ in back.messages] == ["a3"]
 
 
 @pytest.mark.parametrize("fifo", [False, True])
 def test_what_was_not_processed_of_a_group_goes_back_at_once(fifo: bool) -> None:
-    found = at_hand(fifo=fifo)
+    found = worker_state(fifo=fifo)
     bring(found, "a1", "a2", "a3")
     load = found.to_begin(0.0)
     assert load is not None
     found.end(load, [Ending("settled"), Ending("untouched"), Ending("untouched")], 1.0)
     back = found.to_hide(1.0)
     assert back is not None
-    assert [(held.handle, seconds) for held, seconds in back.messages] == [("a2", 0), ("a3", 0)]
+    assert [(message.handle, seconds) for message, seconds in back.messages] == [("a2", 0), ("a3", 0)]
     assert found.counts() == {"waiting": 0, "under_way": 0, "deferred": 0, "done": 1, "lost_slots": 0}
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_fifo_group_but_what_is_under_way_of_it() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a1", "a2", "b1", "b2")
     load = found.to_begin(0.0)
     assert load is not None
     found.stop()
     back = found.to_hide(0.0)
     assert back is not None
-    assert sorted(held.handle for held, _ in back.messages) == ["b1", "b2"]
+    assert sorted(message.handle for message, _ in back.messages) == ["b1", "b2"]
     found.end(load, [Ending("settled"), Ending("deferred", "s", 2)], 1.0)
     back = found.to_hide(1.0)
     assert back is not None
-    assert [held.handle for held, _ in back.messages] == ["a2"]
+    assert [message.handle for message, _ in back.messages] == ["a2"]
 
 
 def test_more_than_a_call_may_have_begins_in_two() -> None:
-    found = at_hand(gather=10.0)
+    found = worker_state(gather=10.0)
     names = [f"a{number}" for number in range(MOST + 10)]
     for first in range(0, len(names), 10):
         bring(found, *names[first : first + 10])

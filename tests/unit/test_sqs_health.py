@@ -20,8 +20,7 @@ import pytest
 from onewrite import ConfigurationError, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, health
-from onewrite.sqs.health import Pages, Pulse
-from onewrite.sqs.journal import Journal
+from onewrite.sqs.health import HealthPages, Journal, Pulse
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.http_sqs import HttpSqs
@@ -46,7 +45,7 @@ def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
     time = VirtualTime()
     journal, troubles = Journal(HANDLER.handler, (), time), list[str]()
     journal.ends.update(Applied=7)
-    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None)
+    pages = HealthPages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None)
     try:
         assert ask(pages.port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
         troubles.append("it stands at shop.py:3")
@@ -65,8 +64,8 @@ def test_the_pages_say_whether_it_is_alive_and_what_it_does() -> None:
 
 
 @pytest.fixture
-def pages() -> Iterator[Pages]:
-    found = Pages("127.0.0.1", 0, Journal(HANDLER.handler, (), VirtualTime()), lambda: COUNTS, lambda: None)
+def pages() -> Iterator[HealthPages]:
+    found = HealthPages("127.0.0.1", 0, Journal(HANDLER.handler, (), VirtualTime()), lambda: COUNTS, lambda: None)
     yield found
     found.close()
 
@@ -89,7 +88,7 @@ def is_closed(plug: socket.socket) -> bool:
     "sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"], ids=["nothing", "half", "tls"]
 )
 def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_answered_all_the_same(
-    pages: Pages, sent: bytes
+    pages: HealthPages, sent: bytes
 ) -> None:
     threads, descriptors = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
     with ExitStack() as stack:
@@ -100,14 +99,16 @@ def test_idle_connections_take_no_threads_and_few_descriptors_and_a_probe_is_ans
         assert all(is_closed(plug) for plug in plugs[:-16])
 
 
-def test_a_connection_is_closed_after_some_seconds_whatever_it_sends(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_closed_after_some_seconds_whatever_it_sends(
+    pages: HealthPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "_LONGEST_CONNECTION", 0.2)
     with idle(pages.port, b"GET /he") as plug:
         assert is_closed(plug)
 
 
 @pytest.mark.parametrize("sent", [b"x" * 20_000, b"GET /health HTTP/1.1\r\n" + b"a: b\r\n" * 3000], ids=["noise", "headers"])
-def test_a_request_that_is_too_long_is_not_kept(pages: Pages, sent: bytes) -> None:
+def test_a_request_that_is_too_long_is_not_kept(pages: HealthPages, sent: bytes) -> None:
     with idle(pages.port) as plug:
         with suppress(ConnectionError):  # It may be closed before all is sent.
             plug.sendall(sent)
@@ -115,7 +116,7 @@ def test_a_request_that_is_too_long_is_not_kept(pages: Pages, sent: bytes) -> No
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "BREW"])
-def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(pages: Pages, method: str) -> None:
+def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(pages: HealthPages, method: str) -> None:
     with (
         idle(pages.port, f"{method} /health HTTP/1.1\r\nConnection: keep-alive\r\n\r\n".encode()) as plug,
         plug.makefile("rb") as answer,
@@ -124,7 +125,7 @@ def test_each_answer_closes_its_connection_even_if_the_client_wants_to_keep_it(p
     assert text.startswith(b"HTTP/1.0 200 OK" if method == "GET" else b"HTTP/1.0 404 Not Found")
 
 
-def test_a_client_that_goes_away_disturbs_nobody(pages: Pages) -> None:
+def test_a_client_that_goes_away_disturbs_nobody(pages: HealthPages) -> None:
     for _ in range(20):
         plug = idle(pages.port, b"GET /metrics HTTP/1.1\r\n\r\n")
         plug.setsockopt(
@@ -135,7 +136,7 @@ def test_a_client_that_goes_away_disturbs_nobody(pages: Pages) -> None:
 
 
 def test_a_system_without_descriptors_for_a_connection_closes_those_that_are_idle(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
+    pages: HealthPages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accept, refusals = socket.socket.accept, list[int]()
 
@@ -180,10 +181,10 @@ def test_the_file_of_a_worker_that_is_of_no_use_grows_old(tmp_path: Path) -> Non
 def test_a_port_that_is_taken_is_refused_with_the_remedy() -> None:
     time = VirtualTime()
     journal = Journal(HANDLER.handler, (), time)
-    pages = Pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None)
+    pages = HealthPages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None)
     try:
         with pytest.raises(ConfigurationError, match="health_port"):
-            Pages("127.0.0.1", pages.port, journal, lambda: COUNTS, lambda: None)
+            HealthPages("127.0.0.1", pages.port, journal, lambda: COUNTS, lambda: None)
     finally:
         pages.close()
 

@@ -14,7 +14,7 @@ from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, 
 from onewrite.aws_lambda import sqs_handler
 from onewrite.batch.report import Result
 from onewrite.mongodb import GuardedCollection
-from onewrite.sqs.deciding.terms import ending_of
+from onewrite.sqs.state import ending_of
 from onewrite.testing import mongomock_collection
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in

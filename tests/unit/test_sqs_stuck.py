@@ -20,7 +20,7 @@ import pytest
 from onewrite import Applied, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.deciding.at_hand import AtHand
+from onewrite.sqs.state import WorkerState
 from onewrite.testing.servers.process import free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
@@ -570,7 +570,7 @@ def test_an_error_in_any_of_the_workers_threads_ends_it(
 
     if method in ("sent", "hidden") and is_async:
         pytest.skip("The loop's time is real, and nothing has to be hidden for longer.")
-    monkeypatch.setattr(AtHand, method, fail)
+    monkeypatch.setattr(WorkerState, method, fail)
     sqs.send("m")
     with pytest.raises(ZeroDivisionError, match=method):
         run(worker(sqs, sqs_handler(identity)(ahandle if is_async else handle)))

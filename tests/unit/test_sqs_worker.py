@@ -18,8 +18,7 @@ from botocore.exceptions import NoRegionError
 
 from onewrite import Applied, ConfigurationError, Deferred, Duplicate, Message, Outcome
 from onewrite.aws_lambda import kafka_handler, kinesis_handler, sqs_handler
-from onewrite.batch.decorated import HandlerFunction
-from onewrite.batch.handler import handler_of
+from onewrite.batch.handler import HandlerFunction, handler_of
 from onewrite.sqs import QueueRefused, Worker, WorkerStuck, backoff
 from tests.support.fake_sqs import ARN, URL, FakeSqs, VirtualTime, client_error, lost_connection
 from tests.support.in_sequence import InOrder, identity, shuffled
@@ -49,7 +48,7 @@ class Ledger:
         return Applied(message)
 
 
-def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any], **options: Any) -> Worker:
+def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any, Any], **options: Any) -> Worker:
     """A worker with one slot that ends when the queue is empty, and has the same clock as the queue."""
     handler: Any = (
         handle if handler_of(handle) is not None else sqs_handler(by_body)(cast("Callable[[Message], Any]", handle))
@@ -62,7 +61,7 @@ def worker(sqs: FakeSqs, handle: Callable[[Message], Any] | HandlerFunction[Any]
     return worker_in(sqs.time, URL, handler, client=sqs, **arguments)
 
 
-class Held:
+class Barrier:
     """Holds a thread at a point until it is let go."""
 
     def __init__(self) -> None:
@@ -571,7 +570,7 @@ def test_messages_that_arrive_while_it_is_to_stop_are_given_back(sqs: FakeSqs, t
 def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_back(sqs: FakeSqs) -> None:
     """The message is given back if the process lives on. Otherwise it comes when its visibility timeout ends."""
     sqs.send("m")
-    poll, given_back = Held(), threading.Event()
+    poll, given_back = Barrier(), threading.Event()
     sqs.before = lambda method: poll() if method == "receive_message" else None
     sqs.after = lambda method: given_back.set() if method == "change_message_visibility_batch" else None
     ledger = Ledger()
@@ -585,7 +584,7 @@ def test_a_long_poll_does_not_keep_it_from_stopping_and_what_it_brings_is_given_
 
 
 def test_with_nothing_in_hand_the_drain_is_not_used_up(sqs: FakeSqs) -> None:
-    poll = Held()
+    poll = Barrier()
     sqs.before = lambda method: poll() if method == "receive_message" else None
     now = iter(range(1000))  # each time that the clock is read, a second has passed
     stopping = worker(sqs, Ledger(), drain_seconds=900, clock=lambda: float(next(now)))
@@ -600,7 +599,7 @@ def test_the_log_says_once_that_it_is_stopping_and_how_long_that_may_take(
 ) -> None:
     caplog.set_level("INFO")
     sqs.send("m")
-    hanging = Held()
+    hanging = Barrier()
     stopping = worker(sqs, Ledger(hanging), stop_when_empty=False, drain_seconds=12.5)
 
     def ask_twice() -> None:
@@ -619,7 +618,7 @@ def test_a_handler_that_does_not_end_in_time_is_left_behind_and_its_messages_com
     sqs: FakeSqs, caplog: pytest.LogCaptureFixture
 ) -> None:
     sqs.send("m")
-    hanging = Held()
+    hanging = Barrier()
     deleted = threading.Event()
     sqs.after = lambda method: deleted.set() if method == "delete_message_batch" else None
     stopping = worker(sqs, Ledger(hanging), drain_seconds=0)
@@ -644,7 +643,7 @@ def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number
     former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
     sqs.send("a")
     sqs.send("b")
-    ledger = Ledger(lambda _: signal_main_thread(number, lambda: signalled._stop.asked))
+    ledger = Ledger(lambda _: signal_main_thread(number, lambda: signalled._stop.is_wanted))
     signalled = worker(sqs, ledger, stop_when_empty=False, drain_seconds=0.9)
     assert signalled.run() is True
     assert ledger.seen == ["a"]
@@ -654,11 +653,11 @@ def test_a_signal_stops_it_and_the_former_handlers_are_back(sqs: FakeSqs, number
 
 def test_a_second_signal_does_not_wait_for_the_batch(sqs: FakeSqs) -> None:
     sqs.send("m")
-    hanging = Held()
+    hanging = Barrier()
     impatient = worker(sqs, Ledger(hanging), stop_when_empty=False)
 
     def signal_twice() -> None:
-        signal_main_thread(signal.SIGTERM, lambda: impatient._stop.asked)
+        signal_main_thread(signal.SIGTERM, lambda: impatient._stop.is_wanted)
         signal_main_thread(signal.SIGTERM, lambda: impatient._stop.deadline == sqs.time.now)
 
     hanging.then(signal_twice)
@@ -941,10 +940,10 @@ def test_without_a_region_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 class Blocked(Worker):
     """Its work does not end before the test says so."""
 
-    crew: Any = None
+    threads: Any = None
 
     def _work(self) -> None:
-        self._crew = self.crew
+        self._threads = self.threads
         self.stop()
         assert RELEASED.wait(PATIENCE)
 
@@ -953,12 +952,12 @@ RELEASED = threading.Event()
 
 
 @pytest.mark.parametrize(
-    "crew", [None, SimpleNamespace(failure=None, is_busy=False, look=lambda: None)], ids=["early", "late"]
+    "threads", [None, SimpleNamespace(failure=None, is_busy=False, look=lambda: None)], ids=["early", "late"]
 )
-def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stopped(crew: Any, sqs: FakeSqs) -> None:
+def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stopped(threads: Any, sqs: FakeSqs) -> None:
     RELEASED.clear()
     blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
-    blocked.crew = crew
+    blocked.threads = threads
     try:
         assert blocked.run() is True
     finally:
@@ -968,7 +967,7 @@ def test_a_worker_whose_threads_do_not_end_but_that_has_nothing_in_hand_has_stop
 def test_what_went_wrong_while_it_stopped_is_raised_though_its_threads_do_not_end(sqs: FakeSqs) -> None:
     RELEASED.clear()
     blocked = Blocked(URL, sqs_handler(by_body)(print), client=sqs, drain_seconds=0)
-    blocked.crew = SimpleNamespace(
+    blocked.threads = SimpleNamespace(
         failure=WorkerStuck("all slots hang"), is_busy=False, look=lambda: None, abandon=lambda: None
     )
     try:

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from onewrite.aws_lambda import sources
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
 from onewrite.batch.function import G, R, takes_messages
-from onewrite.batch.grouping.handler import GroupHandler
-from onewrite.batch.grouping.records import GroupBy
-from onewrite.batch.handler import Handler, Options, as_function, handler_of
+from onewrite.batch.handler import (
+    GroupBy,
+    Handler,
+    HandlerFunction,
+    Options,
+    as_function,
+    handler_of,
+)
 from onewrite.batch.source import Source
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Identity
@@ -27,9 +31,11 @@ class Decorator(Generic[M]):
         self._name, self._make = name, make
 
     @overload
-    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[R]: ...
+    def __call__(self: Decorator[Message], each: Callable[[Message], R], /) -> HandlerFunction[Message, R]: ...
     @overload
-    def __call__(self: Decorator[list[Message]], each: Callable[[list[Message]], G], /) -> GroupHandlerFunction[G]: ...
+    def __call__(
+        self: Decorator[list[Message]], each: Callable[[list[Message]], G], /
+    ) -> HandlerFunction[list[Message], G]: ...
     def __call__(self, each: Any, /, *context: Any) -> Any:
         if context or isinstance(each, Mapping):
             raise ConfigurationError(
@@ -160,9 +166,7 @@ def _decorator(name: str, source: Source, identity: Identity, group_by: GroupBy 
                 f"{each.__name__} is a class, and a handler is made of a function of messages: decorate a function, or an object that can "
                 "be called."
             )
-        if group_by is None:
-            return Handler(each, source, identity, **options)
-        return GroupHandler(each, source, identity, group_by=group_by, **options)
+        return Handler(each, source, identity, group_by=group_by, **options)
 
     return Decorator(name, make)
 

@@ -6,6 +6,7 @@ where all the records of the batch are read.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Hashable, Iterable, Mapping
@@ -67,12 +68,12 @@ def _stream(event: _Event) -> _InLanes:
 
 
 def _kinesis_stream(event: _Event) -> _InLanes:
-    found = _stream(event)
-    return found if found is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in found]
+    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
+    lines = _stream(event)
+    return lines if lines is None or not isinstance(event, list) else [(lane, _in_kinesis(record)) for lane, record in lines]
 
 
 def _in_kinesis(record: Any) -> Any:
-    """EventBridge Pipes has the fields of Kinesis beside those of Lambda."""
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
@@ -101,10 +102,10 @@ def _partitions(event: _Event) -> _InLanes:
     partitions = event.get("records")
     if not isinstance(partitions, dict):
         return None
-    found = cast("dict[str, Any]", partitions)
-    if not all(isinstance(records, list) for records in found.values()):
+    in_lanes = cast("dict[str, Any]", partitions)
+    if not all(isinstance(records, list) for records in in_lanes.values()):
         return None
-    return [(lane, record) for lane, records in found.items() for record in records]
+    return [(lane, record) for lane, records in in_lanes.items() for record in records]
 
 
 def _changes(event: _Event) -> _InLanes:
@@ -176,9 +177,9 @@ def _is_test_of_s3(record: dict[str, Any]) -> Skip | None:
     if not isinstance(body, str) or "s3:TestEvent" not in body:  # so that no other body is parsed here
         return None
     try:
-        found = json.loads(body)
-        inner = field_at(found, "Message") if field_at(found, "Type") == "Notification" else None
-        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else found) else None
+        content = json.loads(body)
+        inner = field_at(content, "Message") if field_at(content, "Type") == "Notification" else None
+        return Skip("s3:TestEvent") if is_s3_test(json.loads(inner) if isinstance(inner, str) else content) else None
     except (ValueError, RecursionError):
         return None
 
@@ -273,3 +274,32 @@ S3 = Source(
     sent=lambda _: math.nan,
     raises=True,
 )
+
+
+def lambda_record(received: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
+    """The record that Lambda makes of a message as ReceiveMessage returns it."""
+    record: dict[str, Any] = {
+        "messageId": received["MessageId"],
+        "receiptHandle": received["ReceiptHandle"],
+        "body": received.get("Body", ""),
+        "attributes": dict(received.get("Attributes", {})),
+        "messageAttributes": {
+            name: _message_attribute(value) for name, value in received.get("MessageAttributes", {}).items()
+        },
+        "md5OfBody": received.get("MD5OfBody", ""),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": queue_arn.split(":")[3],
+    }
+    if "MD5OfMessageAttributes" in received:
+        record["md5OfMessageAttributes"] = received["MD5OfMessageAttributes"]
+    return record
+
+
+def _message_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    if "StringValue" in value:
+        attribute["stringValue"] = value["StringValue"]
+    if "BinaryValue" in value:
+        attribute["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
+    return attribute

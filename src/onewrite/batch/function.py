@@ -1,15 +1,23 @@
-"""What may be known of the user's function: whether it is asynchronous, where it is, and what it may return."""
+"""What may be known of the user's function: whether it is asynchronous, what it may return, and which lines of a traceback are the user's.
+
+The user's code is what belongs to the package of the function, and whatever else is neither Python's own, nor installed, nor
+ours. In a Lambda function the packages are installed beside the user's code, so a path alone tells nothing.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Sequence
+import sys
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import PurePath
+from types import FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
-from onewrite.message import Message
+from onewrite.message import Message, printable
 from onewrite.outcome import Answer
 
 Returned: TypeAlias = Answer | Sequence[Answer] | None
@@ -17,6 +25,7 @@ R = TypeVar("R", bound=Returned | Awaitable[Returned])
 GroupReturned: TypeAlias = Sequence[Answer] | None
 G = TypeVar("G", bound=GroupReturned | Awaitable[GroupReturned])
 
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ANSWERS: tuple[type, ...] = get_args(Answer)
 _GROUP_REMEDY = "with group_by it returns a sequence of one Outcome for each message, in their order, or None"
 
@@ -66,15 +75,15 @@ def _inside(each: Any) -> Any:
     return each.func if isinstance(each, functools.partial) else getattr(each, "__wrapped__", None)
 
 
-def checked(returned: object, _given: object = None) -> tuple[Answer, ...]:
-    """The answers that the function returned, whatever it was given.
+def checked(returned: object, _given: object = None) -> tuple[tuple[Answer, ...]]:
+    """The answers that the function returned for one message, whatever that is.
 
     None and an empty sequence settle the record: the message changed no entity.
     """
     if returned is None:
-        return ()
+        return ((),)
     if isinstance(returned, _ANSWERS):
-        return (cast("Answer", returned),)
+        return ((cast("Answer", returned),),)
     kind = f"a {type(returned).__name__}"
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes | bytearray):
         raise _wrong_return(kind, returned)
@@ -82,7 +91,7 @@ def checked(returned: object, _given: object = None) -> tuple[Answer, ...]:
     others = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if others:
         raise _wrong_return(f"{kind} with a {type(others[0]).__name__}", *others)
-    return cast("tuple[Answer, ...]", answers)
+    return (cast("tuple[Answer, ...]", answers),)
 
 
 def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
@@ -91,7 +100,7 @@ def checked_group(returned: object, given: Sequence[Message]) -> tuple[tuple[Ans
         return ((),) * len(given)
     if isinstance(returned, _ANSWERS):
         raise WrongReturn(f"The function returned a {type(returned).__name__}: {_GROUP_REMEDY}.")
-    answers = checked(returned)
+    [answers] = checked(returned)
     if len(answers) != len(given):
         raise WrongReturn(f"The function returned {len(answers)} answers for {len(given)} messages: {_GROUP_REMEDY}.")
     all_given = {(message.source, message.id) for message in given}
@@ -114,3 +123,71 @@ def _wrong_return(what: str, *values: object) -> WrongReturn:
 def close_coroutine(value: object) -> None:
     if inspect.iscoroutine(value):
         value.close()  # Python warns of a coroutine that was neither awaited nor closed.
+
+
+# --- the user's own lines, for those who look for what failed or hangs ------------------------------------------------
+
+
+def innermost(places: Iterable[tuple[FrameType, int]], each: object) -> str | None:
+    """The file, the line and the function of the user's innermost place. The places are frames with their lines, outermost first."""
+    root, _ = home_of(each)
+    users = [place for place in places if _is_users(place[0], root)]
+    return line_of(*users[-1]) if users else None
+
+
+def line_of(frame: FrameType, line: int) -> str:
+    code = frame.f_code
+    return printable(f"{PurePath(code.co_filename).name}:{line} {code.co_qualname}")
+
+
+def where_thread_stands(ident: int | None, each: object) -> str | None:
+    """The line of the user's code at which a thread stands that runs the function `each`."""
+    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
+    frame = None if ident is None else frames.get(ident)
+    places: list[tuple[FrameType, int]] = []
+    while frame is not None:
+        places.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return _innermost_or_last([*reversed(places)], each)
+
+
+def where_coroutine_stands(coroutine: object, each: object) -> str | None:
+    """The line of the user's code at which a coroutine waits, or one that it awaits. Its frame alone would be that of the outermost one."""
+    places: list[tuple[FrameType, int]] = []
+    while coroutine is not None:
+        kind = next((kind for kind in ("cr", "ag", "gi") if hasattr(coroutine, f"{kind}_frame")), None)
+        if kind is None:  # a future, or what a C library awaits
+            break
+        frame = getattr(coroutine, f"{kind}_frame")
+        if frame is not None:
+            places.append((frame, frame.f_lineno))
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _innermost_or_last(places, each)
+
+
+def _innermost_or_last(places: list[tuple[FrameType, int]], each: object) -> str | None:
+    """Without a line of the user's, the very line is named."""
+    return innermost(places, each) or (line_of(*places[-1]) if places else None)
+
+
+def _is_users(frame: FrameType, root: str) -> bool:
+    module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    if module == root:
+        return True
+    file = frame.f_code.co_filename
+    return (
+        module != "onewrite"
+        and module not in sys.stdlib_module_names
+        and not file.startswith("<")  # no file: code that was made at run time, as dataclasses make it
+        and _INSTALLED.isdisjoint(PurePath(file).parts)
+        and module not in _installed()
+    )
+
+
+@cache
+def _installed() -> frozenset[str]:
+    """The modules and packages that come from a distribution, wherever it is installed."""
+    try:
+        return frozenset(packages_distributions())
+    except Exception:  # The metadata of some distribution cannot be read. To log a failure must not fail.
+        return frozenset()

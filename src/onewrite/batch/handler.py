@@ -1,17 +1,29 @@
-"""What a decorator makes of a function of one message: a handler of batches."""
+"""What a decorator makes of a function of messages: a handler of batches. A single message is a group of one.
+
+A record's way is `run`, which opens the event; `read`, which finds the messages; a unit of `order`, which a worker takes; `_steps`, which
+calls the function and notes the ends; and the `Result` in the report.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from inspect import isawaitable
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, islice
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from onewrite.batch import workers
-from onewrite.batch.function import R, WrongReturn, checked, close_coroutine, is_async
-from onewrite.batch.lanes import Lanes, ordered
+from onewrite.batch.function import (
+    R,
+    Returned,
+    WrongReturn,
+    checked,
+    checked_group,
+    close_coroutine,
+    is_async,
+)
+from onewrite.batch.order import End, Lanes, RecordState, Turn, Unit, groups, neighbours, ordered, runs
 from onewrite.batch.report import (
     MOST_FAILURES,
     EveryRecordFailed,
@@ -21,38 +33,34 @@ from onewrite.batch.report import (
     Result,
     as_returned,
     failure_of,
-    is_settled,
     line_in,
     log_batch,
     logger,
 )
 from onewrite.batch.source import Response, Source
-from onewrite.batch.workers import NoticedInterrupts, interrupts, is_interrupt
+from onewrite.batch.workers import Deadline, NoticedInterrupts, interrupts, is_interrupt
 from onewrite.clock import checked_clock
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.flow import meter
-from onewrite.identity import Identity, Skip, record_id
+from onewrite.identity import Identity, Skip
 from onewrite.message import Message
-from onewrite.metrics import Hook
+from onewrite.metrics import Hook, Reported
 from onewrite.outcome import Answer
 
-_Known: TypeAlias = tuple[Message, ...] | Skip | BaseException
-"""What the identity said of a record."""
-_End: TypeAlias = tuple[Answer, ...] | BaseException
-"""How a call of the function ended."""
-_Steps: TypeAlias = Generator[Message, _End | None, Result]
-"""Yields the messages of a record, is sent how the call with each has ended, and returns what became of the record."""
-T = TypeVar("T")
+GroupBy: TypeAlias = Callable[[Message], Hashable]
+TimeLeft: TypeAlias = Callable[[], float] | None
+"""The seconds that are left. None: there is no deadline."""
+_CallEnd: TypeAlias = tuple[tuple[Answer, ...], ...] | BaseException
+"""How a call ended: for each of its messages, or with an error."""
+_Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
+"""Yields the messages of each call, is sent how it ended, and returns the results by the positions of their records."""
+R_co = TypeVar("R_co", bound=Returned | Awaitable[Returned], covariant=True)
+M_contra = TypeVar("M_contra", contravariant=True)
 
+_NO_DEADLINE = Deadline(None, 0.0)
 _ASK_FOR_TIME_AFTER = (
     0.1  # seconds of reading messages ahead; an identity that only parses a body takes far less for a batch
 )
-
-
-class Delivery(Protocol):
-    """Whoever has a record processed, and must be able to name its messages meanwhile."""
-
-    messages: tuple[Message, ...]
 
 
 class Options(TypedDict, total=False):
@@ -69,20 +77,21 @@ class Options(TypedDict, total=False):
 class Handler(Generic[R]):
     """What Lambda calls with a batch.
 
+    - `group_by(message)`: tells the group of a message, something that can be hashed. The function is given a list of messages of
+      one group then, and returns a sequence of one Outcome for each, in their order, or None. If it raises an error, it is given each of
+      them alone. What `group_by` raises fails the record.
     - `max_workers`: how many records of a standard queue, groups of a FIFO queue or partitions of Kafka are processed at a
-      time, in threads, or in tasks if the function is `async`. A stream is processed one record after the other, whatever
-      the number.
-    - `margin`: no record is begun when fewer seconds than this are left to the invocation. After a slow record it grows to
-      one and a half times the seconds that the record took. The function's timeout must be longer than that.
+      time, in threads, or in tasks if the function is `async`. With `group_by` it counts groups. A stream is processed one record after
+      the other, whatever the number.
+    - `margin`: no record is begun when fewer seconds than this are left to the invocation, and with `group_by` no call. After a slow
+      one it grows to one and a half times the seconds that this took. The function's timeout must be longer than that.
     - `raise_when_all_fail`: raise `EveryRecordFailed` instead of returning every record.
     - `on_outcome(message, outcome, seconds)`: called each time that a message was processed, in the thread that did it. The
       message is None if the identity failed or skipped the record. The outcome is what the function returned, or a `Skip`, or
-      the exception that was raised.
+      the exception that was raised. The messages of one call share its seconds.
     - `log_exceptions`: log the traceback of each failure too. It may quote a body.
     - `clock`: gives epoch seconds, for the age of messages and for the time until a step's lease is over.
     """
-
-    _checked: Callable[[object, Any], object] = staticmethod(checked)  # what a call has returned, and what it was given
 
     def __init__(
         self,
@@ -90,6 +99,7 @@ class Handler(Generic[R]):
         source: Source,
         identity: Identity,
         *,
+        group_by: GroupBy | None = None,
         max_workers: int = 1,
         margin: float = 1.0,  # enough for a few requests and for sending the answer
         raise_when_all_fail: bool = False,
@@ -97,9 +107,26 @@ class Handler(Generic[R]):
         log_exceptions: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        _check(each, identity, max_workers, margin, on_outcome)
-        self.each, self.source, self._called = each, source, each
+        if not callable(each):
+            raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate a function.")
+        if not callable(identity):
+            raise ConfigurationError(
+                f"identity is a {type(identity).__name__}: give one of onewrite.identity, or your own function."
+            )
+        if group_by is not None and (not callable(group_by) or is_async(group_by)):
+            raise ConfigurationError(
+                f"group_by={group_by!r}: give a plain function of a Message, such as lambda message: message.body['orderId']."
+            )
+        if type(max_workers) is not int or max_workers < 1:
+            raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
+        if isinstance(margin, bool) or not isinstance(cast("object", margin), int | float) or not 0 <= margin < math.inf:
+            raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
+        if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
+            raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
+        self.each, self.source = each, source
         self._identity = identity
+        self._group_by = group_by
+        self._checked = checked if group_by is None else checked_group
         self._max_workers = max_workers
         self._margin = margin
         self._raise_when_all_fail = raise_when_all_fail
@@ -109,11 +136,21 @@ class Handler(Generic[R]):
         self.is_async = is_async(each)
         self.name = getattr(each, "__qualname__", type(each).__name__)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether its function takes several messages at a time."""
+        return self._group_by is not None
+
     def __call__(self, event: Any, context: Any = None) -> Response:
         """Process a batch, and answer with the records that must come again; or raise `NotSettled` where nobody reads the answer."""
         report = self.run(event, context)
         if (report.failed or report.returned) and not self.source.reads_answer(event):
-            raise self._not_settled(report)
+            # What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged.
+            count = len(report.failed) + len(report.returned)
+            first = f" First {self.failure(report.failed[0])}." if report.failed else ""
+            raise NotSettled(
+                f"{self.name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
+            ) from (report.failed[0].error if report.failed and self._log_exceptions else None)
         if self._raise_when_all_fail and report.failed and not report.settled:
             raise EveryRecordFailed(f"{self.name}: none of {report.size} records was settled.")
         return report.response
@@ -121,209 +158,299 @@ class Handler(Generic[R]):
     def run(self, event: Any, context: Any = None) -> Report:
         """Process a batch, and return all that is known about it. Lambda's answer is `response`."""
         started, now = self._monotonic(), self.clock()
-        records, of_each = self.source.open(event)
-        batch, remaining = self._work_through(records, of_each, _time_left(context))
+        records, lanes = self.source.open(event)
+        batch = self._work_through(records, lanes, _time_left(context))
         if (outside := meter.get()) is not None:
             outside.requests += batch.requests
         if batch.exit is not None:
             raise batch.exit
-        report = self._report(records, remaining, batch, now, self._monotonic() - started)
+        sent = [*filterfalse(math.isnan, map(self.source.sent, records))]
+        unsettled = [*filterfalse(batch.settled.__contains__, range(len(records)))]
+        report = Report(
+            response=self.source.response(map(records.__getitem__, unsettled)),
+            results=tuple([batch.results[at] for at in sorted(batch.results)]),
+            returned=tuple([records[at] for at in unsettled if at not in batch.results]),
+            oldest_seconds=max(0.0, now - min(sent)) if sent else None,
+            requests=batch.requests,
+            seconds=self._monotonic() - started,
+        )
         log_batch(self.name, self.source, report, [*map(self.failure, islice(report.failed, MOST_FAILURES))])
         return report
 
-    def process(self, record: Any, delivery: Delivery | None = None) -> Result:
-        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here.
+    def process(self, record: Any) -> Result:
+        """Process one record outside a batch, and say what became of it. Only a real SIGINT is raised from here."""
+        with NoticedInterrupts():
+            return self._run(self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True))[0]
 
-        `delivery` is told which messages are in the record before they are processed.
+    async def aprocess(self, record: Any) -> Result:
+        """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
+        steps = self._steps(self._turns([self.read(record)]), _NO_DEADLINE, in_order=True)
+        return (await self._arun(steps, workers.task_is_cancelled))[0]
+
+    def process_together(
+        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
+    ) -> list[Result | None]:
+        """Process records outside a batch that were just read, and say what became of each. None: it was not done.
+
+        `in_order`: the records are in an order that their source keeps, and nothing behind a failure is done.
         """
         with NoticedInterrupts():
-            return self._run(self._steps(record, None, delivery))
+            results = self._run(self._steps_together(records, time_left, in_order=in_order))
+        return [results.get(position) for position in range(len(records))]
 
-    async def aprocess(self, record: Any, delivery: Delivery | None = None) -> Result:
-        """As `process`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
-        return await self._arun(self._steps(record, None, delivery), workers.task_is_cancelled)
+    async def aprocess_together(
+        self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft = None
+    ) -> list[Result | None]:
+        """As `process_together`, for an asynchronous function. Only the cancellation of the task that awaits this is raised."""
+        results = await self._arun(self._steps_together(records, time_left, in_order=in_order), workers.task_is_cancelled)
+        return [results.get(position) for position in range(len(records))]
 
     def failure(self, result: Result) -> Failure:
         """What is said of a result that is not settled: as a line of a log by `str()`, or as JSON."""
         attempt = self.source.attempt(result.record)
         return failure_of(result, self.each, attempt, with_traceback=self._log_exceptions)
 
-    def _work_through(
-        self, records: Sequence[Any], of_each: Sequence[Hashable], left: Callable[[], float] | None
-    ) -> tuple[workers.Shared[Any], Sequence[int]]:
-        """What became of the records, which have these lanes, and which of them come again."""
-        known: list[_Known | None] = [None] * len(records)
-        lanes, in_order = Lanes(of_each), of_each.count(None) < len(of_each)
-        if not in_order and len(records) > 1:
-            known[:] = self._read_ahead(records, left, self._identified)
-            lanes = Lanes(*ordered([_only_message(each) for each in known]), strict=False)
-        batch = workers.Batch(lanes, left, self._margin, tries_again=not in_order and len(records) > 1)
-
-        def steps(position: int) -> _Steps:
-            first, known[position] = known[position], None  # Another try reads the message anew: the function may change it.
-            return self._steps(records[position], first)
-
-        self._work(batch, steps, 1 if self._max_workers == 1 else min(self._max_workers, lanes.width))
-        return batch, lanes.remaining
-
-    def _read_ahead(
-        self, records: Sequence[Any], left: Callable[[], float] | None, read: Callable[[Any], T]
-    ) -> Iterator[T | None]:
-        """What is read from all records, to know their order. Those for which there is no time will not be taken either."""
-        asked, in_time = self._monotonic(), True
-        with NoticedInterrupts():
-            for record in records:
-                yield read(record) if in_time else None
-                if left is not None and self._monotonic() - asked > _ASK_FOR_TIME_AFTER:
-                    asked, in_time = self._monotonic(), in_time and left() >= self._margin
-
-    def _work(self, batch: workers.Shared[T], steps: Callable[[int], Generator[Any, Any, T]], count: int) -> None:
-        """With so many workers. `steps` are those of what a worker has taken."""
-
-        def process(taken: int) -> T:
-            return self._run(steps(taken))
-
-        async def aprocess(taken: int) -> T:
-            return await self._arun(steps(taken), workers.batch_is_cancelled)
-
-        if self.is_async:
-            workers.in_tasks(batch, aprocess, count)
-        elif count > 1:
-            workers.in_threads(batch, process, count)
-        else:
-            with NoticedInterrupts():
-                workers.work(batch, process)
-
-    def _run(self, steps: Generator[Any, Any, T]) -> T:
-        end: Any = None
-        try:
-            while True:
-                end = self._call(steps.send(end))
-        except StopIteration as done:
-            return cast("T", done.value)
-
-    async def _arun(self, steps: Generator[Any, Any, T], is_cancelled: Callable[[], bool]) -> T:
-        end: Any = None
-        try:
-            while True:
-                end = await self._acall(steps.send(end), is_cancelled)
-        except StopIteration as done:
-            return cast("T", done.value)
-
-    def _steps(self, record: Any, known: _Known | None, delivery: Delivery | None = None) -> _Steps:
-        """The messages of a record in turn, until one is not settled: what comes after it must not overtake it."""
-        started = self._monotonic()
-        found = self._identified(record) if known is None else known
-        message, outcomes, error = None, tuple[Answer, ...](), None
-        if delivery is not None and isinstance(found, tuple):
-            delivery.messages = found
-        for message in found if isinstance(found, tuple) else ():
-            began = self._monotonic()
-            end = cast("_End", (yield message))
-            if self._on_outcome is not None:
-                self._tell(message, end, self._monotonic() - began)
-            if isinstance(end, BaseException):
-                error = end
-                break
-            outcomes += end
-            if not all(map(is_settled, end)):
-                break
-        seconds = self._monotonic() - started
-        if not isinstance(found, tuple):
-            if self._on_outcome is not None:
-                self._tell(None, found, seconds)
-            error = found if isinstance(found, BaseException) else None
-        return Result(record, record_id(record), message, outcomes, error, seconds, skipped=isinstance(found, Skip))
-
-    def _identified(self, record: Any) -> _Known:
-        before = interrupts()
+    def read(self, record: Any, position: int = 0) -> RecordState:
+        """The record with its messages and their groups. What the identity or `group_by` raises fails it."""
+        began, before = self._monotonic(), interrupts()
+        messages: tuple[Message, ...] = ()
+        keys: tuple[Hashable, ...] = ()
+        refusal: Skip | BaseException | None = None
         try:
             if not isinstance(record, dict):
                 kind = type(record).__name__
                 raise InvalidMessage(f"The record is a {kind}, not an object: nothing can be read from it.")  # noqa: TRY301  # it is known as one that failed
-            content = cast("dict[str, Any]", record)
-            if (screened := self.source.screen(content)) is not None:
-                return screened
-            found = cast("object", self._identity(content))
-            return (found,) if isinstance(found, Message) else _several(found)
+            answer: Any = self.source.screen(record) or self._identity(record)  # pyright: ignore[reportUnknownArgumentType]  # whatever it has
+            if isinstance(answer, Message):
+                messages = (answer,)
+            elif isinstance(answer, list | tuple) and all(
+                isinstance(each, Message) for each in cast("Sequence[object]", answer)
+            ):
+                messages = tuple(cast("Sequence[Message]", answer))
+                refusal = None if messages else Skip("no messages")
+            elif isinstance(answer, Skip):
+                refusal = answer
+            else:
+                close_coroutine(cast("object", answer))
+                kind = type(cast("object", answer)).__name__
+                raise WrongReturn(  # noqa: TRY301  # as above
+                    f"The identity returned a {kind}, not a Message, several of them, or a Skip."
+                )
+            keys = messages if self._group_by is None else tuple([_group(self._group_by, message) for message in messages])
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
-            return error
+            messages, refusal = (), error
+        return RecordState(record, position, messages, refusal, keys, self._monotonic() - began)
 
-    def _call(self, given: Any) -> Any:
-        before = interrupts()
+    def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], left: TimeLeft) -> workers.Batch:
+        """What became of the records, which have these lanes. With `group_by` workers take units first, and single records again only."""
+        count, in_order = len(records), lanes.count(None) < len(lanes)
+        deadline = Deadline(left, self._margin)
+        ahead: list[RecordState | None] = [None] * count
+        units: list[Unit] = []
+
+        def steps(number: int) -> _Steps:
+            if number >= count:
+                return self._steps([units[number - count].turns], deadline, in_order=in_order)
+            state, ahead[number] = ahead[number], None  # Another try reads the messages anew: the function may change them.
+            return self._steps(self._turns([state or self.read(records[number], number)]), deadline, in_order=True)
+
+        def process(number: int) -> dict[int, Result]:
+            return self._run(steps(number))
+
+        async def aprocess(number: int) -> dict[int, Result]:
+            return await self._arun(steps(number), workers.batch_is_cancelled)
+
+        with NoticedInterrupts(workers.cancel_batch if self.is_async else None):
+            order: Sequence[int] = range(count)
+            if self._group_by is not None:
+                self._read_ahead(records, ahead, left)
+                states = [state for state in ahead if state is not None]
+                units = runs(states, lanes) if in_order else groups(states)
+                lane_of = {position: unit.lane for unit in units for position in unit.positions}
+                lanes = [lane_of.get(position) for position in order] + [unit.lane for unit in units]
+                order = range(count, len(lanes))
+                ahead = [None] * count
+            elif not in_order and count > 1:
+                self._read_ahead(records, ahead, left)
+                lanes, order = ordered(
+                    [state.messages[0] if state and len(state.messages) == 1 else None for state in ahead]
+                )
+            queue = Lanes(lanes, order, strict=in_order)
+            batch = workers.Batch(queue, deadline, count, units, tries_again=not in_order and count > 1)
+            at_a_time = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
+            if self.is_async:
+                workers.in_tasks(batch, aprocess, at_a_time)
+            elif at_a_time > 1:
+                workers.in_threads(batch, process, at_a_time)
+            else:
+                workers.work(batch, process)
+            return batch
+
+    def _read_ahead(self, records: Sequence[Any], ahead: list[RecordState | None], left: TimeLeft) -> None:
+        """Read all records, to know their order. Those for which there is no time will not be taken either."""
+        since = self._monotonic()
+        for position, record in enumerate(records):
+            state = ahead[position] = self.read(record, position)
+            state.seconds = 0.0  # What is done before a worker takes it tells nothing of the time that the next one needs.
+            if left is not None and self._monotonic() - since > _ASK_FOR_TIME_AFTER:
+                if left() < self._margin:
+                    return
+                since = self._monotonic()
+
+    def _steps_together(self, records: Sequence[RecordState], time_left: TimeLeft, *, in_order: bool) -> _Steps:
+        for position, state in enumerate(records):
+            state.position = position
+        units = self._turns(records) if in_order or self._group_by is None else [unit.turns for unit in groups(records)]
+        return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
+
+    def _turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
+        """The units of records that are done one after the other: the neighbours of a group, or each record by itself."""
+        if self._group_by is None:
+            return map(RecordState.turns, records)
+        return [turns for _, turns in neighbours(chain.from_iterable(map(RecordState.turns, records)))]
+
+    def _steps(self, units: Iterable[Sequence[Turn]], deadline: Deadline, *, in_order: bool) -> _Steps:
+        """One unit after the other. The results are those of the records of which nothing is left to do.
+
+        With `group_by` a unit is one call. If it raises an error nobody knows which of its messages is to blame. So they are tried one by
+        one, in their order, and only what fails by itself must come again. That is safe because the writes are guarded: what the
+        failed call has written is a Duplicate by then. Without `group_by` they are called one by one from the start.
+
+        A record's messages are called in turn until one is not settled: what comes after it must not overtake it. Where the source
+        keeps an order, nothing behind a failure is done, even if its effect is in: it comes again, and is a Duplicate then.
+        """
+        results: dict[int, Result] = {}
+        grouped, began = self._group_by is not None, 0.0
+        for number, turns in enumerate(units):
+            if number and deadline.is_over:
+                break
+            unit, error, share, alone = turns, None, 0.0, turns
+            if grouped:
+                unit = [turn for turn in turns if not turn[0].has_failed]
+                calls = [turn for turn in unit if turn[0].messages]
+                error, share = (yield from self._call_group(calls, deadline)) if calls else (None, 0.0)
+                alone = () if error is None else calls
+            elif deadline.is_known:
+                began = self._monotonic() - unit[0][0].seconds
+            for state, at, _ in alone:
+                if state.has_failed or state.refusal is not None:
+                    continue
+                message, seconds = state.messages[at], 0.0
+                end: End | None = error  # Once there is no time left, the error of the group is that of each.
+                if error is not None and not deadline.is_over:
+                    anew = self.read(state.record)  # The failed call may have changed the message.
+                    end = anew.refusal if isinstance(anew.refusal, BaseException) else None
+                    message = anew.messages[at] if len(anew.messages) == len(state.messages) else message
+                if end is None:
+                    called = self._monotonic()
+                    call_end = yield (message,)
+                    seconds = self._monotonic() - called
+                    if error is not None:
+                        deadline.took(seconds)
+                    end = call_end if isinstance(call_end, BaseException) else call_end[0]
+                seconds += share
+                if self._on_outcome is not None:
+                    self._tell(state.messages[at], as_returned(end), seconds)
+                state.end(end, seconds)
+                if in_order and state.has_failed:
+                    break
+            failed = False
+            for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
+                if state.refusal is not None and self._on_outcome is not None:
+                    self._tell(None, state.refusal, state.seconds)
+                # What comes after a failure in a record must not overtake it.
+                is_over = state.has_failed or state.progress == len(state.messages)
+                if is_over and not failed:
+                    result = results[state.position] = state.result()
+                    failed = in_order and not result.settled
+            if not grouped and deadline.is_known:
+                deadline.took(self._monotonic() - began)
+            if failed:
+                break
+        return results
+
+    def _call_group(
+        self, calls: Sequence[Turn], deadline: Deadline
+    ) -> Generator[tuple[Message, ...], _CallEnd, tuple[BaseException | None, float]]:
+        """Call the function with all of these. Returns the share of each in the seconds, and the error for which they are to be tried alone."""
+        began = self._monotonic()
+        end = yield tuple([state.messages[at] for state, at, _ in calls])
+        seconds = self._monotonic() - began
+        deadline.took(seconds)
+        share = seconds / len(calls)
+        if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
+            # This is logged, because a function that fails for every group is slow.
+            text = "%s: %s at %s for a group of %s messages, which are tried one by one"
+            logger.warning(text, self.name, type(end).__name__, line_in(end, self.each), len(calls))
+            return end, share
+        for place, (state, at, _) in enumerate(calls):
+            message_end = end if isinstance(end, BaseException) else end[place]
+            if self._on_outcome is not None:
+                self._tell(state.messages[at], as_returned(message_end), share)
+            state.end(message_end, share)
+        return None, share
+
+    def _run(self, steps: _Steps) -> dict[int, Result]:
+        one, end = self._group_by is None, cast("Any", None)
         try:
-            return self._checked(self._called(given), given)
-        except BaseException as error:
-            if is_interrupt(error, before):
-                raise
-            return error
+            while True:
+                messages, before = steps.send(end), interrupts()
+                try:
+                    # A list is the function's own, and it may change it.
+                    end = self._checked(self.each(messages[0] if one else [*messages]), messages)
+                except BaseException as error:
+                    if is_interrupt(error, before):
+                        raise
+                    end = error
+        except StopIteration as done:
+            return cast("dict[int, Result]", done.value)
 
-    async def _acall(self, given: Any, is_cancelled: Callable[[], bool]) -> Any:
+    async def _arun(self, steps: _Steps, is_cancelled: Callable[[], bool]) -> dict[int, Result]:
+        one, end = self._group_by is None, cast("Any", None)
         try:
-            returned: Any = self._called(given)
-            return self._checked(await returned if isawaitable(returned) else returned, given)
-        except BaseException as error:
-            # A coroutine that is being closed is given GeneratorExit, and must not go on.
-            if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
-                raise
-            return error
+            while True:
+                messages = steps.send(end)
+                try:
+                    returned: Any = self.each(messages[0] if one else [*messages])
+                    end = self._checked(await returned if isawaitable(returned) else returned, messages)
+                except BaseException as error:
+                    # A coroutine that is being closed is given GeneratorExit, and must not go on.
+                    if isinstance(error, GeneratorExit) or (not isinstance(error, Exception) and is_cancelled()):
+                        raise
+                    end = error
+        except StopIteration as done:
+            return cast("dict[int, Result]", done.value)
 
-    def _tell(self, message: Message | None, end: _End | Skip, seconds: float) -> None:
+    def _tell(self, message: Message | None, outcome: Reported, seconds: float) -> None:
         """Call the hook. A record does not fail because the hook raised an exception."""
         hook, before = cast("Hook", self._on_outcome), interrupts()
         try:
-            hook(message, end if isinstance(end, Skip) else as_returned(end), seconds)
+            hook(message, outcome, seconds)
         except BaseException as error:
             if is_interrupt(error, before):
                 raise
             where = line_in(error, hook)
             logger.warning("%s: on_outcome raised %s at %s", self.name, type(error).__name__, where)
 
-    def _not_settled(self, report: Report) -> NotSettled:
-        """What Lambda logs of the invocation. An exception of the function is its cause only where exceptions are logged."""
-        count = len(report.failed) + len(report.returned)
-        first = f" First {self.failure(report.failed[0])}." if report.failed else ""
-        raised = NotSettled(
-            f"{self.name}: {count} of {report.size} records must come again, which {self.source.name} learns by this error.{first}"
-        )
-        raised.__cause__ = report.failed[0].error if report.failed and self._log_exceptions else None
-        return raised
 
-    def _report(
-        self, records: Sequence[Any], remaining: Sequence[int], batch: workers.Shared[Any], now: float, seconds: float
-    ) -> Report:
-        sent = [*filterfalse(math.isnan, map(self.source.sent, records))]
-        return Report(
-            response=self.source.response(map(records.__getitem__, remaining)),
-            results=tuple(map(batch.results.__getitem__, sorted(batch.results))),
-            returned=tuple(map(records.__getitem__, filterfalse(batch.results.__contains__, remaining))),
-            oldest_seconds=max(0.0, now - min(sent)) if sent else None,
-            requests=batch.requests,
-            seconds=seconds,
-        )
+def _group(group_by: GroupBy, message: Message) -> Hashable:
+    key = cast("object", group_by(message))
+    kind = type(key).__name__
+    if isawaitable(key):
+        close_coroutine(key)
+        raise WrongReturn(f"group_by returned a {kind}: give a plain function, not an asynchronous one.")
+    try:
+        hash(key)
+    except TypeError as error:
+        raise WrongReturn(
+            f"group_by returned a {kind}, which cannot be hashed: return a text, a number or a tuple."
+        ) from error
+    return key
 
 
-def _several(found: object) -> tuple[Message, ...] | Skip:
-    """What an identity has returned that is not one message."""
-    if isinstance(found, Skip):
-        return found
-    if isinstance(found, list | tuple):
-        several = tuple(cast("Sequence[object]", found))
-        if all(isinstance(each, Message) for each in several):
-            return cast("tuple[Message, ...]", several) or Skip("no messages")
-    close_coroutine(cast("object", found))
-    raise WrongReturn(
-        f"The identity returned a {type(cast('object', found)).__name__}, not a Message, several of them, or a Skip."
-    )
-
-
-def _only_message(known: _Known | None) -> Message | None:
-    return known[0] if isinstance(known, tuple) and len(known) == 1 else None
-
-
-def _time_left(context: Any) -> Callable[[], float] | None:
+def _time_left(context: Any) -> TimeLeft:
     """The seconds that are left, as a function; None if the context has no deadline, as in a test."""
     ask = getattr(context, "get_remaining_time_in_millis", None)
     if not callable(ask):
@@ -334,21 +461,6 @@ def _time_left(context: Any) -> Callable[[], float] | None:
         return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # A mock returns another mock.
 
     return left
-
-
-def _check(each: object, identity: object, max_workers: object, margin: object, on_outcome: object) -> None:
-    if not callable(each):
-        raise ConfigurationError(f"A {type(each).__name__} is no function of a message: decorate a function.")
-    if not callable(identity):
-        raise ConfigurationError(
-            f"identity is a {type(identity).__name__}: give one of onewrite.identity, or your own function."
-        )
-    if type(max_workers) is not int or max_workers < 1:
-        raise ConfigurationError(f"max_workers={max_workers!r}: give an int, 1 or more.")
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < math.inf:
-        raise ConfigurationError(f"margin={margin!r}: give a number of seconds, 0 or more.")
-    if on_outcome is not None and (not callable(on_outcome) or is_async(on_outcome)):
-        raise ConfigurationError(f"on_outcome={on_outcome!r}: give a plain function of (message, outcome, seconds).")
 
 
 def as_function(handler: Handler[Any]) -> Any:
@@ -372,5 +484,43 @@ def as_function(handler: Handler[Any]) -> Any:
 
 def handler_of(function: object) -> Handler[Any] | None:
     """The handler that a decorated function has, also below decorators that use functools.wraps. None: it has none."""
-    found = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
-    return cast("Handler[Any]", found) if isinstance(found, Handler) else None
+    handler = cast("object", function if isinstance(function, Handler) else getattr(function, "handler", None))
+    return cast("Handler[Any]", handler) if isinstance(handler, Handler) else None
+
+
+class HandlerFunction(Protocol[M_contra, R_co]):
+    """A function that Lambda calls with a batch, made of a function of a message, or of a list of them; and what it has of its handler."""
+
+    __name__: str
+
+    @property
+    def handler(self) -> Handler[Any]:
+        """What was made of the function."""
+        ...
+
+    @property
+    def each(self) -> Callable[[M_contra], R_co]:
+        """The function that was decorated."""
+        ...
+
+    @property
+    def source(self) -> Source:
+        """Whose batches it takes."""
+        ...
+
+    @property
+    def run(self) -> Callable[..., Report]:
+        """As `Handler.run`."""
+        ...
+
+    @property
+    def process(self) -> Callable[[Any], Result]:
+        """As `Handler.process`."""
+        ...
+
+    @property
+    def aprocess(self) -> Callable[[Any], Awaitable[Result]]:
+        """As `Handler.aprocess`."""
+        ...
+
+    def __call__(self, event: Any, context: Any = None) -> Response: ...

@@ -6,16 +6,15 @@ import logging
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import filterfalse
 from operator import attrgetter
-from types import TracebackType
+from types import FrameType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, home_of
+from onewrite.batch.function import WrongReturn, home_of, innermost
 from onewrite.batch.source import Response, Source
-from onewrite.batch.users_code import innermost
 from onewrite.errors import InvalidMessage, OnewriteError
 from onewrite.event import moment
 from onewrite.identity import Skip
@@ -55,7 +54,7 @@ class Result:
     @property
     def settled(self) -> bool:
         """Whether the broker may forget it."""
-        return self.error is None and all(map(is_settled, self.outcomes))
+        return self.error is None and (not self.outcomes or all(map(is_settled, self.outcomes)))
 
     @property
     def unsettled(self) -> Answer | None:
@@ -146,9 +145,12 @@ def log_batch(handler: str, source: Source, report: Report, failures: Sequence[F
 def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
     """The report as JSON. It contains no body."""
     failed = report.failed
+    counter = Counter(kind for result in report.results for kind, _ in kinds_of(result.reported))
+    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {
         "records": report.size,
-        "outcomes": _counts(report.results),
+        # How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without.
+        "outcomes": {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]},
         "failed": len(failed),
         "returned": len(report.returned),
         "oldest_seconds": _rounded(report.oldest_seconds),
@@ -157,13 +159,6 @@ def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
         "failures": [failure.as_json() for failure in failures],
         "failures_left_out": len(failed) - len(failures),
     }
-
-
-def _counts(results: Iterable[Result]) -> dict[str, int]:
-    """How many outcomes of each kind there are. A record may have several; "none" counts the records that settled without."""
-    counter = Counter(kind for result in results for kind, _ in kinds_of(result.reported))
-    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
-    return {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]}
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -216,14 +211,22 @@ class Failure:
 
     def as_json(self) -> dict[str, Any]:
         """As the line of a batch carries it in its `extra`."""
-        found = {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
-        del found["named"]  # it is for people
-        return found
+        values = {name: value for name, value in asdict(self).items() if name != "traceback" or value is not None}
+        del values["named"]  # it is for people
+        return values
 
 
 def failure_of(result: Result, each: object, attempt: int | None, *, with_traceback: bool) -> Failure:
     """What is said of a result that is not settled. A traceback may quote a body in the texts of its exceptions."""
     error, message = result.error, result.message
+    why = result.unsettled if error is None else error  # it must come again
+    where = None if error is None else line_in(error, each)
+    if where is None and error is not None and message is not None:
+        where = home_of(each)[1]  # The traceback has no line of the user's, although the function was called.
+    text = None
+    if error is not None and with_traceback:
+        text = "".join(traceback.format_exception(error)).rstrip()
+        text = text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"
     sequence = None if message is None else message.sequence
     return Failure(
         record=printable(result.record_id),
@@ -232,34 +235,22 @@ def failure_of(result: Result, each: object, attempt: int | None, *, with_traceb
         sequence=printable(sequence) if isinstance(sequence, str) else sequence,
         parts=() if message is None else tuple([printable(part) for part in message.parts]),
         attempt=attempt,
-        error=printable(type(_unsettled(result)).__name__),
+        error=printable(type(why).__name__),
         reason=_reason(result),
-        where=None if error is None else _where(error, each, in_function=message is not None),
+        where=where,
         named=None if message is None else named(message),
-        traceback=_formatted(error) if error is not None and with_traceback else None,
+        traceback=text,
     )
 
 
 def line_in(error: BaseException, each: object) -> str | None:
     """The innermost line of the user's own code in the traceback: the file, the line and the function."""
-    return innermost(((trace.tb_frame, trace.tb_lineno) for trace in _traces(error.__traceback__)), each)
-
-
-def _where(error: BaseException, each: object, *, in_function: bool) -> str | None:
-    """If the traceback has no line of the user's, the function itself is named, unless it was not called."""
-    found = line_in(error, each)
-    return found if found is not None or not in_function else home_of(each)[1]
-
-
-def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    places: list[tuple[FrameType, int]] = []
+    trace = error.__traceback__
     while trace is not None:
-        yield trace
+        places.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-
-
-def _unsettled(result: Result) -> BaseException | Answer | None:
-    """Why a record that failed must come again: its error, or one of its outcomes that is not settled."""
-    return result.error if result.error is not None else result.unsettled
+    return innermost(places, each)
 
 
 def _reason(result: Result) -> str | None:
@@ -297,8 +288,3 @@ def _of_step(answer: Answer | None) -> str | None:
 
 def _time(seconds: float) -> str:
     return moment(min(max(0.0, seconds), _LAST_MOMENT))
-
-
-def _formatted(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error)).rstrip()
-    return text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"

@@ -51,8 +51,8 @@ class Source:
         of records instead of an event, each of which says what it is from.
         """
         batch = self._plain(event)
-        found = self.records(batch)
-        if found is None:
+        in_lanes = self.records(batch)
+        if in_lanes is None:
             raise self._refusal("has no such records")
         if "window" in batch:
             raise ConfigurationError(
@@ -61,9 +61,13 @@ class Source:
             )
         records: list[Any] = []
         lanes: list[Hashable] = []
-        for lane, record in found:
-            origin = _origin(batch, record)
-            if (origin is None and isinstance(batch, list)) or not (origin is None or origin in self.origins):
+        # What an event says of its source: in each record, with an upper-case E in those of SNS, or once for all records.
+        of_all = None if isinstance(batch, list) else batch.get("eventSource")
+        for lane, record in in_lanes:
+            origin = field_at(record, "eventSource") or field_at(record, "EventSource") or of_all
+            if (origin is None and isinstance(batch, list)) or not (
+                origin is None or (isinstance(origin, str) and origin in self.origins)
+            ):
                 raise self._refusal(f"has a record of {origin!r}")
             records.append(record)
             lanes.append(lane)
@@ -103,13 +107,6 @@ class Source:
         return ConfigurationError(
             f"This event is no batch of {self.name}: it {why}. Nothing was taken; give each event source its own decorator."
         )
-
-
-def _origin(event: Mapping[str, Any] | list[Any], record: Any) -> str | None:
-    """What an event says of its source: in each record, with an upper-case E in those of SNS, or once for all records."""
-    of_all = None if isinstance(event, list) else event.get("eventSource")
-    origin = field_at(record, "eventSource") or field_at(record, "EventSource") or of_all
-    return origin if origin is None or isinstance(origin, str) else repr(origin)
 
 
 def _in_answer(identifier: Identifier) -> object:

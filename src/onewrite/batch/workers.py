@@ -1,7 +1,7 @@
 """The workers of a batch. The same loop runs in the calling thread, in several threads, or in tasks.
 
 A worker takes a record, has it processed, says how it ended, and takes the next one. With `group_by` it takes a group instead.
-`lanes` decides which it may take. This module adds the lock, the deadline, and what happens when the program is to end.
+`order` decides which it may take. This module adds the lock, the deadline, and what happens when the program is to end.
 
 The end of the program ends the batch: a real SIGINT and, for an asynchronous function, the cancellation of the whole batch. Then
 nothing more is taken, what is under way ends, and the exception is raised from the handler.
@@ -9,28 +9,26 @@ nothing more is taken, what is under way ends, and the exception is raised from 
 
 from __future__ import annotations
 
+import signal
 import threading
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from onewrite.batch.lanes import Lanes, SecondTries
+from onewrite.batch.order import Lanes, SecondTries, Unit
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
 from onewrite.flow import inner_meter, meter
 
 if TYPE_CHECKING:
     import asyncio
-import signal
-from types import FrameType
 
-T = TypeVar("T")
-# What is done with what a worker has taken, and how that ended. It raises exceptions that end the program, and no others.
-Process: TypeAlias = Callable[[int], T]
-AsyncProcess: TypeAlias = Callable[[int], Awaitable[T]]
+# What is done with what a worker has taken, and the results. It raises exceptions that end the program, and no others.
+Process: TypeAlias = Callable[[int], Mapping[int, Result]]
+AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
 
 # How many times the slowest record so far must fit into the time that is left. The next one may be slower, and after the
 # last one the answer must still be sent.
@@ -60,42 +58,63 @@ class Deadline:
         return self._time_left is not None and self._time_left() < self._margin
 
     def took(self, seconds: float) -> None:
-        with self._lock:
-            self._margin = max(self._margin, seconds * _SAFETY_FACTOR)
+        if self.is_known:
+            with self._lock:
+                self._margin = max(self._margin, seconds * _SAFETY_FACTOR)
 
 
-class Shared(ABC, Generic[T]):
-    """What the workers of one batch share. `results` are those of its records, by their positions.
+class Batch:
+    """What the workers of one batch share. `results` are those of its records by their positions, of which some are `settled`.
 
-    `tries_again`: a deferred record is tried again as soon as the one before it is in.
+    A worker takes the position of a record; or, from `count` on, the number of a unit. `tries_again`: a deferred record is tried
+    again, by itself, as soon as the one before it is in.
     """
 
-    def __init__(self, lanes: Lanes, deadline: Deadline, *, tries_again: bool) -> None:
+    def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, tries_again: bool) -> None:
         self.results: dict[int, Result] = {}
+        self.settled: set[int] = set()
         self.requests = 0
         self.exit: BaseException | None = None
-        self._lanes, self._deadline = lanes, deadline
+        self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
         self._second_tries = SecondTries() if tries_again else None
         self._lock = threading.Lock()
-
-    @abstractmethod
-    def positions(self, taken: int, /) -> Sequence[int]:
-        """The records of which a worker has taken something."""
-
-    @abstractmethod
-    def end(self, taken: int, ended: T, /) -> None:
-        """How what was taken has ended."""
 
     def take(self) -> int | None:
         """What to process next. None: nothing, or nothing until something else ends."""
         with self._lock:
             if self._deadline.is_known and not self._lanes.is_empty and self._deadline.is_over:
                 self._lanes.close()
-            taken = self._lanes.take()
-            if self._second_tries is not None and taken is not None:
-                for position in self.positions(taken):
-                    self._second_tries.begin(position)
-            return taken
+            number = self._lanes.take()
+            if self._second_tries is not None and number is not None:
+                if number < self._count:
+                    self._second_tries.begin(number)
+                else:
+                    for position in self._units[number - self._count].positions:
+                        self._second_tries.begin(position)
+            return number
+
+    def end(self, number: int, results: Mapping[int, Result]) -> None:
+        """What was taken has ended. `results` are those of the records of which nothing is left to do."""
+        with self._lock:
+            again: list[int] = []
+            settled, tries = True, self._second_tries
+            for position, result in results.items():
+                self.results[position] = result
+                if result.settled:
+                    self.settled.add(position)
+                else:
+                    settled = False
+                if tries is not None and result.outcomes:
+                    again += tries.settle(result.outcomes)
+            if tries is not None and not settled:
+                again += [
+                    position
+                    for position, result in results.items()
+                    if position not in self.settled and tries.defer(position, result.outcomes)
+                ]
+            if again:
+                self._lanes.again(again)
+            self._lanes.end(number, settled=settled)
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
@@ -108,36 +127,12 @@ class Shared(ABC, Generic[T]):
                 self.exit = error
 
 
-class Batch(Shared[Result]):
-    """A worker takes the position of a record. `time_left` is in seconds, and None if there is no deadline."""
-
-    def __init__(self, lanes: Lanes, time_left: Callable[[], float] | None, margin: float, *, tries_again: bool) -> None:
-        super().__init__(lanes, Deadline(time_left, margin), tries_again=tries_again)
-
-    def positions(self, taken: int, /) -> Sequence[int]:
-        return (taken,)
-
-    def end(self, position: int, result: Result, /) -> None:
-        with self._lock:
-            self.results[position] = result
-            if self._deadline.is_known:
-                self._deadline.took(result.seconds)
-            for other in () if self._second_tries is None else self._second_tries.settle(result.outcomes):
-                self._lanes.again(other)
-            if result.settled:
-                self._lanes.settle(position)
-                return
-            self._lanes.fail(position)
-            if self._second_tries is not None and self._second_tries.defer(position, result.outcomes):
-                self._lanes.again(position)
-
-
-def work(batch: Shared[T], process: Process[T]) -> None:
+def work(batch: Batch, process: Process) -> None:
     counting = inner_meter()
     token = meter.set(counting)
     try:
-        while (position := batch.take()) is not None:
-            batch.end(position, process(position))
+        while (number := batch.take()) is not None:
+            batch.end(number, process(number))
     except BaseException as error:
         batch.stop(error)
     finally:
@@ -145,29 +140,28 @@ def work(batch: Shared[T], process: Process[T]) -> None:
         batch.add_requests(counting.requests)
 
 
-async def awork(batch: Shared[T], process: AsyncProcess[T]) -> None:
+async def awork(batch: Batch, process: AsyncProcess) -> None:
     counting = inner_meter()
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
-        while (position := batch.take()) is not None:
-            batch.end(position, await process(position))
+        while (number := batch.take()) is not None:
+            batch.end(number, await process(number))
     except BaseException as error:
         batch.stop(error)
     finally:
         batch.add_requests(counting.requests)
 
 
-def in_threads(batch: Shared[T], process: Process[T], workers: int) -> None:
+def in_threads(batch: Batch, process: Process, workers: int) -> None:
     """The calling thread is one of the workers. Each of the others has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
-        with NoticedInterrupts():
-            for _ in range(workers - 1):
-                thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
-                thread.start()
-                threads.append(thread)
-            work(batch, process)
-            _join(threads)
+        for _ in range(workers - 1):
+            thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
+            thread.start()
+            threads.append(thread)
+        work(batch, process)
+        _join(threads)
     except BaseException as error:  # no more threads can be started, or Ctrl-C while this one waits
         batch.stop(error)
         _join(threads)
@@ -178,7 +172,7 @@ def _join(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-def in_tasks(batch: Shared[T], process: AsyncProcess[T], workers: int) -> None:
+def in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
     """The event loop stays open for the next batch in this thread, because asynchronous clients are bound to their loop."""
     import asyncio  # noqa: PLC0415  # only handlers of asynchronous functions need it, and boto3 does not import it
 
@@ -188,12 +182,11 @@ def in_tasks(batch: Shared[T], process: AsyncProcess[T], workers: int) -> None:
 
     runner = runner_of_this_thread()
     before = interrupts()
-    with NoticedInterrupts(_cancel_batch):
-        try:
-            _run(runner, all_workers())
-        except BaseException:
-            if interrupts() == before:
-                raise
+    try:
+        _run(runner, all_workers())
+    except BaseException:
+        if interrupts() == before:
+            raise
     if interrupts() > before:
         raise KeyboardInterrupt
 
@@ -232,8 +225,8 @@ def _run(runner: asyncio.Runner, workers: Coroutine[Any, Any, None]) -> None:
             runner.run(until_done(batch))
 
 
-def _cancel_batch() -> bool:
-    """Do so upon the first Ctrl-C, as asyncio.Runner does. False: there is nothing to cancel, or it was done before."""
+def cancel_batch() -> bool:
+    """Cancel the tasks upon the first Ctrl-C, as asyncio.Runner does. False: there are none, or it was done before."""
     batch = _this_thread.task
     if batch is None or batch.done() or batch.cancelling():
         return False
@@ -276,19 +269,19 @@ def _refuse_a_running_loop() -> None:
 # be done again and those after it never begun, until all of them are in the dead-letter queue. Only a real signal ends the batch.
 
 
-class _Seen:
-    interrupts = 0  # how often this process has been interrupted while a batch was under way
+class _Interrupts:
+    count = 0  # how often this process has been interrupted while a batch was under way
 
 
 def interrupts() -> int:
-    return _Seen.interrupts
+    return _Interrupts.count
 
 
 def is_interrupt(error: BaseException, before: int) -> bool:
     """Whether the error comes from a real SIGINT, of which there had been so many before. A group is if a member is."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_interrupt(each, before) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
-    return isinstance(error, KeyboardInterrupt) and _Seen.interrupts > before
+    return isinstance(error, KeyboardInterrupt) and _Interrupts.count > before
 
 
 class NoticedInterrupts:
@@ -300,7 +293,7 @@ class NoticedInterrupts:
 
     __slots__ = ("_instead", "_ours")
 
-    def __init__(self, instead: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, instead: Callable[[], bool] | None = None) -> None:
         self._instead = instead
 
     def __enter__(self) -> None:
@@ -316,6 +309,6 @@ class NoticedInterrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
-        _Seen.interrupts += 1
-        if not self._instead():
+        _Interrupts.count += 1
+        if self._instead is None or not self._instead():
             signal.default_int_handler(number, frame)

@@ -3,9 +3,9 @@
 from onewrite.extras import installed_by
 
 with installed_by("aws", "onewrite.sqs"):
-    from onewrite.sqs.crew import WorkerStuck
-    from onewrite.sqs.decisions import backoff
     from onewrite.sqs.queue import QueueRefused
+    from onewrite.sqs.state import backoff
+    from onewrite.sqs.threads import WorkerStuck
     from onewrite.sqs.worker import Worker
 
 __all__ = ["QueueRefused", "Worker", "WorkerStuck", "backoff"]

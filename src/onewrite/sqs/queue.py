@@ -1,4 +1,12 @@
-"""The requests to one queue. They are tried again if SQS fails for a moment, and explained if it refuses them."""
+"""The requests to one queue. They are tried again if SQS fails for a moment, and explained if it refuses them.
+
+A worker sends three of them all the time, whose first try may do without boto3. All of them may be sent twice:
+
+- A message that is deleted already is deleted.
+- A message that is hidden already is hidden anew, for as long from then on.
+- A ReceiveMessage whose answer is lost has hidden its messages, and they come again when their visibility timeout ends. So it is with botocore's
+  own retries. On a FIFO queue the second try has the same ReceiveRequestAttemptId, and gets the same messages at once.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +15,72 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeAlias
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
 
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.sqs.decisions import RequestEntry, is_passing, unsettled
-from onewrite.sqs_message import Received
+from onewrite.lean.answers import as_json
+from onewrite.lean.client import LeanClient
+from onewrite.lean.service import Service
+from onewrite.sqs.waiting import SqsMessage
+
+RequestEntry: TypeAlias = Mapping[str, Any]
+"""What a batch request to SQS says about one message."""
+
+_OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooManyRequests")  # parts of error codes
+
+
+def unsettled(entries: Sequence[RequestEntry], answer: Mapping[str, Any]) -> tuple[list[RequestEntry], list[RequestEntry]]:
+    """The entries of a batch request that are worth another try, and those that SQS will never accept."""
+    failed = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
+    left = [entry for entry in entries if entry["Id"] in failed]
+    return [entry for entry in left if not failed[entry["Id"]]], [entry for entry in left if failed[entry["Id"]]]
+
+
+def is_passing(error: BotoCoreError | ClientError) -> bool:
+    """Whether the error may be gone at the next try, like throttling or a lost connection. All others come back every time."""
+    if isinstance(error, ClientError):
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        overload = any(word in code for word in _OVERLOAD) or status == HTTPStatus.TOO_MANY_REQUESTS
+        return overload or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, ConnectionError | HTTPClientError)
+
+
+SQS = Service(
+    name="sqs",
+    title="SQS",
+    sender="a lean worker",
+    methods={
+        "ReceiveMessage": "receive_message",
+        "DeleteMessageBatch": "delete_message_batch",
+        "ChangeMessageVisibilityBatch": "change_message_visibility_batch",
+    },
+    place="QueueUrl",
+    body=as_json,
+    refused=None,
+    checksum=None,
+    registered=frozenset(),
+)
+
+
+class LeanQueueClient(LeanClient):
+    """For one queue: it remembers the way to the one that it was asked for last."""
+
+    service = SQS
+
+    def receive_message(self, **request: Any) -> Any:
+        return self._sent("ReceiveMessage", request)
+
+    def delete_message_batch(self, **request: Any) -> Any:
+        return self._sent("DeleteMessageBatch", request)
+
+    def change_message_visibility_batch(self, **request: Any) -> Any:
+        return self._sent("ChangeMessageVisibilityBatch", request)
+
 
 logger = logging.getLogger("onewrite.sqs")
 
@@ -28,7 +94,7 @@ class QueueRefused(OnewriteError):
     """A queue refuses what it has granted before: a token has expired, a right was taken away, or the queue was deleted."""
 
 
-class Queue:
+class SqsQueue:
     """One queue, used by several threads. `visibility` is for how many seconds a received message is hidden; None takes the queue's own timeout."""
 
     def __init__(
@@ -41,11 +107,11 @@ class Queue:
         sleep: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        found = _attributes(client, url, sleep)
+        attributes = _attributes(client, url, sleep)
         self.url = url
-        self.arn = found["QueueArn"]
+        self.arn = attributes["QueueArn"]
         self.fifo = self.arn.endswith(".fifo")
-        self.visibility = int(found["VisibilityTimeout"]) if visibility is None else visibility
+        self.visibility = int(attributes["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
                 f"The visibility timeout of {url} is 0, so every message would come again while it is processed. "
@@ -57,7 +123,7 @@ class Queue:
         self._sleep = sleep
         self._clock = clock
         self._calls: dict[int, tuple[str, float]] = {}  # by their threads: the requests under way, and when each began
-        policy = json.loads(found.get("RedrivePolicy") or "{}")
+        policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         most = policy.get("maxReceiveCount")
         self.most_receives = None if most is None else int(most)
         self.dead_letter_queue = str(policy.get("deadLetterTargetArn", "")).rpartition(":")[2]
@@ -74,7 +140,7 @@ class Queue:
         finally:
             del self._calls[me]
 
-    def receive(self, most: int, wait: int) -> Sequence[Received] | None:
+    def receive(self, most: int, wait: int) -> Sequence[SqsMessage] | None:
         """The messages that SQS gives within `wait` seconds. None: the request failed, and another one may not."""
         options: dict[str, Any] = {"MaxNumberOfMessages": most, "WaitTimeSeconds": wait}
         options |= {"VisibilityTimeout": self.visibility}
@@ -91,15 +157,15 @@ class Queue:
             return None
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
-    def delete(self, messages: Sequence[Received]) -> None:
+    def delete(self, messages: Sequence[SqsMessage]) -> None:
         """A message that SQS does not delete comes again, and is a Duplicate then."""
         self._send_batch("delete_message_batch", [_entry(number, message) for number, message in enumerate(messages)])
 
-    def hide(self, messages: Sequence[tuple[Received, int]]) -> set[str]:
+    def hide(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str]:
         """Hide each message for its seconds from now. Returns the receipt handles that SQS no longer knows as received."""
         return {entry["ReceiptHandle"] for entry in self._send_batch("change_message_visibility_batch", _hidden(messages))}
 
-    def extend(self, messages: Sequence[tuple[Received, int]]) -> set[str] | None:
+    def extend(self, messages: Sequence[tuple[SqsMessage, int]]) -> set[str] | None:
         """`hide` in one try: if it fails, the next one comes soon enough. None: it failed, and the handlers go on."""
         entries = _hidden(messages)
         try:
@@ -178,9 +244,9 @@ def _unusable(url: str, error: Exception) -> str:
     )
 
 
-def _entry(number: int, message: Received) -> dict[str, Any]:
+def _entry(number: int, message: SqsMessage) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
 
 
-def _hidden(messages: Sequence[tuple[Received, int]]) -> list[dict[str, Any]]:
+def _hidden(messages: Sequence[tuple[SqsMessage, int]]) -> list[dict[str, Any]]:
     return [_entry(n, message) | {"VisibilityTimeout": seconds} for n, (message, seconds) in enumerate(messages)]

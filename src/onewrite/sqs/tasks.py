@@ -10,17 +10,13 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
-from onewrite.batch.handler import Handler
-from onewrite.sqs.bench import Bench, Results
-from onewrite.sqs.deciding.lines import Load
-from onewrite.sqs.deciding.terms import BEAT
-from onewrite.sqs.whereabouts import where_coroutine_stands, where_thread_stands
-
-_GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
+from onewrite.batch.function import where_coroutine_stands, where_thread_stands
+from onewrite.sqs.state import BEAT, Results
+from onewrite.sqs.waiting import Load
 
 
-class Desk(Protocol):
-    """Where the tasks get messages, and bring the results. None of this waits."""
+class Loads(Protocol):
+    """Where the tasks get loads, and bring the results. None of this waits, but `aprocess` for the function."""
 
     def ready(self) -> int:
         """How many loads may begin."""
@@ -28,7 +24,11 @@ class Desk(Protocol):
 
     def take(self, *, last: bool) -> Load | None: ...
 
-    def ended(self, load: Load, results: Results) -> None: ...
+    async def aprocess(self, load: Load) -> Results: ...
+
+    def failed(self, load: Load, error: BaseException) -> Results: ...
+
+    def bring(self, load: Load, results: Results) -> None: ...
 
     def look(self) -> None: ...
 
@@ -42,21 +42,19 @@ class Tasks:
     will not begin.
     """
 
-    grace = _GRACE
-
-    def __init__(self, handler: Handler[Any], bench: Bench, desk: Desk) -> None:
-        self._handler, self._bench, self._desk = handler, bench, desk
+    def __init__(self, loads: Loads, each: Callable[..., Any]) -> None:
+        self._loads, self._each = loads, each
         self._tasks: dict[Load, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._woken = False
         self._coming = 0  # tasks that have not run yet
-        self._asked: float | None = None  # when the loop was asked for a sign, if it has not given one since
-        self._heard = -inf  # when it was last asked, or gave one
+        self._sign_wanted: float | None = None  # when the loop was asked for a sign, if it has not given one since
+        self._last_sign = -inf  # when it was last asked, or gave one
         self._over: Future[None] = Future()
 
     def wake(self) -> None:
-        """Messages are ready. The desk's lock is held."""
+        """Messages are ready. The lock of the loads is held."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
@@ -80,9 +78,14 @@ class Tasks:
 
     def ask_for_a_sign(self, now: float) -> None:
         """Now and then. The sign goes through the loop as the messages do: one call that blocks holds up both."""
-        if self._loop is not None and self._asked is None and now >= self._heard + BEAT:
-            self._asked = self._heard = now
-            self._call_soon(self._give_sign)
+        if self._loop is not None and self._sign_wanted is None and now >= self._last_sign + BEAT:
+            self._sign_wanted = self._last_sign = now
+
+            def give_sign() -> None:
+                self._sign_wanted = None
+                self._loads.look()
+
+            self._call_soon(give_sign)
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """In the loop, unless it has ended."""
@@ -90,22 +93,18 @@ class Tasks:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(act)
 
-    def _give_sign(self) -> None:
-        self._asked = None
-        self._desk.look()
-
     def silence(self, now: float) -> float:
         """For how many seconds the loop has not answered. It takes no lock."""
-        asked = self._asked
-        return 0.0 if asked is None else now - asked
+        since = self._sign_wanted
+        return 0.0 if since is None else now - since
 
     def count_anew(self, now: float) -> None:
         """The process itself stood still."""
-        if self._asked is not None:
-            self._asked = now
+        if self._sign_wanted is not None:
+            self._sign_wanted = now
 
     def where_loop_stands(self) -> str | None:
-        return None if self._thread is None else where_thread_stands(self._thread.ident, self._handler.each)
+        return None if self._thread is None else where_thread_stands(self._thread.ident, self._each)
 
     def where(self, load: Load) -> str | None:
         """The line of the user's code at which a task waits, or at which it keeps the loop from going round."""
@@ -114,39 +113,39 @@ class Tasks:
             return None
         if asyncio.current_task(self._loop) is task:
             return self.where_loop_stands()
-        return where_coroutine_stands(task.get_coro(), self._handler.each)
+        return where_coroutine_stands(task.get_coro(), self._each)
 
     # ------------------------------------------------------------ in the loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def until_over() -> None:
+            await asyncio.wrap_future(self._over)
+
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._until_over())
+                runner.run(until_over())
         except BaseException as error:  # Code of the user's has ended the loop: nothing begins any more.
-            self._desk.loop_ended(error)
-
-    async def _until_over(self) -> None:
-        await asyncio.wrap_future(self._over)
+            self._loads.loop_ended(error)
 
     def _begin(self) -> None:
         self._woken = False  # before the look, so that what becomes ready during it is not missed
-        for _ in range(self._desk.ready() - self._coming):
+        for _ in range(self._loads.ready() - self._coming):
             self._coming += 1
             asyncio.get_running_loop().create_task(self._process())  # The loop keeps it until it has run, and then we do.
 
     async def _process(self) -> None:
         self._coming -= 1
-        load = self._desk.take(last=not self._coming)
+        load = self._loads.take(last=not self._coming)
         task = asyncio.current_task()
         if load is None or task is None:  # It was given back meanwhile.
             return
         self._tasks[load] = task
         results: Results
         try:
-            results = await self._bench.aprocess(load)
+            results = await self._loads.aprocess(load)
         except (
             BaseException
         ) as error:  # It was cancelled. Whatever is raised here would end the loop, and with it all other tasks.
-            results = self._bench.failed(load, error)
-        self._desk.ended(load, results)
+            results = self._loads.failed(load, error)
+        self._loads.bring(load, results)
         del self._tasks[load]

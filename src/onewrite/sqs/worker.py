@@ -7,30 +7,33 @@ when its visibility timeout ends, and a message whose effect was written is then
 from __future__ import annotations
 
 import secrets
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
+from math import inf
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any, ClassVar, cast
 
-from onewrite.batch.decorated import GroupHandlerFunction, HandlerFunction
-from onewrite.batch.grouping.handler import GroupHandler
-from onewrite.batch.handler import Handler, handler_of
+from onewrite.batch.handler import Handler, HandlerFunction, handler_of
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.crew import Crew, Habits, Surroundings, WorkerStuck
-from onewrite.sqs.deciding.terms import SILENCE
-from onewrite.sqs.decisions import LONGEST_HIDDEN, backoff
-from onewrite.sqs.health import Pages, Pulse
-from onewrite.sqs.journal import Journal, names_of
-from onewrite.sqs.lean import LeanQueueClient
-from onewrite.sqs.queue import Queue, default_client, logger
-from onewrite.sqs.stopping import Stop, on_signals
-from onewrite.sqs.threads import Time
+from onewrite.sqs.health import HealthPages, Journal, Pulse, names_of
+from onewrite.sqs.queue import LeanQueueClient, SqsQueue, default_client, logger
+from onewrite.sqs.state import LONGEST_HIDDEN, SILENCE, Limits, backoff
+from onewrite.sqs.threads import Time, WorkerStuck, WorkerThreads
+
+_LONGEST_WAIT = 0.5  # seconds: a signal that arrives just before a wait does not end it, and is noticed after it
+_GRACE = 5.0  # seconds that a cancelled task has to end: for an `await` in a `finally`, as when it closes a connection
+_LOOKS = 4  # two seconds
+_LAST_ANSWER = 1.0  # seconds that a worker with nothing in hand waits for messages that may be on their way to it
+
 
 IN_FLIGHT = 10
 LONGEST_WAIT = 20  # seconds, the longest that SQS lets a request wait for messages
@@ -85,7 +88,7 @@ class Worker:
     """
 
     queue_url: str | Sequence[str]
-    handler: HandlerFunction[Any] | GroupHandlerFunction[Any] | Handler[Any]
+    handler: HandlerFunction[Any, Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
     lean: bool = False
@@ -104,8 +107,8 @@ class Worker:
     health_host: str = "127.0.0.1"
     _time: ClassVar[Time] = Time()
     _handler: Handler[Any] = field(init=False, repr=False)
-    _stop: Stop = field(init=False, repr=False)
-    _crew: Crew | None = field(init=False, repr=False, default=None)
+    _stop: StopRequest = field(init=False, repr=False)
+    _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
     _pulse: Pulse | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -121,31 +124,44 @@ class Worker:
         ):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low, high)
-        _check_gather(self.gather, self._handler)
-        self._stop = Stop(self.drain_seconds, self._time.clock)
+        gather = cast("object", self.gather)
+        if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
+            raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
+        if gather and not self._handler.has_groups:
+            raise ConfigurationError(
+                "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
+                "messages with @sqs_handler(identity, group_by=...), or leave gather out."
+            )
+        self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
     def run(self) -> bool:
         """Work until stopped. False: something was still under way at the deadline, and comes again.
 
         The work is done in other threads, so that this one can leave at the deadline, however slow the handler is.
         """
+
+        def when_wanted() -> None:
+            logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
+            if self._threads is not None:
+                self._threads.look()
+
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
             work.start()
-            self._stop.wait(end, self._is_busy, self._begin_to_stop, self._is_lost)
-        crew = self._crew
+            self._stop.wait(end, self._is_busy, when_wanted, self._is_lost)
+        threads = self._threads
         if end.done():
             end.result()
-        elif crew is not None and crew.failure is not None:
-            crew.abandon()
-            raise crew.failure
-        elif crew is not None and self._is_lost():
+        elif threads is not None and threads.failure is not None:
+            threads.abandon()
+            raise threads.failure
+        elif threads is not None and self._is_lost():
             silence = self._silence
-            crew.abandon()
+            threads.abandon()
             raise WorkerStuck(f"{silence}. Start the worker anew, and mend what hangs.")
-        elif crew is not None and self._is_busy():
-            what = names_of(crew.under_way())
+        elif threads is not None and self._is_busy():
+            what = names_of(threads.under_way())
             logger.error("%s: not everything has ended in time: what has not comes again: %s", self._name, what)
             return False
         logger.info("%s: the worker has stopped", self._name)
@@ -170,7 +186,7 @@ class Worker:
 
     @property
     def _silence(self) -> str:
-        where = None if self._crew is None else self._crew.where_rounds_stand()
+        where = None if self._threads is None else self._threads.where_rounds_stand()
         seconds = 0.0 if self._pulse is None else self._pulse.silence()
         return f"The worker has done no rounds for {seconds:.0f} seconds: its thread stands at {where}"
 
@@ -178,15 +194,10 @@ class Worker:
         """Why it is of no use, for the health page."""
         if self._pulse is not None and self._pulse.silence() >= SILENCE:
             return self._silence
-        return None if self._crew is None else self._crew.trouble()
+        return None if self._threads is None else self._threads.trouble()
 
     def _is_busy(self) -> bool:
-        return self._crew is not None and self._crew.is_busy
-
-    def _begin_to_stop(self) -> None:
-        logger.info("%s: the worker is stopping, within %g seconds", self._name, self.drain_seconds)
-        if self._crew is not None:
-            self._crew.look()
+        return self._threads is not None and self._threads.is_busy
 
     def _run_work(self, end: Future[None]) -> None:
         try:
@@ -197,40 +208,56 @@ class Worker:
             end.set_result(None)
 
     def _work(self) -> None:
-        if self._stop.asked:  # Asked before it began, it sends no request at all.
+        if self._stop.is_wanted:  # Asked for before it began, it sends no request at all.
             return
         journal = Journal(self._handler, () if self.on_outcome is None else (self.on_outcome,), self._time.clock)
         file = None if self.liveness_file is None else Path(self.liveness_file)
         with ExitStack() as stack:
             pulse = Pulse(self._time.clock, file)
-            crew = self._crew = self._make_crew(journal, pulse)
+            threads = self._threads = self._make_threads(journal, pulse)
             self._pulse = pulse  # It beats once there are rounds. Until then the client's own timeouts count.
             stack.callback(setattr, self, "_pulse", None)
             if self.health_port is not None:
-                pages = Pages(self.health_host, self.health_port, journal, crew.counts, self._trouble)
+                pages = HealthPages(self.health_host, self.health_port, journal, threads.counts, self._trouble)
                 stack.callback(pages.close)
                 logger.info("%s: health and metrics at %s:%s", self._name, self.health_host, pages.port)
             logger.info("%s: the worker begins", self._name)
-            crew.run()
+            threads.run()
             journal.sum_up(last=True)
 
-    def _make_crew(self, journal: Journal, pulse: Pulse) -> Crew:
+    def _make_threads(self, journal: Journal, pulse: Pulse) -> WorkerThreads:
         wait = self.wait if self.wait is not None else _WAIT_TO_BE_EMPTY if self.stop_when_empty else LONGEST_WAIT
-        seconds = self.gather.total_seconds()
-        habits = Habits(self.in_flight, self.timeout, wait, self.most_deferred, self.stop_when_empty, seconds, self.backoff)
+        limits = Limits(
+            slots=self.in_flight,
+            timeout=self.timeout,
+            grace=_GRACE if self._handler.is_async else 0.0,
+            wait=wait,
+            most_deferred=self.most_deferred,
+            stop_when_empty=self.stop_when_empty,
+            gather=self.gather.total_seconds() if self._handler.has_groups else None,
+            backoff=self.backoff,
+        )
 
         def beat() -> None:
-            pulse.beat(is_of_use=self._crew is None or self._crew.trouble() is None)
+            pulse.beat(is_of_use=self._threads is None or self._threads.trouble() is None)
             journal.sum_up()
 
-        world = Surroundings(self._time.clock, self._time.conditions, beat, lambda: self._stop.asked, self._stop.ask)
-        return Crew(self._open_queues(), self._handler, habits, journal, world)
+        return WorkerThreads(
+            self._open_queues(),
+            self._handler,
+            limits=limits,
+            journal=journal,
+            time=self._time,
+            beat=beat,
+            is_to_stop=lambda: self._stop.is_wanted,
+            stop=self._stop.ask,
+        )
 
-    def _open_queues(self) -> list[Queue]:
+    def _open_queues(self) -> list[SqsQueue]:
         client = default_client(self._urls[0]) if self.client is None else self.client
         options: dict[str, Any] = {"visibility": self.visibility_timeout, "attempts": new_attempt}
         options |= {"sleep": self._time.sleep, "clock": self._time.clock}
-        return [Queue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
+        return [SqsQueue(url, LeanQueueClient(client) if self.lean else client, **options) for url in self._urls]
 
 
 def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
@@ -243,28 +270,106 @@ def _handler_of_queues(urls: Sequence[object], handler: object) -> Handler[Any]:
             )
     if len(set(urls)) < len(urls):
         raise ConfigurationError("A queue is named twice: give each URL once.")
-    if (found := handler_of(handler)) is None:
+    if (decorated := handler_of(handler)) is None:
         raise ConfigurationError(
             f"{handler!r} is no handler of SQS batches: decorate the function with @sqs_handler(identity) from "
             "onewrite.aws_lambda, and give the decorated function to the worker."
         )
-    if "aws:sqs" not in found.source.origins:
+    if "aws:sqs" not in decorated.source.origins:
         raise ConfigurationError(
-            f"This handler takes batches of {found.source.name}, not of SQS: decorate the function with @sqs_handler."
+            f"This handler takes batches of {decorated.source.name}, not of SQS: decorate the function with @sqs_handler."
         )
-    return found
-
-
-def _check_gather(gather: object, handler: Handler[Any]) -> None:
-    if not isinstance(gather, timedelta) or not timedelta() <= gather <= _LONGEST_GATHER:
-        raise ConfigurationError(f"gather={gather!r}: give a timedelta from 0 to 5 minutes.")
-    if gather and not isinstance(handler, GroupHandler):
-        raise ConfigurationError(
-            "gather= is for a handler that takes several messages in a call, and this one takes one: decorate a function of a list of "
-            "messages with @sqs_handler(identity, group_by=...), or leave gather out."
-        )
+    return decorated
 
 
 def _check_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> None:
     if not isinstance(value, int if whole else int | float) or isinstance(value, bool) or not low <= value <= high:
         raise ConfigurationError(f"{name}={value!r}: give a {'whole ' * whole}number from {low} to {high}.")
+
+
+# --- when it stops: when nothing is under way, or at a deadline if that comes first --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadlines:
+    """When the worker leaves at the latest, in the clock's seconds: with nothing under way, and with something under way."""
+
+    idle: float
+    busy: float
+
+
+class StopRequest:
+    """Whether and until when a worker is to stop. It is asked for once, and cannot be taken back."""
+
+    def __init__(self, drain_seconds: float, clock: Callable[[], float]) -> None:
+        self._drain_seconds = drain_seconds
+        self._clock = clock
+        self._deadlines: _Deadlines | None = None
+        # What ends a wait. A signal handler may put into a SimpleQueue, whatever code it interrupts. It may not set an Event:
+        # the interrupted code may hold the Event's own lock.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._deadlines is not None
+
+    @property
+    def deadline(self) -> float:
+        """When what is under way is left behind."""
+        return inf if self._deadlines is None else self._deadlines.busy
+
+    def ask(self) -> None:
+        if self._deadlines is None:
+            now = self._clock()
+            last = now + self._drain_seconds
+            self._deadlines = _Deadlines(idle=min(now + _LAST_ANSWER, last), busy=last)
+        self._wake.put(None)
+
+    def ask_or_hurry(self) -> None:
+        """Ask for a stop; the second time, ask for it at once."""
+        if self._deadlines is not None:
+            self._deadlines = _Deadlines(idle=self._clock(), busy=self._clock())
+        self.ask()
+
+    def wait(
+        self, work: Future[None], is_busy: Callable[[], bool], when_wanted: Callable[[], object], is_lost: Callable[[], bool]
+    ) -> None:
+        """Wait for the end of the work or for the deadline. `when_wanted` is called once, when a stop has been asked for.
+
+        What `is_lost` for several looks in a row is not waited for. One look alone may come just when the whole process goes on after it stood still.
+        """
+        work.add_done_callback(lambda _: self._wake.put(None))
+        is_announced, looks = False, 0
+        while not work.done():
+            looks = looks + 1 if is_lost() else 0
+            if looks >= _LOOKS:
+                return
+            if self.is_wanted and not is_announced:
+                is_announced = True
+                when_wanted()
+            seconds = inf
+            if self._deadlines is not None:
+                seconds = (self._deadlines.busy if is_busy() else self._deadlines.idle) - self._clock()
+            if seconds <= 0:
+                return
+            with suppress(Empty):
+                self._wake.get(timeout=min(seconds, _LONGEST_WAIT))
+
+
+@contextmanager
+def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
+    """Act on SIGTERM and SIGINT. Python lets only the main thread set signal handlers: in another thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        act()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None: the handler was not set from Python, and cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

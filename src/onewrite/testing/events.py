@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
+from onewrite.aws_lambda.sources import lambda_record
 from onewrite.errors import ConfigurationError
-from onewrite.sqs_message import lambda_record
 from onewrite.testing.errors import needed_by
 
 Event: TypeAlias = dict[str, Any]

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from onewrite import Message
-from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs.deciding import deferrals
-from onewrite.sqs.deciding.at_hand import AtHand
-from onewrite.sqs.deciding.deferrals import Deferrals
-from onewrite.sqs.deciding.intake import MOST_REQUESTS, Intake, Receive, Span
-from onewrite.sqs.deciding.lines import Held, Load
-from onewrite.sqs.deciding.terms import Ending, Hide, Limits, QueueTerms
+from onewrite.batch.function import where_thread_stands
+from onewrite.sqs import waiting
+from onewrite.sqs.state import (
+    MOST_REQUESTS,
+    Ending,
+    Hide,
+    Intake,
+    QueueTerms,
+    Receive,
+    RequestSpan,
+    WorkerState,
+    backoff,
+    extension,
+)
 from onewrite.sqs.tasks import Tasks
-from onewrite.sqs.threads import Threads
-from onewrite.sqs.whereabouts import where_frame_stands
+from onewrite.sqs.threads import ThreadPool
+from onewrite.sqs.waiting import Deferrals, Load, QueueMessage
+from tests.support.worker_limits import limits
 
 SETTLED, DEFERRED = Ending("settled"), Ending("deferred", "source", 2)
 
 
-def at_hand(*, fifo: bool = False) -> AtHand:
+def worker_state(*, fifo: bool = False) -> WorkerState:
     """One queue with a visibility timeout of 30 seconds, and 20 slots."""
-    return AtHand([QueueTerms(30, fifo)], Limits(20, timeout=300.0, grace=5.0, most_deferred=10), lambda tries: 2.0**tries)
+    return WorkerState([QueueTerms(30, fifo)], limits(slots=20))
 
 
-def bring(found: AtHand, *names: str, group: str = "g") -> None:
+def bring(found: WorkerState, *names: str, group: str = "g") -> None:
     request = found.to_receive(0.0)
     assert request is not None
     messages = [{"MessageId": name, "ReceiptHandle": name, "Attributes": {"MessageGroupId": group}} for name in names]
-    found.received(request, messages, Span(0.0, 0.0, 0.0))
+    found.received(request, messages, RequestSpan(0.0, 0.0, 0.0))
 
 
-def begun(found: AtHand, now: float = 0.0) -> Load:
+def begun(found: WorkerState, now: float = 0.0) -> Load:
     load = found.to_begin(now)
     assert load is not None
     return load
@@ -42,11 +50,11 @@ def begun(found: AtHand, now: float = 0.0) -> Load:
 
 def names(hide: Hide | None) -> list[str]:
     assert hide is not None
-    return [held.handle for held, _ in hide.messages]
+    return [message.handle for message, _ in hide.messages]
 
 
 def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_and_neither_is_its_group() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a", "b")
     assert found.to_begin(30.0) is None
     back = found.to_hide(30.0)
@@ -56,7 +64,7 @@ def test_a_message_that_has_waited_for_longer_than_it_was_hidden_is_not_begun_an
 
 
 def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     found.end(load, [SETTLED], 1.0)
@@ -64,7 +72,7 @@ def test_a_message_that_ends_without_a_source_is_deleted_like_any_other() -> Non
 
 
 def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     found.stop()
@@ -75,7 +83,7 @@ def test_what_is_deferred_while_the_worker_stops_goes_back_at_once() -> None:
 
 
 def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, *"abcdefghijk")
     loads = [begun(found) for _ in range(11)]
     assert len(names(found.to_hide(20.0))) == 10
@@ -84,7 +92,7 @@ def test_what_has_ended_since_the_look_is_not_hidden_for_longer() -> None:
 
 
 def test_what_sqs_has_let_go_is_not_given_back() -> None:
-    found = at_hand()
+    found = worker_state()
     bring(found, "a")
     load = begun(found)
     hide = found.to_hide(20.0)
@@ -97,13 +105,13 @@ def test_what_sqs_has_let_go_is_not_given_back() -> None:
 
 
 def test_the_progress_of_so_many_sources_is_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferrals, "_MOST_SOURCES", 1)
+    monkeypatch.setattr(waiting, "_MOST_SOURCES", 1)
     found = Deferrals(lambda tries: 1.0)
-    held = Held({"MessageId": "a", "ReceiptHandle": "a"}, 0, None, 0.0, 30.0)
+    message = QueueMessage({"MessageId": "a", "ReceiptHandle": "a"}, 0, None, 0.0, 30.0)
     found.progress("one", 0.0)
-    assert not found.add(held, "one", 2, 0.0), "its source has made progress since its try began"
+    assert not found.add(message, "one", 2, 0.0), "its source has made progress since its try began"
     found.progress("other", 0.0)
-    assert found.add(held, "one", 2, 0.0)
+    assert found.add(message, "one", 2, 0.0)
 
 
 def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
@@ -111,13 +119,13 @@ def test_a_queue_that_is_far_away_is_asked_by_many_requests_at_a_time() -> None:
     request = Receive(0, 10, alone=False)
     for _ in range(2 * MOST_REQUESTS):
         intake.ask(request)
-        intake.answered(request, 10, Span(0.0, 1.0, worked=0.001))
+        intake.answered(request, 10, RequestSpan(0.0, 1.0, worked=0.001))
     assert intake.allowed == MOST_REQUESTS
 
 
 def test_no_more_threads_are_started_than_there_may_be() -> None:
     ended = threading.Event()
-    threads = Threads("any", threading.Lock(), threading.Condition, 1, ended.set)
+    threads = ThreadPool("any", threading.Lock(), threading.Condition, 1, ended.set)
     assert threads.may_come
     threads.wake()
     assert ended.wait(10)
@@ -125,17 +133,37 @@ def test_no_more_threads_are_started_than_there_may_be() -> None:
 
 
 def test_a_task_that_has_ended_is_not_cancelled_and_stands_nowhere() -> None:
-    handler = sqs_handler(lambda record: Message(record["messageId"]))(print).handler
-    desk: Any = None
-    tasks, load = Tasks(handler, desk, desk), Load((Held({}, 0, None, 0.0, 0.0),))
+    loads: Any = None
+    tasks, load = Tasks(loads, print), Load((QueueMessage({}, 0, None, 0.0, 0.0),))
     tasks.cancel(load)
     assert tasks.where(load) is None
-    assert where_frame_stands(None, print) is None
+    assert where_thread_stands(None, print) is None
 
 
 def test_a_worker_that_stops_gives_back_all_of_a_group_but_what_is_under_way() -> None:
-    found = at_hand(fifo=True)
+    found = worker_state(fifo=True)
     bring(found, "a", "b", "c")
     begun(found)
     found.stop()
     assert sorted(names(found.to_hide(0.0))) == ["b", "c"]
+
+
+# how long something waits, and how long SQS hides a message
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
+def test_the_backoff_grows_with_each_receive_up_to_its_longest(jitter: float) -> None:
+    pauses = [backoff(count, jitter=lambda: jitter) for count in range(1, 12)]
+    assert pauses[0] == 1
+    assert all(later > sooner for sooner, later in pairwise(pauses[:9]))
+    assert max(pauses) <= 300
+    assert 225 <= backoff(10**9, jitter=lambda: jitter) <= 300
+
+
+def test_a_receive_count_that_makes_no_sense_waits_the_shortest() -> None:
+    assert backoff(0) == backoff(-1) == 1
+
+
+@pytest.mark.parametrize(("since", "seconds"), [(0, 30), (43_160, 30), (43_180.5, 19), (43_200, 0), (50_000, 0)])
+def test_no_message_is_hidden_longer_than_sqs_allows(since: float, seconds: int) -> None:
+    assert extension(30, since) == seconds

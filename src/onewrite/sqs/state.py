@@ -1,0 +1,740 @@
+"""What a worker decides about the messages that it has at hand: pure, without a clock, a thread or a client. The time is an argument.
+
+A message is received, perhaps waits, is under way in a slot, and ends. With `group_by` a slot has the messages of a group:
+
+- settled: it waits to be deleted, together with others. It is never deleted before it is settled.
+- failed: it is left alone, and comes again when its visibility timeout ends; with it comes the rest of its FIFO group.
+- deferred, or busy with a step of another worker: it stays at hand without a slot, and is tried again: see `waiting`.
+- superseded: another worker has its step, so it goes back for a moment. Only its next try can tell until when.
+- uncertain: somebody must look up what became of its step's effect, so it goes back for longer each time.
+- overdue, when it has taken longer than the timeout: it is given back to the queue, and its slot is lost while it goes on.
+  If it is settled later all the same it is deleted: its effect is written, and another delivery would be a Duplicate.
+
+All that is at hand stays hidden from other workers, for as long as SQS allows that. But where nothing has begun for `SILENCE`
+seconds, because all slots are busy or the event loop stands still, what waits to begin is given back, and nothing is received until
+something can begin again: another worker may have nothing to do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from math import ceil, inf
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from onewrite.batch.report import Result
+from onewrite.outcome import Begun, Busy, Superseded, Uncertain
+from onewrite.sqs.waiting import MOST_MESSAGES, Deferrals, GroupLines, Load, QueueMessage, SqsMessage, WaitingLines
+
+LONGEST_HIDDEN = 12 * 3600  # seconds that SQS hides a message after it was received, however often that is extended
+_LONGEST_BACKOFF = 300  # seconds: the missing message may itself be waiting for a visibility timeout, which is 30 by default
+
+Kind: TypeAlias = Literal["settled", "failed", "deferred", "busy", "uncertain", "superseded", "untouched"]
+
+
+BEAT = 10.0  # seconds after which the worker shows at the latest that it is alive
+# Seconds. A worker does its rounds at every beat, so that it is no accident of a busy machine if whatever does the work has not
+# stirred for as long as this. Then its health page says so, and what cannot begin goes back to the queue.
+SILENCE = 30.0
+
+
+def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
+    """Seconds until a deferred message is tried again: 1, 2, 4 and so on to 300, less up to a quarter.
+
+    >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
+    [1, 2, 4, 256, 300]
+    """
+    doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 already reach the longest backoff
+    longest = min(1 << doublings, _LONGEST_BACKOFF)
+    return ceil(longest * (1 - jitter() / 4))
+
+
+def extension(visibility: int, since: float) -> int:
+    """For how many seconds from now to hide a message that was received so many seconds ago. 0: SQS hides it no longer."""
+    return max(0, min(visibility, int(LONGEST_HIDDEN - since)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTerms:
+    """What is decided by the queue."""
+
+    visibility: int
+    fifo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is decided by the worker. A message that ends within `grace` seconds after its timeout costs no slot.
+
+    `wait`: for how many seconds SQS waits for messages. `gather`: for how many seconds the first message of a group waits for others;
+    None if the handler has no groups. `backoff(tries)`: how many seconds something waits for its next try.
+    """
+
+    slots: int
+    timeout: float
+    grace: float
+    wait: int
+    most_deferred: int
+    stop_when_empty: bool
+    gather: float | None
+    backoff: Callable[[int], float]
+
+
+Results: TypeAlias = Sequence[Result | None]
+"""For each message of a load; None for one that was not processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a message ended, and which message of which source it is. None if its identity failed.
+
+    `wait`: the seconds until the step is free that the message is busy with. Untouched: it was not processed.
+    """
+
+    kind: Kind
+    source: str | None = None
+    sequence: int | str | None = None
+    wait: float = 0.0
+
+
+def ending_of(result: Result | None, clock: Callable[[], float]) -> Ending:
+    """`clock` gives epoch seconds. None: the message was not processed."""
+    if result is None:
+        return Ending("untouched")
+    busy, processed = result.unsettled, result.message
+    # A function may return any number, also one that is none: then the message is tried again soon.
+    wait = min(max(0.0, busy.until - clock()), LONGEST_HIDDEN) if isinstance(busy, Busy) else 0.0
+    source, sequence = (None, None) if processed is None else (processed.source, processed.sequence)
+    return Ending(_kind(result), source, sequence, wait)
+
+
+def _kind(result: Result) -> Kind:
+    if result.error is not None:
+        return "failed"
+    match result.unsettled:
+        case None:
+            return "settled"
+        case Busy():
+            return "busy"
+        case Uncertain():
+            return "uncertain"
+        case Superseded():
+            return "superseded"
+        case Begun():
+            return "failed"
+        case _:
+            return "deferred"
+
+
+Why: TypeAlias = Literal[
+    "failed", "deferred", "busy", "uncertain", "superseded", "untouched", "overdue", "behind", "lost", "stopping", "stalled"
+]
+
+
+class Return(NamedTuple):
+    """A message that is at hand no more although it is not settled, and why. Behind: it stood in a FIFO group behind another one."""
+
+    message: QueueMessage
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Hide:
+    """Messages of one queue, with the seconds from now for which to hide each."""
+
+    queue: int
+    messages: tuple[tuple[QueueMessage, int], ...]
+    gives_back: bool
+
+
+# --- when a queue is asked for messages, and for how many -------------------------------------------------------------
+
+
+MOST_REQUESTS = 10  # for messages, of one queue at a time
+_FORGET = 1.02  # how fast the least is forgotten: it doubles within 35 answers, if the way has become longer
+_WEIGHT = 0.1  # of the last answer, in the mean of them all
+_LEAST_PAUSE = 0.1  # seconds from one request to the next, if it fails, or brings nothing and does not wait for messages
+_LONGEST_PAUSE = 20  # seconds between two requests that fail
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """A request for messages. `alone`: nothing was at hand when it was made, so that an answer without messages says a lot."""
+
+    queue: int
+    number: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpan:
+    """When a request began and ended, and how many seconds of it the processor worked. The rest is the way to SQS and back."""
+
+    began: float
+    ended: float
+    worked: float
+
+
+class Intake:
+    """How many requests for messages may be under way at a time follows the answers.
+
+    One more after each that brought as many messages as it asked for, and a single one after an answer without messages: an
+    empty queue is asked by one request that waits. Never are there more than keep one processor busy, because Python runs one
+    thread at a time, and further ones would only be in its way.
+    """
+
+    __slots__ = ("_backoff", "_failures", "_least", "_under_way", "_worked", "allowed", "is_empty", "reserved", "resumes")
+
+    def __init__(self, backoff: Callable[[int], float]) -> None:
+        self._backoff = backoff
+        self.allowed = 1
+        self._under_way = 0
+        self._failures = 0
+        self._least = inf  # seconds that a request takes if no other thread is in its way
+        self._worked = 0.0  # seconds of the processor in it
+        self.reserved = 0  # messages that the requests under way may bring
+        self.resumes = 0.0  # when the pause after a failure ends
+        self.is_empty = False
+
+    def may_ask(self, now: float) -> bool:
+        return self._under_way < self.allowed and now >= self.resumes
+
+    def ask(self, request: Receive) -> None:
+        self._under_way += 1
+        self.reserved += request.number
+
+    def answered(self, request: Receive, messages: int, span: RequestSpan) -> None:
+        self._end(request)
+        self._failures = 0
+        if not messages:
+            self.allowed = 1
+            self.is_empty = request.alone
+            self.resumes = max(self.resumes, span.began + _LEAST_PAUSE)
+        elif messages == request.number:
+            self._least = min(span.ended - span.began, self._least * _FORGET)
+            self._worked = span.worked if not self._worked else self._worked + (span.worked - self._worked) * _WEIGHT
+            # Each request for messages is followed by one that deletes them, and takes the processor for about as long.
+            useful = MOST_REQUESTS
+            if 2 * self._worked * MOST_REQUESTS > self._least:
+                useful = max(1, ceil(self._least / (2 * self._worked)))
+            self.allowed = min(self.allowed + 1, useful)
+
+    def failed(self, request: Receive, now: float) -> None:
+        self._end(request)
+        self.allowed = 1
+        self._failures += 1
+        self.resumes = now + min(max(_LEAST_PAUSE, self._backoff(self._failures)), _LONGEST_PAUSE)
+
+    def _end(self, request: Receive) -> None:
+        self._under_way -= 1
+        self.reserved -= request.number
+
+
+# --- what is under way in the slots, and which slots are lost to what hangs -------------------------------------------
+
+
+_PACE_WEIGHT = 0.1  # of the last message, in the mean of their durations
+_MANY_LATE = 3  # different messages: one or two may be to blame themselves
+_LATE_FOR = 2  # times the timeout
+
+
+class Slots:
+    """Each slot has a load: a message, or the messages of a group."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._under_way: dict[Load, None] = {}  # in the order in which they began
+        self._overdue: dict[Load, float] = {}  # and when they became so
+        self.pace: float | None = None  # the mean seconds of a message
+        self.messages = 0  # that are under way
+        self._late: set[str] = set()  # messages that were given up since one has last ended in time
+        self._late_since = 0.0
+
+    def __len__(self) -> int:
+        """How many are busy, without those that are lost."""
+        return len(self._under_way)
+
+    @property
+    def number(self) -> int:
+        """Those that are not lost."""
+        return self._limits.slots - len(self._overdue)
+
+    @property
+    def free(self) -> int:
+        return max(0, self._limits.slots - len(self._overdue) - len(self._under_way))
+
+    @property
+    def overdue(self) -> int:
+        return len(self._overdue)
+
+    def begin(self, load: Load, now: float) -> None:
+        load.began = now
+        self._under_way[load] = None
+        self.messages += len(load.members)
+        for message in load.members:
+            message.under_way = True
+
+    def end(self, load: Load, now: float) -> bool:
+        """False: it was overdue, and its messages were given back before."""
+        if self._overdue.pop(load, None) is not None:
+            return False
+        self._leave(load)
+        if self._late:
+            self._late.clear()
+        seconds = (now - load.began) / len(load.members)
+        self.pace = seconds if self.pace is None else self.pace + (seconds - self.pace) * _PACE_WEIGHT
+        return True
+
+    def to_give_up(self, now: float) -> list[Load]:
+        """What has just become overdue."""
+        late: list[Load] = []
+        for load in self._under_way:
+            if now < load.began + self._limits.timeout:
+                break
+            late.append(load)
+        for load in late:
+            self._leave(load)
+            self._overdue[load] = now
+            self._late_since = self._late_since if self._late else now
+            self._late.update(message.content["MessageId"] for message in load.members)
+        return late
+
+    def under_way(self) -> list[QueueMessage]:
+        return [message for load in self._under_way for message in load.members]
+
+    def count_anew(self, now: float) -> None:
+        """The process itself stood still, so that nothing could end."""
+        for load in self._under_way:
+            load.began = now
+        self._overdue = dict.fromkeys(self._overdue, now)
+        self._late.clear()
+
+    @property
+    def late(self) -> int:
+        """Messages that did not end in time, one after the other."""
+        return len(self._late)
+
+    def is_starved(self, now: float) -> bool:
+        """Nothing ends in time any more, although what is given up costs no slot: maybe all wait for what is never free again."""
+        return len(self._late) >= _MANY_LATE and now >= self._late_since + _LATE_FOR * self._limits.timeout
+
+    def _leave(self, load: Load) -> None:
+        del self._under_way[load]
+        self.messages -= len(load.members)
+        for message in load.members:
+            message.under_way = False
+
+    def lost(self, now: float) -> list[Load]:
+        """What has a slot that is lost."""
+        return [load for load, since in self._overdue.items() if now >= since + self._limits.grace]
+
+    def is_stuck(self, now: float) -> bool:
+        """More than half of the slots are lost."""
+        return 2 * len(self.lost(now)) > self._limits.slots
+
+    def next_due(self, now: float) -> float:
+        """When something becomes overdue, or a slot lost."""
+        first = next(iter(self._under_way), None)
+        late = [since + self._limits.grace for since in self._overdue.values()]
+        timeout = inf if first is None else first.began + self._limits.timeout
+        return min([timeout, *(moment for moment in late if moment > now)])
+
+
+# --- the messages at hand ---------------------------------------------------------------------------------------------
+
+
+DELETED_WITHIN = 0.2  # seconds: as long as ten messages of a quick handler take. What is deleted later may come again.
+_LEAST_AHEAD = 20  # messages, so that one request for ten is under way while ten others wait
+# Seconds of work that wait in advance at most. More would keep messages from other workers, which may have nothing to do.
+_SECONDS_AHEAD = 1.0
+_MOST_DONE = 1_000  # that wait to be deleted. If SQS deletes nothing, more would only be done in vain.
+# Seconds that a message waits at hand for a step. It is as long as a Lambda function may work, so that hardly any lease is longer.
+_LONGEST_BUSY = 900.0
+# Seconds after the end of a lease, so that it has ended. A store whose clock is behind the worker's is asked this often.
+_AFTER_LEASE = 1.0
+_LARGEST_DEFERRED = 64 << 20  # characters of their bodies together: 64 MiB of memory and more
+_SWEEPS_PER_TIMEOUT = 6  # looks at what must be hidden for longer. It is done with a third of the time gone.
+
+
+class WorkerState:
+    """Each method that begins with `to_` takes out the next thing to do, if there is one."""
+
+    def __init__(self, queues: Sequence[QueueTerms], limits: Limits) -> None:
+        self._queues, self._limits, self._backoff = queues, limits, limits.backoff
+        self._lines = WaitingLines(len(queues)) if limits.gather is None else GroupLines(len(queues), limits.gather)
+        self.slots = Slots(limits)
+        self._deferrals = Deferrals(limits.backoff)
+        self._deferred_size = 0
+        self._intakes = tuple(Intake(limits.backoff) for _ in queues)
+        self._turn = 0
+        self._kept: dict[QueueMessage, None] = {}  # what waits, is under way, or is deferred
+        self._done = tuple(deque[QueueMessage]() for _ in queues)
+        self._delete_at = [inf for _ in queues]
+        self._back: deque[tuple[QueueMessage, int]] = deque()
+        self._returns: list[Return] = []
+        self._begun_at = -inf  # when something last began
+        self.is_silent = False  # the event loop stands still, so nothing would begin whatever is free
+        self._sweep: deque[QueueMessage] = deque()
+        self._next_sweep = 0.0
+        self._deleting = [0 for _ in queues]  # requests that delete, under way
+        self._requests = 0  # that hide, under way
+        self.stopping = False
+
+    # ------------------------------------------------------------ receiving
+
+    def to_receive(self, now: float) -> Receive | None:
+        if self.stopping or not self._has_space() or not self._can_begin(now):
+            return None
+        for _ in self._queues:
+            self._turn = (self._turn + 1) % len(self._queues)
+            intake = self._intakes[self._turn]
+            if self._may_ask(intake, now) and (number := self._room(self._turn)):
+                request = Receive(self._turn, number, self._is_alone())
+                intake.ask(request)
+                return request
+        return None
+
+    def has_request(self, now: float) -> bool:
+        """Whether there may be something to delete or to receive."""
+        for queue, intake in enumerate(self._intakes):  # after each message, so it is made for speed
+            if self._is_due(queue, now):
+                return True
+            if self._may_ask(intake, now) and not self.stopping and self._has_space() and self._room(queue):
+                return self._can_begin(now)
+        return False
+
+    def _can_begin(self, now: float) -> bool:
+        """Whether what is received now will begin before long."""
+        return not self.is_silent and (now < self._begun_at + SILENCE or self.slots.free > 0)
+
+    def received(
+        self,
+        request: Receive,
+        messages: Sequence[SqsMessage],
+        span: RequestSpan,
+        read: Sequence[tuple[Hashable, Any]] | None = None,
+    ) -> None:
+        """`read` are the groups of the messages, each with what the handler has read. A worker that stops gives all back at once."""
+        self._intakes[request.queue].answered(request, len(messages), span)
+        terms = self._queues[request.queue]
+        for number, content in enumerate(messages):
+            group = content.get("Attributes", {}).get("MessageGroupId") if terms.fifo else None
+            message = QueueMessage(content, request.queue, group, span.began, span.ended + terms.visibility)
+            if read is not None:
+                message.key, message.read = read[number]
+            if self.stopping:
+                self._give_back(message, 0, "stopping")
+            else:
+                self._kept[message] = None
+                self._lines.add(message, span.ended)
+        if messages:
+            self._ask_all_again()
+
+    def _ask_all_again(self) -> None:
+        """Something has happened, and a queue that was empty may be so no longer."""
+        for intake in self._intakes:
+            intake.is_empty = False
+
+    def not_received(self, request: Receive, now: float) -> None:
+        self._intakes[request.queue].failed(request, now)
+
+    def _is_due(self, queue: int, now: float) -> bool:
+        done = len(self._done[queue])
+        if self._deleting[queue] >= self._intakes[queue].allowed:
+            return False
+        return done >= MOST_MESSAGES or (done > 0 and (now >= self._delete_at[queue] or self.stopping))
+
+    def _may_ask(self, intake: Intake, now: float) -> bool:
+        return intake.may_ask(now) and not (self._limits.stop_when_empty and intake.is_empty)
+
+    def _has_space(self) -> bool:
+        waiting = len(self._kept) - self.slots.messages  # Many may wait behind the first one of their group.
+        most = MOST_MESSAGES * self._most + self._limits.most_deferred
+        return sum(map(len, self._done)) <= _MOST_DONE and waiting <= most
+
+    def _room(self, queue: int) -> int:
+        """For how many messages to ask. Requests for few are made only while slots are idle: ten at a time cost less."""
+        coming = sum(intake.reserved for intake in self._intakes)
+        wanted = self.slots.free * self._lines.per_slot
+        pace = self.slots.pace  # How many may wait in advance is not known before it is known how long one takes.
+        ahead = 0 if pace is None else int(min(self._most, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
+        room = min(MOST_MESSAGES, wanted + ahead - self._lines.waiting_of(queue) - self._intakes[queue].reserved)
+        return room if room == MOST_MESSAGES or wanted > self._lines.waiting + coming else 0
+
+    @property
+    def _most(self) -> int:
+        return max(_LEAST_AHEAD, self._limits.slots)
+
+    def _is_alone(self) -> bool:
+        return not (self.is_busy or self._lines.waiting)
+
+    # ------------------------------------------------------------ beginning and ending
+
+    @property
+    def has_ready(self) -> bool:
+        return self._lines.ready > 0 and self.slots.free > 0
+
+    def to_begin(self, now: float) -> Load | None:
+        while self.has_ready:
+            load = self._without_lost(self._lines.take(), now)
+            if load.members:
+                for message in load.members:
+                    message.progresses = self._deferrals.progresses
+                self.slots.begin(load, now)
+                self._begun_at = now
+                return load
+        return None
+
+    def give_back_what_cannot_begin(self, now: float) -> None:
+        """To be called every few seconds."""
+        while self._lines.ready and not self._can_begin(now):
+            members = self._lines.take().members
+            for message in members if members[0].group is None else members[:1]:
+                self._give_back_group(message, 0, "stalled")
+
+    def _without_lost(self, load: Load, now: float) -> Load:
+        """Another worker may have a message by now, so the rest of its FIFO group must not begin here."""
+        lost = [message for message in load.members if message.lost or now >= message.hidden_until]
+        if not lost:
+            return load
+        if lost[0].group is not None and lost[0] is not load.members[0]:
+            return Load(tuple(takewhile(lambda message: message is not lost[0], load.members)))
+        for message in lost if lost[0].group is None else lost[:1]:
+            self._drop(message, "lost")
+            self._give_back_all(self._lines.fail(message), 0, "behind")
+        return Load(() if lost[0].group is not None else tuple(message for message in load.members if message not in lost))
+
+    def end(self, load: Load, endings: Sequence[Ending], now: float) -> None:
+        if not self.slots.end(load, now):
+            for message, ending in zip(load.members, endings, strict=True):
+                if ending.kind == "settled":
+                    self._done_with(message, now + DELETED_WITHIN)
+            return
+        self._ask_all_again()
+        for message, ending in zip(load.members, endings, strict=True):
+            if ending.kind == "settled":
+                self._settle(message, ending, now, goes_on=message is load.members[-1])
+                continue
+            self._unsettled(message, ending, now)
+            if message.group is not None:
+                break  # The rest of its group waits behind it, or has left the lines with it.
+
+    def _unsettled(self, message: QueueMessage, ending: Ending, now: float) -> None:
+        if ending.kind == "failed":
+            self._drop(message, "failed")
+            for each in self._lines.fail(message):
+                self._drop(each, "behind")
+        elif ending.kind in ("uncertain", "superseded"):
+            self._let_go(message, ending.kind, tries=1 if ending.kind == "superseded" else message.receives)
+        elif self.stopping or ending.kind == "untouched":
+            self._give_back_group(message, 0, "stopping" if self.stopping else "untouched")
+        elif ending.kind == "busy":
+            self._wait_for_step(message, ending.wait + _AFTER_LEASE, now)
+        else:
+            self._defer(message, ending, now)
+
+    def _settle(self, message: QueueMessage, ending: Ending, now: float, *, goes_on: bool) -> None:
+        self._drop(message)
+        group_has_ended = self._lines.settle(
+            message, goes_on=goes_on
+        )  # and SQS gives out the next of the group when these are deleted
+        self._done_with(message, now if group_has_ended else now + DELETED_WITHIN)
+        if ending.source is not None:
+            self._try_again(self._deferrals.progress(ending.source, now))
+
+    def to_give_up(self, now: float) -> list[Load]:
+        """What has just become overdue."""
+        late = self.slots.to_give_up(now)
+        for load in late:
+            for message in load.members:
+                self._give_back_group(message, 0, "overdue")
+                if message.group is not None:
+                    break  # The rest of the load is of its group.
+        return late
+
+    # ------------------------------------------------------------ what is deferred
+
+    def retry_due(self, now: float) -> None:
+        self._lines.gathered(now)
+        again, hopeless = self._deferrals.due(now)
+        self._try_again(again)
+        for message in hopeless:
+            self._deferred_size -= _size(message)
+            self._let_go(message, "deferred", tries=message.receives)
+
+    def _defer(self, message: QueueMessage, ending: Ending, now: float) -> None:
+        has_room = self._has_room(message)
+        if not self._deferrals.add(message, ending.source or "", ending.sequence, now):
+            self._lines.ready_again(message)
+        elif has_room:
+            self._deferred_size += _size(message)
+        else:
+            self._deferrals.remove(message)
+            self._let_go(message, "deferred", tries=message.receives)
+
+    def _wait_for_step(self, message: QueueMessage, seconds: float, now: float) -> None:
+        message.tries = 0  # If it is deferred after this, it has only begun to wait for its source.
+        hidden_for = extension(ceil(seconds), now - message.since)
+        if seconds <= min(_LONGEST_BUSY, hidden_for) and self._has_room(message):
+            self._deferrals.wait(message, now + seconds)
+            self._deferred_size += _size(message)
+        else:
+            self._give_back_group(message, hidden_for, "busy")
+
+    def _has_room(self, message: QueueMessage) -> bool:
+        size = self._deferred_size + _size(message)
+        return len(self._deferrals) < self._limits.most_deferred and size <= _LARGEST_DEFERRED
+
+    def _try_again(self, deferred: Iterable[QueueMessage]) -> None:
+        for message in deferred:
+            self._deferred_size -= _size(message)
+            self._lines.ready_again(message)
+
+    def _let_go(self, message: QueueMessage, why: Why, *, tries: int) -> None:
+        self._give_back_group(message, min(max(0, ceil(self._backoff(tries))), LONGEST_HIDDEN), why)
+
+    # ------------------------------------------------------------ deleting and hiding
+
+    def to_delete(self, now: float) -> tuple[int, list[QueueMessage]] | None:
+        for queue, done in enumerate(self._done):
+            if self._is_due(queue, now):
+                batch = [done.popleft() for _ in range(min(len(done), MOST_MESSAGES))]
+                if not done:
+                    self._delete_at[queue] = inf
+                self._deleting[queue] += 1
+                return queue, batch
+        return None
+
+    def to_hide(self, now: float) -> Hide | None:
+        """What goes back, and else what must be hidden for longer. Ask again only after this was `sent`, in order."""
+        if self._back:
+            queue = self._back[0][0].queue
+            batch: list[tuple[QueueMessage, int]] = []
+            while self._back and len(batch) < MOST_MESSAGES and self._back[0][0].queue == queue:
+                batch.append(self._back.popleft())
+            self._requests += 1
+            return Hide(queue, tuple(batch), gives_back=True)
+        if not self._sweep and now >= self._next_sweep:
+            self._next_sweep = now + min(terms.visibility for terms in self._queues) / _SWEEPS_PER_TIMEOUT
+            for message in sorted(self._kept, key=attrgetter("queue")):
+                visibility = self._queues[message.queue].visibility
+                if not message.lost and message.hidden_until - now < visibility * (1 - 2 / _SWEEPS_PER_TIMEOUT) + 1e-9:
+                    self._sweep.append(message)
+        batch = []
+        while self._sweep and len(batch) < MOST_MESSAGES and (not batch or self._sweep[0].queue == batch[0][0].queue):
+            message = self._sweep.popleft()
+            if message not in self._kept or message.lost:
+                continue
+            seconds = extension(self._queues[message.queue].visibility, now - message.since)
+            message.lost = not seconds
+            if seconds:
+                batch.append((message, seconds))
+        self._requests += bool(batch)
+        return Hide(batch[0][0].queue, tuple(batch), gives_back=False) if batch else None
+
+    def sent(self) -> None:
+        """A request that hides has ended."""
+        self._requests -= 1
+
+    def deleted(self, queue: int) -> None:
+        """A request that deletes has ended."""
+        self._deleting[queue] -= 1
+
+    def hidden(self, hide: Hide, lost: Iterable[str], now: float) -> None:
+        """`now` is the time before the request; `lost` are the handles that SQS no longer takes for received."""
+        unknown = frozenset(lost)
+        for message, seconds in hide.messages:
+            message.hidden_until = now + seconds
+            message.lost = message.handle in unknown
+
+    def _done_with(self, message: QueueMessage, at: float) -> None:
+        self._done[message.queue].append(message)
+        self._delete_at[message.queue] = min(self._delete_at[message.queue], at)
+
+    def _give_back_group(self, message: QueueMessage, seconds: int, why: Why) -> None:
+        """The message, and the rest of its group."""
+        self._give_back_all([message], seconds, why)
+        self._give_back_all(self._lines.fail(message), seconds, "behind")
+
+    def _give_back_all(self, messages: Iterable[QueueMessage], seconds: int, why: Why) -> None:
+        for message in messages:
+            self._drop(message)
+            self._give_back(message, seconds, why)
+
+    def _give_back(self, message: QueueMessage, seconds: int, why: Why) -> None:
+        self._returns.append(Return(message, why))
+        if not message.lost:
+            self._back.append((message, seconds))
+
+    def _drop(self, message: QueueMessage, why: Why | None = None) -> None:
+        self._kept.pop(message, None)
+        if why is not None:
+            self._returns.append(Return(message, why))
+
+    def to_log(self) -> list[Return]:
+        """What is at hand no more although it is not settled."""
+        returns, self._returns = self._returns, []
+        return returns
+
+    # ------------------------------------------------------------ the end
+
+    def stop(self) -> None:
+        """Nothing more is received or begun. What waits is given back; what is under way may end."""
+        if not self.stopping:
+            self.stopping = True
+            self._give_back_all([*self._deferrals.clear(), *self._lines.clear()], 0, "stopping")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way, or done and not yet told to SQS."""
+        return bool(len(self.slots) or self._back or self._requests or any(self._done) or any(self._deleting))
+
+    @property
+    def waits_for_messages(self) -> bool:
+        return any(intake.reserved for intake in self._intakes)
+
+    def has_nothing_to_do(self, now: float) -> bool:
+        """All queues are empty, nothing is at hand, and no deferred message is tried again before a queue has been asked once more."""
+        empty = self._limits.stop_when_empty and all(intake.is_empty for intake in self._intakes)
+        return empty and self._is_alone() and self._deferrals.next_due() > now + self._limits.wait
+
+    @property
+    def gives_back(self) -> bool:
+        return bool(self._back)
+
+    @property
+    def next_sweep(self) -> float:
+        return self._next_sweep
+
+    def next_due(self, now: float) -> float:
+        """When there is something to do again, if nothing happens before."""
+        return min(
+            self._deferrals.next_due(),
+            self._lines.next_due(),
+            self.slots.next_due(now),
+            min((moment for moment in self._delete_at if moment > now), default=inf),
+            min((intake.resumes for intake in self._intakes if intake.resumes > now), default=inf),
+        )
+
+    @property
+    def ready_to_begin(self) -> int:
+        """How many loads may begin now."""
+        return min(self._lines.ready, self.slots.free)
+
+    def counts(self) -> dict[str, int]:
+        """How many messages there are of each kind, for those who watch."""
+        return {
+            "waiting": len(self._kept) - self.slots.messages - len(self._deferrals),
+            "under_way": self.slots.messages,
+            "deferred": len(self._deferrals),
+            "done": sum(map(len, self._done)),
+            "lost_slots": self.slots.overdue,
+        }
+
+
+def _size(message: QueueMessage) -> int:
+    return len(message.content.get("Body", ""))

@@ -1,0 +1,18 @@
+"""The limits of a worker, for tests of what it decides."""
+
+from __future__ import annotations
+
+from onewrite.sqs.state import Limits
+
+
+def limits(*, slots: int, gather: float | None = None) -> Limits:
+    return Limits(
+        slots,
+        timeout=300.0,
+        grace=5.0,
+        wait=20,
+        most_deferred=10,
+        stop_when_empty=False,
+        gather=gather,
+        backoff=lambda tries: 2.0**tries,
+    )
