@@ -13,7 +13,7 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.event import Event, emission, emitter_of, moment, seconds
 from onewrite.flow import drive
-from onewrite.outbox import Outgoing, Swept, operators
+from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import CHUNK, Passes, Publish
 from onewrite.outbox.relay import pause, reported
 from onewrite.pending import Box, Broken, Pending, Search, read_box
@@ -46,7 +46,7 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    rung: Any = entity
+    of_doorbell: Any = entity
     of_source: Any = entity
     replace: Any = entity
     restart: Any = entity
@@ -454,7 +454,7 @@ def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog
 
 def test_what_cannot_be_read_is_listed() -> None:
     broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
-    listed, _ = play(operators.broken(Boxes(broken[0], box("a", "X"), *broken[1:]), 2), takes_all)
+    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
     assert listed == broken[:2]
 
 
@@ -474,15 +474,15 @@ def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing()
 def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
     broken = Broken({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
-    waiting, _ = play(operators.waiting(boxes, NOW, 2.0, 2), takes_all)
+    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
 def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
     boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
-    waiting, _ = play(operators.waiting(boxes, NOW, 0.0, 3), takes_all)
+    waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
-    assert play(operators.waiting(boxes, NOW, 1.0, 3), takes_all)[0] == []
+    assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
 
 
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:

@@ -50,10 +50,10 @@ class Outboxes:
         """Equal for two keys that name one item."""
         return canonical(key)
 
-    def rung(self, told: Key) -> Key:
-        """The key that a doorbell has told of: typed, as a stream has it, or plain."""
-        told = {name: _from_lambda(value) for name, value in told.items()}
-        return plain(told) if told and all(is_typed(value) for value in told.values()) else told
+    def of_doorbell(self, entity: Key) -> Key:
+        """Which item a doorbell names. Its key is typed, as a stream has it, or plain."""
+        key = {name: _from_lambda(value) for name, value in entity.items()}
+        return plain(key) if key and all(is_typed(value) for value in key.values()) else key
 
     def of_source(self, source: str) -> Key:
         """The key of the item whose events have that source."""

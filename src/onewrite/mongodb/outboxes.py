@@ -68,9 +68,9 @@ class Outboxes:
         """Equal for two values that name one document."""
         return canonical(entity, self._codec)
 
-    def rung(self, told: Document) -> Document:
-        """The document that a doorbell has told of."""
-        return {"_id": self._as_stored(copied(told["_id"]))}
+    def of_doorbell(self, entity: Document) -> Document:
+        """Which document a doorbell names."""
+        return {"_id": self._as_stored(copied(entity["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
-from onewrite.outbox.lanes import tell
+from onewrite.outbox.passes import log
 from onewrite.pending import Outgoing
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
@@ -174,10 +174,10 @@ def _check_known(count: int, *, is_known: bool) -> None:
 
 
 def _not_sent(event: Outgoing, reason: str) -> Outgoing:
-    tell(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
+    log(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
     return event
 
 
 def _refused(event: Outgoing, reason: str) -> Outgoing:
-    tell(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
+    log(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
     return event
