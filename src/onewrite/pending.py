@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, auto
-from typing import Any, NamedTuple, SupportsBytes, cast
+from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
@@ -24,6 +24,7 @@ from onewrite.event import seconds
 from onewrite.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.tombstone import Tombstone, read_tombstone
 
+Y = TypeVar("Y")
 SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
 
 # Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
@@ -130,6 +131,10 @@ class Box:
         far ahead the clock of its writer was."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
+    def is_due(self, before: str | None) -> bool:
+        """Does a sweep take it that looks for what is due before that time, or for all that is pending if it is None?"""
+        return bool(self.events) and (before is None or self.due_at <= before)
+
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source
         number = self.base + place + 1
@@ -165,6 +170,18 @@ class Broken:
 
     entity: Mapping[str, Any]
     error: Exception
+
+
+def box_of(
+    read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
+) -> Generator[Y, Any, Box | Broken]:
+    """The entity's outbox, or why it cannot be read: one such entity must hold up no other."""
+    try:
+        return (yield from read(entity))
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        return Broken(entity, error)
 
 
 class Search(Enum):

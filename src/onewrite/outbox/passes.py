@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Flow, Yielded
-from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search
+from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
 
 T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]
@@ -523,14 +523,9 @@ class _OfDoorbell:
     def next(self) -> Flow[Box | Broken | Search | None]:
         if not self._entities:
             return None
-        entity = self._entities.popleft()
-        try:
-            box = yield from self._boxes.read(entity)
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            return Broken(entity, error)
-        return box if box.events and not box.postponed(self._now) else Search.GOES_ON
+        box = yield from box_of(self._boxes.read, self._entities.popleft())
+        waits = isinstance(box, Box) and (not box.events or box.postponed(self._now))
+        return Search.GOES_ON if waits else box
 
 
 def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
