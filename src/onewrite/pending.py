@@ -190,13 +190,13 @@ class Search(Enum):
     GOES_ON = auto()
 
 
-def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
+def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
     """The outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
 
     Raises `LedgerMismatch` where something else stands there.
     """
-    check_outbox(label, held)
-    ours = {name: held[name] for name in OUTBOX if name in held and name != OUTBOX.label}
+    check_outbox(label, fields)
+    ours = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
     sent, incarnation, due = ours.get(OUTBOX.sent), ours.get(OUTBOX.incarnation), ours.get(OUTBOX.due)
     events = _events(ours.get(OUTBOX.events, ()))
     counted = (sent is None and incarnation is None) or (type(sent) is int and sent >= 0 and isinstance(incarnation, str))
@@ -206,7 +206,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Ma
             "The outbox of an entity holds something else than events and their count: another writer uses its names. Repair the "
             "entity."
         )
-    tombstone = read_tombstone(held[TOMBSTONE]) if TOMBSTONE in held else None
+    tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
     return Box(entity, origin, sent, incarnation, events, due, tombstone)
 
 
@@ -245,9 +245,9 @@ def _is_moment(text: object) -> bool:
         return False
 
 
-def _events(held: Sequence[object]) -> tuple[Pending, ...] | None:
+def _events(stored: Sequence[object]) -> tuple[Pending, ...] | None:
     events: list[Pending] = []
-    for event in held:
+    for event in stored:
         if not isinstance(event, Mapping):
             return None
         texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]

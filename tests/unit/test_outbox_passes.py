@@ -15,7 +15,7 @@ from onewrite.event import Event, emission, emitter_of, moment, seconds
 from onewrite.flow import drive
 from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import CHUNK, Passes, Publish
-from onewrite.outbox.relay import pause, reported
+from onewrite.outbox.relay import pause, report_pass
 from onewrite.pending import Box, Broken, Pending, Search, read_box
 
 NOW = 1_790_000_000.0
@@ -567,16 +567,16 @@ def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING)
     told: list[Swept] = []
     swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
-    assert reported(swept, 2, told.append) == 3
+    assert report_pass(swept, 2, told.append) == 3
     assert told == [swept]
     assert all(words in caplog.text for words in ("was refused", "has failed"))
-    assert reported(Swept(), 2, None) == 0
+    assert report_pass(Swept(), 2, None) == 0
 
 
 def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     first, error = box("a", "X").outgoing(0), ConnectionError("away")
-    reported(Swept(failed=[(first, error)]), 0, None)
-    reported(Swept(failed=[(first, error)], error=error), 0, None)
+    report_pass(Swept(failed=[(first, error)]), 0, None)
+    report_pass(Swept(failed=[(first, error)], error=error), 0, None)
     assert caplog.messages == [
         f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
         f"A pass of the relay has failed, and the next one tries again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
@@ -587,15 +587,15 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     def hook(swept: Swept) -> None:
         raise ValueError("no disk")
 
-    assert reported(Swept(), 0, hook) == 0
-    assert reported(Swept(error=ValueError("w")), 1, hook) == 2
+    assert report_pass(Swept(), 0, hook) == 0
+    assert report_pass(Swept(error=ValueError("w")), 1, hook) == 2
     assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
 
 
 def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async def hook(swept: Swept) -> None: ...
 
-    assert reported(Swept(), 0, hook) == 0
+    assert report_pass(Swept(), 0, hook) == 0
     assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
 
 
@@ -607,7 +607,7 @@ def test_a_log_filter_that_fails_stops_no_relay_and_hides_no_pass_from_the_hook(
     logger = logging.getLogger("onewrite")
     logger.addFilter(filter_)
     try:
-        reported(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
+        report_pass(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
     finally:
         logger.removeFilter(filter_)
     assert len(told) == 1

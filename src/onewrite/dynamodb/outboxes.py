@@ -127,10 +127,10 @@ class Outboxes:
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
-        held = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
+        fields = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
         conditions = [
             f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
-            for name, value in held
+            for name, value in fields
         ]
         if place is not None:
             nonce = f"{words.name(OUTBOX.events)}[{place}].{words.name('nonce')}"
@@ -162,8 +162,8 @@ class Outboxes:
         return None
 
     def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
-        held = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
-        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", held)
+        fields = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
+        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
 
     def _named(self, key: Key) -> dict[str, Any]:
         return {**self.table, "Key": typed(key) if self.typed else dict(key)}

@@ -114,9 +114,9 @@ class Outboxes:
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
-        held = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
+        fields = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
-        conditions |= {name: {"$exists": False} if value is None else value for name, value in held.items()}
+        conditions |= {name: {"$exists": False} if value is None else value for name, value in fields.items()}
         if place is not None:
             conditions[f"{OUTBOX.events}.{place}.nonce"] = box.events[place].nonce
         return conditions

@@ -315,39 +315,39 @@ class Passes:
         swept, lanes, until = progress.swept, progress.lanes, progress.until
         longest = self._clock() + _LONGEST_SEARCH
         while len(lanes) < self._batch and not self._is_over(min(until, longest) if lanes else until):
-            found: Box | Broken | Search | None = None
+            item: Box | Broken | Search | None = None
             failure: Exception | None = None
             for _ in range(TRIES):  # what cannot be found is passed over, unless that is so of several, or of the last one
                 try:
-                    found = yield from progress.finder.next()
+                    item = yield from progress.finder.next()
                     break
                 except OnewriteError:
                     raise
                 except Exception as error:
                     failure, swept.complete = error, False
                     log(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
-            if isinstance(found, Broken):
-                self._note_broken(swept, found)
-            if isinstance(found, Box) or (isinstance(found, Broken) and isinstance(found.error, LedgerMismatch)):
+            if isinstance(item, Broken):
+                self._note_broken(swept, item)
+            if isinstance(item, Box) or (isinstance(item, Broken) and isinstance(item.error, LedgerMismatch)):
                 progress.reads, progress.unread = True, None
-            elif isinstance(found, Broken):
+            elif isinstance(item, Broken):
                 # An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail.
                 swept.complete = False
                 if not progress.reads:
                     progress.unread_since = self._clock() if progress.unread is None else progress.unread_since
-                    progress.unread = found.error
+                    progress.unread = item.error
                     if self._clock() >= progress.unread_since + self._patience:
                         self._patience *= 2  # so the next pass gets further, if it is these entities and not the database
-                        failure = found.error
-                        found = None
-            if found is None:
+                        failure = item.error
+                        item = None
+            if item is None:
                 failure = failure or progress.unread
                 if failure is not None and (isinstance(failure, OnewriteError) or not (lanes or swept.entities)):
                     raise failure
                 progress.more, progress.search_error = False, failure
                 return
-            if isinstance(found, Box):
-                self._take(progress, found)
+            if isinstance(item, Box):
+                self._take(progress, item)
 
     def _take(self, progress: _Progress, box: Box) -> None:
         """Take the entity into the pass, unless it is there already, or is passed over because the database would not change it."""
@@ -492,24 +492,24 @@ class Passes:
 
     def waiting(self, older_than: float, most: int) -> Pass[list[Waiting]]:
         """The entities whose oldest event has waited for longest."""
-        now, finder, found, met = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
+        now, finder, rows, met = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in met:
                 continue  # what is written to meanwhile may come up twice
             met.add(name)
             age = now - seconds(box.events[0].time)
             if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
-                found.append(Waiting(box.outgoing(0), age, len(box.events)))
-            if len(found) == 2 * most:
-                found = sorted(found, key=lambda each: -each.age)[:most]
-        return sorted(found, key=lambda each: -each.age)[:most]
+                rows.append(Waiting(box.outgoing(0), age, len(box.events)))
+            if len(rows) == 2 * most:
+                rows = sorted(rows, key=lambda each: -each.age)[:most]
+        return sorted(rows, key=lambda each: -each.age)[:most]
 
     def broken(self, most: int) -> Pass[list[Broken]]:
         """The entities whose outbox cannot be read."""
-        finder, found = self._boxes.finder(None), list[Broken]()
-        while len(found) < most and (box := (yield from finder.next())) is not None:
-            found += [box] if isinstance(box, Broken) else []
-        return found
+        finder, rows = self._boxes.finder(None), list[Broken]()
+        while len(rows) < most and (box := (yield from finder.next())) is not None:
+            rows += [box] if isinstance(box, Broken) else []
+        return rows
 
 
 class _OfDoorbell:

@@ -7,7 +7,7 @@ one of aiobotocore, for `AsyncRelay`.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from hashlib import blake2b
 from logging import WARNING
 from math import inf
@@ -104,10 +104,10 @@ class Publisher:
 
     def __call__(self, events: list[Outgoing]) -> Any:
         """The events that were not accepted; with an asynchronous client, to be awaited."""
-        return self._asend(events) if self._awaited else drive(self._send(events), performer(self._client))
-
-    def _asend(self, events: list[Outgoing]) -> Awaitable[list[Outgoing]]:
-        return adrive(self._send(events), aperformer(self._client))
+        sending = self._send(events)
+        if self._awaited:
+            return adrive(sending, aperformer(self._client))
+        return drive(sending, performer(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
         refused = [event for event in events if len(event.type) > self._longest_type]

@@ -142,14 +142,14 @@ class Relay:
                 raise
             except Exception as error:
                 swept = Swept(error=error, complete=False)
-            failures = reported(swept, failures, on_pass)
+            failures = report_pass(swept, failures, on_pass)
             with suppress(Empty):
                 self._wake.get(timeout=pause(failures, poll, random_share()))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
         failures, stopping = 0, lambda: self._stopped
-        report = partial(reported, failures=0, on_pass=on_pass)
+        report = partial(report_pass, failures=0, on_pass=on_pass)
         follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
         while not self._stopped:
             try:
@@ -157,7 +157,7 @@ class Relay:
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error, complete=False), failures, on_pass)
+                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(Empty):
                     self._wake.get(timeout=pause(failures, 1.0, random_share()))
             else:
@@ -269,14 +269,14 @@ class AsyncRelay:
                 raise
             except Exception as error:
                 swept = Swept(error=error, complete=False)
-            failures = reported(swept, failures, on_pass)
+            failures = report_pass(swept, failures, on_pass)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause(failures, poll, random_share()))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
         failures, stopping = 0, lambda: self._stopped
-        report = partial(reported, failures=0, on_pass=on_pass)
+        report = partial(report_pass, failures=0, on_pass=on_pass)
         follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
         while not self._stopped:
             try:
@@ -284,7 +284,7 @@ class AsyncRelay:
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error, complete=False), failures, on_pass)
+                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, random_share()))
             else:
@@ -362,7 +362,7 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Han
             log(WARNING, "A doorbell was not followed, and a sweep will find what it told of: %r", error)
         else:
             if swept is not None:
-                reported(swept, 0, on_pass)
+                report_pass(swept, 0, on_pass)
         return {"batchItemFailures": []}
 
     return handler
@@ -419,7 +419,7 @@ def entity_named(boxes: Outboxes, filter: Where, key: Where, source: str | None)
     return boxes.of_source(source)
 
 
-def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
+def report_pass(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
     """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
     for event in swept.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
