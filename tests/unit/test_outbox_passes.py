@@ -452,6 +452,28 @@ def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog
     assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
 
 
+def test_a_pass_that_can_read_nothing_ends_after_five_minutes_and_the_next_one_gets_twice_as_far() -> None:
+    now, reads = [NOW], [0]
+
+    class Unreadable(Boxes):
+        def finder(self, before: str | None) -> Any:
+            class Finder:
+                def next(self) -> Any:
+                    now[0] += 100.0
+                    reads[0] += 1
+                    return Broken({"id": str(reads[0])}, ConnectionError("throttled"))
+                    yield
+
+            return Finder()
+
+    relay = Passes(Unreadable(), lambda: now[0], lambda: 0.5, 10, lambda: False)
+    for expected in (4, 7, 13):  # after 300, 600 and 1200 seconds from the first
+        reads[0] = 0
+        with pytest.raises(ConnectionError, match="throttled"):
+            play(relay.sweep(0.0), takes_all)
+        assert reads[0] == expected
+
+
 def test_what_cannot_be_read_is_listed() -> None:
     broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
     listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)

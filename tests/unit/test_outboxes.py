@@ -145,6 +145,7 @@ class Restless:
 
     def __init__(self, boxes: Sequence[Box | None]) -> None:
         self._boxes = [*boxes]
+        self.cleared: list[Box] = []  # as whoever asked for it believed them to be
 
     def read(self, entity: object, /) -> Any:
         return self._boxes.pop(0)
@@ -159,6 +160,7 @@ class Restless:
         yield
 
     def clear(self, box: Box, count: int, now: float) -> Any:
+        self.cleared.append(box)
         return self._boxes.pop(0)
         yield
 
@@ -207,6 +209,12 @@ def test_a_clear_is_given_up_where_more_is_emitted_at_each_try_or_another_entity
 def test_a_clear_counts_as_done_where_only_its_answer_was_lost(found: list[Box | None]) -> None:
     flushed = drive(_passes(_restless(BOX, *found)).flush({}), lambda _: None)
     assert (len(flushed.published), flushed.remaining, flushed.cleared) == (2, (), True)
+
+
+def test_a_clear_is_tried_again_with_the_outbox_as_it_was_found() -> None:
+    boxes = _restless(BOX, BOX_WITH[1], BOX_WITH[2], None)
+    assert drive(_passes(boxes).flush({}), lambda _: None).cleared
+    assert boxes.cleared == [BOX, BOX_WITH[1], BOX_WITH[2]]
 
 
 def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
