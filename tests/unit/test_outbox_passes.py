@@ -432,6 +432,13 @@ def test_who_loses_the_clear_goes_on_to_the_next() -> None:
     assert (swept.entities, swept.overtaken, boxes.cleared) == (2, 1, [("b", 1)])
 
 
+def test_who_loses_the_clear_postpones_nothing() -> None:
+    boxes = Boxes(box("a", *"XY"))
+    boxes.overtaken = {"a"}
+    swept, _ = play(passes(boxes).sweep(0.0), lambda events: [event for event in events if event.type == "Y"])
+    assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
+
+
 def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> None:
     broken = Broken({"id": "a"}, LedgerMismatch("something else"))
     for steps in (passes(boxes := Boxes(broken, box("b", "X"))).sweep(0.0), passes(boxes).ring([{"id": "a"}, {"id": "b"}])):
