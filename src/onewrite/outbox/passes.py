@@ -342,7 +342,7 @@ class Passes:
                         item = None
             if item is None:
                 failure = failure or progress.unread
-                if failure is not None and (isinstance(failure, OnewriteError) or not (lanes or swept.entities)):
+                if failure is not None and not lanes and not swept.entities:
                     raise failure
                 progress.more, progress.search_error = False, failure
                 return
