@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, auto
-from typing import Any, NamedTuple, SupportsBytes, cast
+from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID, uuid5
 
@@ -24,6 +24,7 @@ from onewrite.event import seconds
 from onewrite.label import OUTBOX, TOMBSTONE, check_outbox
 from onewrite.tombstone import Tombstone, read_tombstone
 
+Y = TypeVar("Y")
 SKIPPED = "onewrite.skipped"  # the type of what stands in for an event that was skipped
 
 # Any fixed UUID would do: it keeps the ids of events apart from everybody else's.
@@ -130,6 +131,10 @@ class Box:
         far ahead the clock of its writer was."""
         return self.due is not None and self.due > self.events[0].time and seconds(self.due) > now
 
+    def is_due(self, before: str | None) -> bool:
+        """Does a sweep take it that looks for what is due before that time, or for all that is pending if it is None?"""
+        return bool(self.events) and (before is None or self.due_at <= before)
+
     def outgoing(self, place: int) -> Outgoing:
         event, source = self.events[place], self.source
         number = self.base + place + 1
@@ -167,19 +172,31 @@ class Broken:
     error: Exception
 
 
+def box_of(
+    read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
+) -> Generator[Y, Any, Box | Broken]:
+    """The entity's outbox, or why it cannot be read: one such entity must hold up no other."""
+    try:
+        return (yield from read(entity))
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        return Broken(entity, error)
+
+
 class Search(Enum):
     """What looks for entities with something pending has found none on its last step, and has not come to the end."""
 
     GOES_ON = auto()
 
 
-def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Mapping[str, Any]) -> Box:
+def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
     """The outbox of that label in the fields of an entity, whose numbers are ints; of any label, if it is None.
 
     Raises `LedgerMismatch` where something else stands there.
     """
-    check_outbox(label, held)
-    ours = {name: held[name] for name in OUTBOX if name in held and name != OUTBOX.label}
+    check_outbox(label, fields)
+    ours = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
     sent, incarnation, due = ours.get(OUTBOX.sent), ours.get(OUTBOX.incarnation), ours.get(OUTBOX.due)
     events = _events(ours.get(OUTBOX.events, ()))
     counted = (sent is None and incarnation is None) or (type(sent) is int and sent >= 0 and isinstance(incarnation, str))
@@ -189,7 +206,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, held: Ma
             "The outbox of an entity holds something else than events and their count: another writer uses its names. Repair the "
             "entity."
         )
-    tombstone = read_tombstone(held[TOMBSTONE]) if TOMBSTONE in held else None
+    tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
     return Box(entity, origin, sent, incarnation, events, due, tombstone)
 
 
@@ -228,9 +245,9 @@ def _is_moment(text: object) -> bool:
         return False
 
 
-def _events(held: Sequence[object]) -> tuple[Pending, ...] | None:
+def _events(stored: Sequence[object]) -> tuple[Pending, ...] | None:
     events: list[Pending] = []
-    for event in held:
+    for event in stored:
         if not isinstance(event, Mapping):
             return None
         texts = [cast("Mapping[str, object]", event).get(name) for name in _STORED]

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from onewrite.event import Outbox
-from onewrite.outbox import operators
 from onewrite.outbox.passes import Passes, Publish
 from onewrite.pending import Box, Pending
 from onewrite.tombstone import Tombstone
@@ -65,7 +64,7 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    def rung(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_doorbell(self, entity: Mapping[str, Any]) -> Mapping[str, Any]:
         raise NotImplementedError
 
     def of_source(self, source: str) -> Mapping[str, Any]:
@@ -102,11 +101,11 @@ def _skip() -> Any:
     """An operator sees the oldest event, and skips it later."""
     box = yield Ask("read")
     if box.events:
-        yield from operators.skip(Boxes(), ENTITY, box.outgoing(0).id)
+        yield from _passes().skip(ENTITY, box.outgoing(0).id)
 
 
 def _restart() -> Any:
-    yield from operators.restart(Boxes(), ENTITY, "again")
+    yield from _passes().restart(ENTITY, "again")
 
 
 PROGRAMS: dict[str, Callable[[], Generator[Any, Any, Any]]] = {

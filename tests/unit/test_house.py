@@ -307,6 +307,11 @@ COMMON = {
     },
     "folds": {"Folds", "Folds.entity_of", "Folds.entry", "Folds.write_all", "Folds.write_one", "fold_into"},
     "layout": {"Held", "canonical", "held_of", "image_of", "is_made_by", "lookup", "names_of", "without_ledger"},
+    "outboxes": {
+        "Finder", "Finder.next", "Outboxes", "Outboxes.canonical", "Outboxes.clear", "Outboxes.entity", "Outboxes.finder",
+        "Outboxes.of_doorbell", "Outboxes.of_source", "Outboxes.postpone", "Outboxes.read", "Outboxes.replace", "Outboxes.restart",
+        "origin",
+    },
     "participants": {"Action", "Action.counts", "Action.shows_effect", "Mark", "Prepared", "action", "alone", "marks_of", "prepared"},
     "request": {"Parts", "parts_of"},
 }  # fmt: skip

@@ -13,9 +13,9 @@ import pytest
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.event import Event, emission, emitter_of, moment, seconds
 from onewrite.flow import drive
-from onewrite.outbox import Outgoing, Swept, operators
+from onewrite.outbox import Outgoing, Swept
 from onewrite.outbox.passes import CHUNK, Passes, Publish
-from onewrite.outbox.relay import pause, reported
+from onewrite.outbox.relay import pause, report_pass
 from onewrite.pending import Box, Broken, Pending, Search, read_box
 
 NOW = 1_790_000_000.0
@@ -46,7 +46,7 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    rung: Any = entity
+    of_doorbell: Any = entity
     of_source: Any = entity
     replace: Any = entity
     restart: Any = entity
@@ -432,6 +432,13 @@ def test_who_loses_the_clear_goes_on_to_the_next() -> None:
     assert (swept.entities, swept.overtaken, boxes.cleared) == (2, 1, [("b", 1)])
 
 
+def test_who_loses_the_clear_postpones_nothing() -> None:
+    boxes = Boxes(box("a", *"XY"))
+    boxes.overtaken = {"a"}
+    swept, _ = play(passes(boxes).sweep(0.0), lambda events: [event for event in events if event.type == "Y"])
+    assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
+
+
 def test_an_entity_that_cannot_be_read_is_reported_and_holds_up_no_other() -> None:
     broken = Broken({"id": "a"}, LedgerMismatch("something else"))
     for steps in (passes(boxes := Boxes(broken, box("b", "X"))).sweep(0.0), passes(boxes).ring([{"id": "a"}, {"id": "b"}])):
@@ -452,9 +459,31 @@ def test_an_entity_that_cannot_be_read_is_in_the_log_once_in_five_minutes(caplog
     assert caplog.messages[0] == "The outbox of {'id': 'a'} cannot be read: something else"
 
 
+def test_a_pass_that_can_read_nothing_ends_after_five_minutes_and_the_next_one_gets_twice_as_far() -> None:
+    now, reads = [NOW], [0]
+
+    class Unreadable(Boxes):
+        def finder(self, before: str | None) -> Any:
+            class Finder:
+                def next(self) -> Any:
+                    now[0] += 100.0
+                    reads[0] += 1
+                    return Broken({"id": str(reads[0])}, ConnectionError("throttled"))
+                    yield
+
+            return Finder()
+
+    relay = Passes(Unreadable(), lambda: now[0], lambda: 0.5, 10, lambda: False)
+    for expected in (4, 7, 13):  # after 300, 600 and 1200 seconds from the first
+        reads[0] = 0
+        with pytest.raises(ConnectionError, match="throttled"):
+            play(relay.sweep(0.0), takes_all)
+        assert reads[0] == expected
+
+
 def test_what_cannot_be_read_is_listed() -> None:
     broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "xyz"]
-    listed, _ = play(operators.broken(Boxes(broken[0], box("a", "X"), *broken[1:]), 2), takes_all)
+    listed, _ = play(passes(Boxes(broken[0], box("a", "X"), *broken[1:])).broken(2), takes_all)
     assert listed == broken[:2]
 
 
@@ -474,15 +503,15 @@ def test_a_doorbell_leaves_alone_who_waits_after_a_refusal_and_who_has_nothing()
 def test_the_oldest_that_wait_are_listed_and_those_that_cannot_be_read_are_not() -> None:
     broken = Broken({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
-    waiting, _ = play(operators.waiting(boxes, NOW, 2.0, 2), takes_all)
+    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
 def test_what_a_writer_emitted_whose_clock_is_ahead_is_listed_too() -> None:
     boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
-    waiting, _ = play(operators.waiting(boxes, NOW, 0.0, 3), takes_all)
+    waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
-    assert play(operators.waiting(boxes, NOW, 1.0, 3), takes_all)[0] == []
+    assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
 
 
 def test_a_writer_s_clock_that_is_ahead_postpones_nothing() -> None:
@@ -567,16 +596,16 @@ def test_a_pass_is_told_of_in_the_log_and_to_the_hook(caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING)
     told: list[Swept] = []
     swept = Swept(refused=[box("a", "X").outgoing(0)], error=ValueError("w"))
-    assert reported(swept, 2, told.append) == 3
+    assert report_pass(swept, 2, told.append) == 3
     assert told == [swept]
     assert all(words in caplog.text for words in ("was refused", "has failed"))
-    assert reported(Swept(), 2, None) == 0
+    assert report_pass(Swept(), 2, None) == 0
 
 
 def test_what_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     first, error = box("a", "X").outgoing(0), ConnectionError("away")
-    reported(Swept(failed=[(first, error)]), 0, None)
-    reported(Swept(failed=[(first, error)], error=error), 0, None)
+    report_pass(Swept(failed=[(first, error)]), 0, None)
+    report_pass(Swept(failed=[(first, error)], error=error), 0, None)
     assert caplog.messages == [
         f"Event {first.id} of {first.source} has failed, and is tried again later: ConnectionError('away')",
         f"A pass of the relay has failed, and the next one tries again: ConnectionError('away'). Failed events: 1, the first {first.id}.",
@@ -587,15 +616,15 @@ def test_a_hook_that_fails_stops_no_relay(caplog: pytest.LogCaptureFixture) -> N
     def hook(swept: Swept) -> None:
         raise ValueError("no disk")
 
-    assert reported(Swept(), 0, hook) == 0
-    assert reported(Swept(error=ValueError("w")), 1, hook) == 2
+    assert report_pass(Swept(), 0, hook) == 0
+    assert report_pass(Swept(error=ValueError("w")), 1, hook) == 2
     assert caplog.messages[0] == "A hook has failed after a pass of the relay, which goes on: ValueError('no disk')"
 
 
 def test_an_asynchronous_hook_that_nobody_would_await_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async def hook(swept: Swept) -> None: ...
 
-    assert reported(Swept(), 0, hook) == 0
+    assert report_pass(Swept(), 0, hook) == 0
     assert caplog.messages == ["on_pass is asynchronous, and nobody awaits it: give a plain function."]
 
 
@@ -607,7 +636,7 @@ def test_a_log_filter_that_fails_stops_no_relay_and_hides_no_pass_from_the_hook(
     logger = logging.getLogger("onewrite")
     logger.addFilter(filter_)
     try:
-        reported(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
+        report_pass(Swept(refused=[box("a", "X").outgoing(0)]), 0, told.append)
     finally:
         logger.removeFilter(filter_)
     assert len(told) == 1

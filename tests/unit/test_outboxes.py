@@ -17,10 +17,9 @@ from pymongo.errors import OperationFailure
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
-from onewrite.flow import Do
+from onewrite.flow import Do, drive
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
-from onewrite.outbox import operators
 from onewrite.outbox.following import Follower, Take, TokenFile
 from onewrite.outbox.passes import Passes
 from onewrite.pending import Box, Pending, Search
@@ -146,6 +145,7 @@ class Restless:
 
     def __init__(self, boxes: Sequence[Box | None]) -> None:
         self._boxes = [*boxes]
+        self.cleared: list[Box] = []  # as whoever asked for it believed them to be
 
     def read(self, entity: object, /) -> Any:
         return self._boxes.pop(0)
@@ -160,8 +160,13 @@ class Restless:
         yield
 
     def clear(self, box: Box, count: int, now: float) -> Any:
+        self.cleared.append(box)
         return self._boxes.pop(0)
         yield
+
+
+# The box with more behind what was read.
+BOX_WITH = [Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, *[SECOND] * n)) for n in range(4)]
 
 
 def _restless(*boxes: Box | None) -> Any:
@@ -182,25 +187,34 @@ def _passes(boxes: Any) -> Passes:
 def test_an_operator_s_act_is_tried_again_where_the_entity_changed_and_given_up_where_it_never_rests() -> None:
     published = BOX.outgoing(0).id
     more = Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, SECOND))
-    skipped = _result(operators.skip(_restless(BOX, more, None), {}, published))
+    skipped = _result(_passes(_restless(BOX, more, None)).skip({}, published))
     assert (skipped.id, skipped.type) == (published, "onewrite.skipped")
-    assert _result(operators.skip(_restless(BOX, LATER), {}, published)) is None
-    assert _result(operators.restart(_restless(BOX, more, None), {}, "again")) == "shop/id=S:o/again"
+    assert _result(_passes(_restless(BOX, LATER)).skip({}, published)) is None
+    assert _result(_passes(_restless(BOX, more, None)).restart({}, "again")) == "shop/id=S:o/again"
     landed = Box(BOX.entity, BOX.origin, sent=1, incarnation="again")  # and an event was published since
-    assert _result(operators.restart(_restless(BOX, landed), {}, "again", BOX.source)) == "shop/id=S:o/again"
+    assert _result(_passes(_restless(BOX, landed)).restart({}, "again", BOX.source)) == "shop/id=S:o/again"
     with pytest.raises(ConfigurationError, match="when it is quieter"):
-        next(operators.skip(_restless(*[BOX] * 4), {}, published))
+        next(_passes(_restless(*[BOX] * 4)).skip({}, published))
     with pytest.raises(ConfigurationError, match="stop its relays first"):
-        next(operators.restart(_restless(*[BOX] * 4), {}, "again"))
+        next(_passes(_restless(*[BOX] * 4)).restart({}, "again"))
 
 
-def test_a_clear_is_given_up_where_more_is_emitted_at_each_try() -> None:
-    passes = _passes(Restless([Box(BOX.entity, BOX.origin, events=(FIRST, SECOND, *[SECOND] * n)) for n in range(4)]))
-    assert _result(passes._clear(BOX, 2)) is False
+@pytest.mark.parametrize("found", [[BOX_WITH[1], BOX_WITH[2], BOX_WITH[3]], [LATER], [BOX_WITH[1], LATER]])
+def test_a_clear_is_given_up_where_more_is_emitted_at_each_try_or_another_entity_stands_there(found: list[Box]) -> None:
+    flushed = drive(_passes(_restless(BOX, *found)).flush({}), lambda _: None)
+    assert (len(flushed.published), flushed.cleared) == (2, False)
 
 
-def test_a_clear_whose_answer_was_lost_counts_as_done() -> None:
-    assert _result(_passes(Restless([BOX.after(2)]))._clear(BOX, 2)) is True
+@pytest.mark.parametrize("found", [[BOX.after(2)], [BOX_WITH[1], BOX_WITH[1].after(2)], [BOX_WITH[1], None]])
+def test_a_clear_counts_as_done_where_only_its_answer_was_lost(found: list[Box | None]) -> None:
+    flushed = drive(_passes(_restless(BOX, *found)).flush({}), lambda _: None)
+    assert (len(flushed.published), flushed.remaining, flushed.cleared) == (2, (), True)
+
+
+def test_a_clear_is_tried_again_with_the_outbox_as_it_was_found() -> None:
+    boxes = _restless(BOX, BOX_WITH[1], BOX_WITH[2], None)
+    assert drive(_passes(boxes).flush({}), lambda _: None).cleared
+    assert boxes.cleared == [BOX, BOX_WITH[1], BOX_WITH[2]]
 
 
 def test_a_document_s_restart_demands_what_was_read_also_where_nothing_is_pending() -> None:
@@ -257,7 +271,7 @@ def test_an_index_that_shows_more_than_keys_is_refused_because_the_rest_would_be
 
 def test_lambda_s_text_of_a_key_of_bytes_is_read_as_bytes() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
-    assert ItemOutboxes(object(), "orders", Outbox("shop")).rung(told) == {"id": Binary(b"\0\xff"), "place": "B"}
+    assert ItemOutboxes(object(), "orders", Outbox("shop")).of_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
 
 
 @pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)
@@ -302,7 +316,7 @@ def _follower(tokens: Kept, **more: Any) -> Any:
         "sweep_every": 1e9,
         "clock": lambda: NOW,
         "stopping": lambda: False,
-        "tell": lambda _: None,
+        "report": lambda _: None,
         **more,
     }
     return Follower(_passes(boxes), boxes, tokens, **options).follow()

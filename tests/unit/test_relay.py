@@ -17,7 +17,7 @@ from onewrite import ConfigurationError, Event, LedgerMismatch, Message, Outbox,
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, Swept, TokenFile, stream_handler
-from onewrite.outbox.doorbells import rung_keys
+from onewrite.outbox.relay import changed_keys
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.async_collection import AsyncStandInCollection
 
@@ -235,7 +235,7 @@ def test_a_stream_s_records_name_each_item_once_and_those_without_events_not_at_
         record("keys only"),
         {"eventName": "INSERT"},
     ]
-    assert rung_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
+    assert changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
 
 
 def test_a_stream_handler_begins_nothing_when_its_time_is_up(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.outbox import Relay, Swept
 from onewrite.outbox.metrics import emf, opentelemetry
-from onewrite.outbox.relay import OnPass, reported
+from onewrite.outbox.relay import OnPass, report_pass
 
 _option = partial(option, "RELAY")
 _SUMMARY = 60.0  # seconds between two lines that sum up
@@ -171,7 +171,7 @@ def _once(found: Relay, age: timedelta, progress: PassLog) -> int:
         raise
     except Exception as error:
         return _failed(error)
-    reported(swept, 0, progress.count)
+    report_pass(swept, 0, progress.count)
     return int(bool(swept.error or swept.refused or swept.failed or swept.broken))
 
 

@@ -25,7 +25,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.event import Outbox
 from onewrite.flow import Call, Flow
 from onewrite.label import OUTBOX, TOMBSTONE
-from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
+from onewrite.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 
 Key: TypeAlias = Mapping[str, Any]
 
@@ -50,10 +50,10 @@ class Outboxes:
         """Equal for two keys that name one item."""
         return canonical(key)
 
-    def rung(self, told: Key) -> Key:
-        """The key that a doorbell has told of: typed, as a stream has it, or plain."""
-        told = {name: _from_lambda(value) for name, value in told.items()}
-        return plain(told) if told and all(is_typed(value) for value in told.values()) else told
+    def of_doorbell(self, entity: Key) -> Key:
+        """Which item a doorbell names. Its key is typed, as a stream has it, or plain."""
+        key = {name: _from_lambda(value) for name, value in entity.items()}
+        return plain(key) if key and all(is_typed(value) for value in key.values()) else key
 
     def of_source(self, source: str) -> Key:
         """The key of the item whose events have that source."""
@@ -71,7 +71,7 @@ class Outboxes:
         return self._box(key, plain(item) if self.typed else item)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
-        """Remove the first events, which were sent. None: it is done; else the box as it is now."""
+        """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         words = Placeholders()
         sets = [
             f"{words.name(OUTBOX.sent)}={words.value(box.base + count)}",
@@ -82,20 +82,17 @@ class Outboxes:
             events = words.name(OUTBOX.events)
             conditions.append(f"size({events})={words.value(count)}")
             removes = [events, words.name(OUTBOX.due), words.name(OUTBOX.shard)]
-            self._expire(box, words, sets, conditions, now)
+            tombstone = words.name(TOMBSTONE)
+            if box.tombstone is None:
+                conditions.append(f"attribute_not_exists({tombstone})")
+            else:  # let the database remove the deleted item with its last event, unless it was deleted again since
+                conditions.append(f"{tombstone}.{words.name('by')}={words.value(box.tombstone.by)}")
+                sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
         else:
             removes = [f"{words.name(OUTBOX.events)}[{place}]" for place in reversed(range(count))]
-            sets.append(self._due_again(words, box.events[count]))
+            # Set where this relay knows no index as well: another one may find the item by it.
+            sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[count].time)}")
         return (yield from self._change(box.entity, words, sets, removes, conditions))
-
-    def _expire(self, box: Box, words: Placeholders, sets: list[str], conditions: list[str], now: float) -> None:
-        """Let the database remove a deleted item with its last event, unless it was deleted since."""
-        tombstone = words.name(TOMBSTONE)
-        if box.tombstone is None:
-            conditions.append(f"attribute_not_exists({tombstone})")
-            return
-        conditions.append(f"{tombstone}.{words.name('by')}={words.value(box.tombstone.by)}")
-        sets.append(f"{words.name(box.tombstone.ttl)}={words.value(box.tombstone.expiry(now))}")
 
     def postpone(self, box: Box, due: str) -> Flow[Box | None]:
         """Let a sweep come back at that time, if the oldest event is still the same."""
@@ -108,7 +105,7 @@ class Outboxes:
         words = Placeholders()
         sets = [f"{words.name(OUTBOX.events)}[{place}]={words.value(event.stored())}"]
         conditions = self._as_read(box, words, place)
-        sets.append(self._due_again(words, box.events[0]))
+        sets.append(f"{words.name(OUTBOX.due)}={words.value(box.events[0].time)}")
         return (yield from self._change(box.entity, words, sets, [], conditions))
 
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]:
@@ -125,20 +122,15 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def _due_again(self, words: Placeholders, oldest: Pending) -> str:
-        """Let a sweep take the item as of the time of its oldest event. Another relay may find it by an index of which this one knows
-        nothing."""
-        return f"{words.name(OUTBOX.due)}={words.value(oldest.time)}"
-
     def _as_read(self, box: Box, words: Placeholders, place: int | None) -> list[str]:
         """Conditions on which the item's outbox is the one that was read, up to that place.
 
         The count alone is not enough: an item that is deleted, created again and emits has the same count as its predecessor.
         """
-        held = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
+        fields = ((OUTBOX.sent, box.sent), (OUTBOX.incarnation, box.incarnation))
         conditions = [
             f"attribute_not_exists({words.name(name)})" if value is None else f"{words.name(name)}={words.value(value)}"
-            for name, value in held
+            for name, value in fields
         ]
         if place is not None:
             nonce = f"{words.name(OUTBOX.events)}[{place}].{words.name('nonce')}"
@@ -169,12 +161,12 @@ class Outboxes:
             return self._box(key, plain(cast("Mapping[str, Any]", error.response.get("Item", {}))))
         return None
 
+    def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
+        fields = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
+        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
+
     def _named(self, key: Key) -> dict[str, Any]:
         return {**self.table, "Key": typed(key) if self.typed else dict(key)}
-
-    def _box(self, key: Key, item: Mapping[str, Any]) -> Box:
-        held = {name: _neutral(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
-        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", held)
 
 
 class Finder:
@@ -194,34 +186,43 @@ class Finder:
     def next(self) -> Flow[Box | Broken | Search | None]:
         """The next outbox, or None at the end. Each step is one request."""
         if not self._keys:
-            if not self._more:
-                return None
-            yield from self._turn_page()
-            return Search.GOES_ON
-        key = self._keys.popleft()
-        try:
-            box = yield from self._boxes.read(key)
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            return Broken(key, error)
-        # The index is behind the table, so that it also shows what is cleared or postponed by now.
-        is_due = box.events and (self._before is None or box.due_at <= self._before)
-        return box if is_due else Search.GOES_ON
+            return Search.GOES_ON if (yield from self._turn_page()) else None
+        box = yield from box_of(self._boxes.read, self._keys.popleft())
+        # The index is behind the table, so it also shows what is cleared or postponed by now.
+        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
-    def _turn_page(self) -> Flow[None]:
+    def _turn_page(self) -> Flow[bool]:
+        """Read more keys. Is there another page?"""
+        if not self._more:
+            return False
         outbox, words = self._boxes.outbox, Placeholders()
-        if outbox.index is None and not self._key_names:
-            self._key_names = yield from self._read_key_names()
-        request = self._scan(words) if outbox.index is None else self._scan_of_index(words)
-        start = {} if self._start is None else {"ExclusiveStartKey": self._start}
+        if outbox.index is not None:
+            # The index has nothing but what is pending. A query would have to know over how many shards all writers spread it.
+            request: dict[str, Any] = {"IndexName": outbox.index}
+            if self._before is not None:
+                request["FilterExpression"] = f"{words.name(OUTBOX.due)}<={words.value(self._before)}"
+        else:
+            if not self._key_names:
+                described = yield Call("describe_table", (), dict(self._boxes.table))
+                self._key_names = tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+            condition = f"attribute_exists({words.name(OUTBOX.events)})"
+            if self._before is not None:
+                due = words.name(OUTBOX.due)
+                condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
+            projection = ",".join([words.name(name) for name in self._key_names])
+            request = {"FilterExpression": condition, "ProjectionExpression": projection, "ConsistentRead": True}
+        values = typed(words.values) if self._boxes.typed else words.values
+        named = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
+        request |= {**self._boxes.table, **{name: used for name, used in named.items() if used}}
+        if self._start is not None:
+            request["ExclusiveStartKey"] = self._start
         try:
-            page = yield Call("scan", (), {**request, **start})
+            page = yield Call("scan", (), request)
         except ArithmeticError:
             if self._boxes.typed:
                 raise
             let_read_long_numbers(self._boxes.target)  # one such key would keep all others of its page from being found
-            page = yield Call("scan", (), {**request, **start})
+            page = yield Call("scan", (), request)
         for item in page["Items"]:
             found = plain(item) if self._boxes.typed else item
             if outbox.index is not None and (len(found) > _MOST_OF_AN_INDEX or OUTBOX.events in found):
@@ -231,33 +232,7 @@ class Finder:
             self._keys.append({n: v for n, v in found.items() if n not in (OUTBOX.due, OUTBOX.shard)})
         self._start = page.get("LastEvaluatedKey")
         self._more = bool(self._start)
-
-    def _scan_of_index(self, words: Placeholders) -> dict[str, Any]:
-        """The index has nothing but what is pending. A query would have to know over how many shards all writers spread it."""
-        due = {} if self._before is None else {"FilterExpression": f"{words.name(OUTBOX.due)}<={words.value(self._before)}"}
-        return {"IndexName": self._boxes.outbox.index, **due, **self._said(words)}
-
-    def _scan(self, words: Placeholders) -> dict[str, Any]:
-        condition = f"attribute_exists({words.name(OUTBOX.events)})"
-        if self._before is not None:
-            due = words.name(OUTBOX.due)
-            condition += f" AND (attribute_not_exists({due}) OR {due}<={words.value(self._before)})"
-        projection = ",".join([words.name(name) for name in self._key_names])
-        return {
-            "FilterExpression": condition,
-            "ProjectionExpression": projection,
-            "ConsistentRead": True,
-            **self._said(words),
-        }
-
-    def _said(self, words: Placeholders) -> dict[str, Any]:
-        values = typed(words.values) if self._boxes.typed else words.values
-        said = {"ExpressionAttributeNames": words.names, "ExpressionAttributeValues": values}
-        return {**self._boxes.table, **{name: used for name, used in said.items() if used}}
-
-    def _read_key_names(self) -> Flow[tuple[str, ...]]:
-        described = yield Call("describe_table", (), dict(self._boxes.table))
-        return tuple([part["AttributeName"] for part in described["Table"]["KeySchema"]])
+        return True
 
 
 def origin(key: Key) -> str:

@@ -29,7 +29,7 @@ from onewrite.mongodb.deletes import emptied
 from onewrite.mongodb.expression import identity
 from onewrite.mongodb.flows import of_majority
 from onewrite.mongodb.layout import UUIDS, Document, canonical, codec_of
-from onewrite.pending import Box, Broken, Pending, Search, key_parts, read_box
+from onewrite.pending import Box, Broken, Pending, Search, box_of, key_parts, read_box
 
 _REST = 2**31 - 1  # more than an array can have: $slice wants a number
 
@@ -39,7 +39,7 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = of_majority(collection)
-        self.target, self._raw = reading(majority, STORED), reading(majority, _RAW)
+        self.target, self.raw = reading(majority, STORED), reading(majority, _RAW)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._callers, self._codec = codec_of(collection), codec_of(self.target)
@@ -51,25 +51,13 @@ class Outboxes:
         named = copied(identity(cast("Document", filter), self._fields))  # it is part of the events that a relay publishes
         return {name: self._as_stored(value) for name, value in named.items()}
 
-    def _as_stored(self, value: object) -> object:
-        """A value of the caller's as a relay reads it: other options of a client have other types for it."""
-        return value if self._callers == self._codec else _recoded(value, self._callers, self._codec)
-
-    def _as_callers(self, value: object) -> object:
-        """The other way round. What the caller's options cannot read stays as it is."""
-        if self._callers == self._codec:
-            return value
-        with suppress(Exception):
-            return _recoded(value, self._codec, self._callers)
-        return value
-
     def canonical(self, entity: Document) -> Hashable:
         """Equal for two values that name one document."""
         return canonical(entity, self._codec)
 
-    def rung(self, told: Document) -> Document:
-        """The document that a doorbell has told of."""
-        return {"_id": self._as_stored(copied(told["_id"]))}
+    def of_doorbell(self, entity: Document) -> Document:
+        """Which document a doorbell names."""
+        return {"_id": self._as_stored(copied(entity["_id"]))}
 
     def of_source(self, source: str) -> Document:
         """The document whose events have that source."""
@@ -81,17 +69,20 @@ class Outboxes:
         return {name: _recoded(read, _PLAIN, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
-        found: Document | None = yield Call("find_one", (entity, self._projection()))
-        return Box(entity, "") if found is None else self.box(found)
+        found: Document | None = yield Call("find_one", (entity, dict.fromkeys((*OUTBOX, TOMBSTONE), 1)))
+        return Box(entity, "") if found is None else self._box(found)
 
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]:
-        """Remove the first events, which were sent. None: it is done; else the box as it is now."""
+        """Remove the first events, which were sent. None: it is done. Otherwise the box as it is now."""
         same = self._as_read(box, count - 1)
         sent = {OUTBOX.sent: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
-            same |= {"$and": [{OUTBOX.events: {"$size": count}}]} | _same_life(box)
-            update: Any = {"$set": sent, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
-            if box.tombstone is not None:
+            same["$and"] = [{OUTBOX.events: {"$size": count}}]
+            if box.tombstone is None:
+                same[TOMBSTONE] = {"$exists": False}
+                update: Any = {"$set": sent, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
+            else:  # let the database remove the deleted document with its last event, unless it was deleted again since
+                same[f"{TOMBSTONE}.by"] = box.tombstone.by
                 update = [emptied(sent, box.tombstone, box.tombstone.expiry(now))]
         else:
             rest = {"$slice": [f"${OUTBOX.events}", count, _REST]}
@@ -117,31 +108,14 @@ class Outboxes:
         """Finds what is pending and due `before` that time; all that is pending if it is None."""
         return Finder(self, before)
 
-    def pending(self, due: Document, met: Sequence[Any]) -> Flow[Any]:
-        """A cursor through the ids of what is pending, by the time at which it is due. The sparse index on that time bounds it.
-
-        `met`: those that a cursor has found which the server has given up.
-        """
-        query: Document = {OUTBOX.due: {"$exists": True, **due}}
-        if known := [each for each in met if not isinstance(each, Broken)]:
-            query = {**query, "_id": {"$nin": known}}
-        found: Any = yield Do(self._raw.find, (query, {"_id": 1, OUTBOX.due: 1}), {"sort": [(OUTBOX.due, 1)]}, sends=True)
-        return found
-
-    def box(self, document: Document) -> Box:
-        key = document["_id"]
-        held = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
-        box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", held)
-        return replace(box, shown={"_id": self._as_callers(key)})
-
     def _as_read(self, box: Box, place: int | None) -> dict[str, Any]:
         """Conditions on which the document's outbox is the one that was read, up to that place.
 
         The count alone is not enough: a document that is deleted, created again and emits has the same count as its predecessor.
         """
-        held = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
+        fields = {OUTBOX.sent: box.sent, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
-        conditions |= {name: {"$exists": False} if value is None else value for name, value in held.items()}
+        conditions |= {name: {"$exists": False} if value is None else value for name, value in fields.items()}
         if place is not None:
             conditions[f"{OUTBOX.events}.{place}.nonce"] = box.events[place].nonce
         return conditions
@@ -150,15 +124,18 @@ class Outboxes:
         reply = yield Call("update_one", (query, update))
         return None if reply.matched_count else (yield from self.read({"_id": box.entity["_id"]}))
 
-    def _projection(self) -> dict[str, int]:
-        return dict.fromkeys((*OUTBOX, TOMBSTONE), 1)
+    def _box(self, document: Document) -> Box:
+        key = shown = document["_id"]
+        if self._callers != self._codec:
+            with suppress(Exception):  # what the caller's options cannot read stays as it is
+                shown = _recoded(key, self._codec, self._callers)
+        fields = {name: _neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
+        box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
+        return replace(box, shown={"_id": shown})
 
-
-def _same_life(box: Box) -> dict[str, Any]:
-    """A condition that the document was not deleted since the box was read, so that the clear of its last event says when it goes."""
-    if box.tombstone is None:
-        return {TOMBSTONE: {"$exists": False}}
-    return {f"{TOMBSTONE}.by": box.tombstone.by}
+    def _as_stored(self, value: object) -> object:
+        """A value of the caller's as a relay reads it: other options of a client have other types for it."""
+        return value if self._callers == self._codec else _recoded(value, self._callers, self._codec)
 
 
 class Finder:
@@ -176,27 +153,23 @@ class Finder:
     def next(self) -> Flow[Box | Broken | Search | None]:
         """The next outbox, or None at the end. Each step is one request."""
         if not self._ids:
-            return Search.GOES_ON if (yield from self._more()) else None
-        found = self._ids.popleft()
-        if isinstance(found, Broken):
-            return found
-        entity = {"_id": found}
-        try:
-            box = yield from self._boxes.read(entity)
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            return Broken(entity, error)
-        # The list of ids is behind the collection, so that it also names what is cleared or postponed by now.
-        is_due = box.events and (self._before is None or box.due_at <= self._before)
-        return box if is_due else Search.GOES_ON
+            return Search.GOES_ON if (yield from self._turn_page()) else None
+        key = self._ids.popleft()
+        box = key if isinstance(key, Broken) else (yield from box_of(self._boxes.read, {"_id": key}))
+        # The list of ids is behind the collection, so it also names what is cleared or postponed by now.
+        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.GOES_ON
 
-    def _more(self) -> Flow[bool]:
-        """Read more ids. A cursor that the server has given up meanwhile is opened again where it was."""
+    def _turn_page(self) -> Flow[bool]:
+        """Read more ids. Is there another page? A cursor that the server has given up meanwhile is opened again where it was."""
         if self._cursor is None:
+            # The sparse index on the time at which an outbox is due bounds the query.
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
-            cursor = yield from self._boxes.pending({**until, **since}, self._met)
+            query: Document = {OUTBOX.due: {"$exists": True, **until, **since}}
+            if known := [each for each in self._met if not isinstance(each, Broken)]:
+                query = {**query, "_id": {"$nin": known}}
+            arguments = query, {"_id": 1, OUTBOX.due: 1}
+            cursor: Any = yield Do(self._boxes.raw.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
             page: list[Any] = yield Do(_page, (self._cursor,), sends=True)

@@ -18,9 +18,7 @@ from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.extras import installed_by
 from onewrite.flow import Call, Yielded
 from onewrite.label import OUTBOX
-from onewrite.outbox.lanes import tell
-from onewrite.outbox.passes import Outboxes, Passes, Publish
-from onewrite.outbox.reports import Swept
+from onewrite.outbox.passes import Outboxes, Passes, Publish, Swept, log
 
 # ChangeStreamHistoryLost, ChangeStreamFatalError, and InvalidResumeToken: the token leads nowhere any more.
 _LOST = frozenset({286, 280, 260})
@@ -91,7 +89,7 @@ class _EndedError(Exception):
 
 @dataclass(slots=True)
 class Follower:
-    """The steps of one relay that follows a stream. `swept` is when the last sweep was, also of a stream that was open before."""
+    """The steps of one relay that follows a stream. `last_sweep` is its time, also of a stream that was open before."""
 
     passes: Passes
     boxes: Outboxes
@@ -99,8 +97,8 @@ class Follower:
     sweep_every: float
     clock: Callable[[], float]
     stopping: Callable[[], bool]
-    tell: Callable[[Swept], object]
-    swept: float = -inf
+    report: Callable[[Swept], object]
+    last_sweep: float = -inf
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.boxes.target, "watch", None)):
@@ -129,7 +127,7 @@ class Follower:
 
     def _unopened(self, error: Exception, token: Token | None) -> Following:
         if token is not None and getattr(error, "code", None) in _UNREADABLE:
-            tell(WARNING, "What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
+            log(WARNING, "What was kept is no place in the change stream, and a sweep finds what was missed: %s", error)
             self._begin_anew()
             return
         if getattr(error, "code", None) not in _LOST:
@@ -138,18 +136,18 @@ class Follower:
             except Exception as failed:
                 if isinstance(failed, OnewriteError):
                     raise
-                tell(WARNING, "The sweep in place of a change stream has failed too: %r", failed)
+                log(WARNING, "The sweep in place of a change stream has failed too: %r", failed)
         self._forget(error)
 
     def _listen(self, stream: Any) -> Following:
         count = 0
         while not self.stopping():
-            if self.clock() - self.swept >= self.sweep_every:
+            if self.clock() - self.last_sweep >= self.sweep_every:
                 yield from self._sweep()
             change = yield Take(stream, "try_next")
             if change is not None:
                 count += 1
-                self.tell((yield from self.passes.ring([self.boxes.rung(change["documentKey"])])))
+                self.report((yield from self.passes.ring([self.boxes.of_doorbell(change["documentKey"])])))
             elif not stream.alive:
                 raise _EndedError("It was ended by the server, because its collection was dropped or renamed.")
             if change is None or count % _KEPT_EVERY == 0:
@@ -157,14 +155,14 @@ class Follower:
         self.tokens.save(stream.resume_token)
 
     def _sweep(self) -> Following:
-        self.swept = self.clock()
-        self.tell((yield from self.passes.sweep(0.0)))
+        self.last_sweep = self.clock()
+        self.report((yield from self.passes.sweep(0.0)))
 
     def _forget(self, error: Exception) -> None:
         """Begin anew where the place is lost, and raise everything else."""
         if getattr(error, "code", None) not in _LOST:
             raise error
-        tell(
+        log(
             WARNING,
             "The change stream does not reach back to where the relay was, and a sweep finds what it missed: %s",
             error,
@@ -173,7 +171,7 @@ class Follower:
 
     def _begin_anew(self) -> None:
         self.tokens.save(None)
-        self.swept = -inf
+        self.last_sweep = -inf
 
 
 def changes(events: str) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from onewrite.clock import checked_clock
 from onewrite.metrics import embedded, function_name, print_line
+from onewrite.outbox.passes import Swept
 from onewrite.outbox.relay import OnPass
-from onewrite.outbox.reports import Swept
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -8,10 +8,14 @@ The rules, each of which keeps an event from being lost, invented or overtaken:
 - An event that is refused stops its entity and nothing else. It is never given up by itself: an operator may skip it.
 - A clear demands that the outbox is as it was read: the count, the incarnation, and the nonce of the last event that goes.
   A relay whose clear fails leaves the entity: another relay has published the same events, and at worst some went out twice.
+
+A pass finds entities until one call to the broker is full, publishes the next event of each, settles what became of them in the
+database, notes what it did with those that it leaves, and begins again with the rest.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -19,14 +23,12 @@ from dataclasses import dataclass, field
 from logging import ERROR, WARNING
 from math import inf
 from types import CoroutineType
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.event import Outbox, moment, seconds
 from onewrite.flow import Flow, Yielded
-from onewrite.outbox.lanes import Lane, PassedOver, tell
-from onewrite.outbox.reports import Flushed, Swept
-from onewrite.pending import Box, Broken, Outgoing, Pending, Search
+from onewrite.pending import SKIPPED, Box, Broken, Outgoing, Pending, Search, box_of
 
 T = TypeVar("T")
 Entity: TypeAlias = Mapping[str, Any]
@@ -39,11 +41,11 @@ TRIES = 3  # of a change to an entity that others write too
 _LONGEST_AFTER_REFUSAL = 300.0
 _LONGEST_AFTER_FAILURE = 60.0
 _SHORTEST_WAIT = 1.0  # seconds until an entity is tried again which the database would not change
-_LONGEST_SILENCE = (
-    30.0  # seconds without an answer, after which a pass ends: enough to get past many events that cannot be published
-)
+_LONGEST_SILENCE = 30.0  # seconds without an answer, after which a pass ends: enough to get past many unpublishable events
 _LONGEST_UNREAD = 300.0  # seconds in which nothing that was found can be read, after which a pass ends
 _LONGEST_SEARCH = 1.0  # seconds that what was found waits for more
+
+_log = logging.getLogger("onewrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Outboxes(Protocol):
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
     def canonical(self, entity: Entity, /) -> Hashable: ...
-    def rung(self, told: Entity) -> Entity: ...
+    def of_doorbell(self, entity: Entity, /) -> Entity: ...
     def of_source(self, source: str) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]: ...
@@ -81,18 +83,126 @@ class Outboxes(Protocol):
     def finder(self, before: str | None) -> Finder: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """One pass over one entity: what the broker has accepted, and what is left of what was read.
+
+    `cleared`: False if another relay was faster. It has published the same, and what is left is not known.
+    """
+
+    published: tuple[Outgoing, ...]
+    remaining: tuple[Outgoing, ...]
+    refused: Outgoing | None = None
+    cleared: bool = True
+
+
 @dataclass(slots=True)
-class _Work:
-    """A pass that is under way. `silent_since`: since when the broker, or the database, has done nothing that it was asked to."""
+class Swept:
+    """One pass over all that was due. `pending` and `oldest`, in seconds, are of what it met and could not publish.
+
+    `waited`: for how many seconds the oldest of the published events had been pending.
+    `overtaken` counts the entities whose events another relay has cleared first. `failed` are events whose call raised,
+    or that were published and could not be cleared. `error`: at the end of the pass the broker or the database took no call at all.
+    `complete`: it has looked for all that is due, so that no event has been pending for longer than those it met. It is False for a
+    doorbell's pass, which looks only at what it was told of, and for one whose search has not come to its end.
+    """
+
+    entities: int = 0
+    published: int = 0
+    overtaken: int = 0
+    pending: int = 0
+    oldest: float = 0.0
+    waited: float = 0.0
+    refused: list[Outgoing] = field(default_factory=list[Outgoing])
+    failed: list[tuple[Outgoing, Exception]] = field(default_factory=list[tuple[Outgoing, Exception]])
+    broken: list[Broken] = field(default_factory=list[Broken])
+    error: Exception | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An entity with something pending: its oldest event, how long that has been waiting in seconds, and how many there are."""
+
+    event: Outgoing
+    age: float
+    pending: int
+
+    @property
+    def entity(self) -> Mapping[str, Any]:
+        return self.event.entity
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxState:
+    """What an entity's outbox holds: the source of its events, how many of them were sent, and those that are pending."""
+
+    source: str
+    sent: int
+    pending: tuple[Outgoing, ...]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One entity in a pass: its events go out one after the other."""
+
+    box: Box
+    accepted: int = 0  # of the events in the box, from the front
+    published: list[Outgoing] = field(default_factory=list[Outgoing])
+    refused: Outgoing | None = None
+    error: Exception | None = None
+    overtaken: bool = False  # another relay was faster, so that what is in the box is not known any more
+    broken: bool = False  # something else stands in the outbox by now
+    unsettled: Exception | None = None  # the database would not clear what was accepted, or put off what was refused
+
+    @property
+    def is_known(self) -> bool:
+        """Is the outbox still as the box says?"""
+        return not self.overtaken and not self.broken
+
+    @property
+    def runs(self) -> bool:
+        halted = self.refused is not None or self.error is not None or self.unsettled is not None or not self.is_known
+        return not halted and self.accepted < len(self.box.events)
+
+    @property
+    def event(self) -> Outgoing:
+        return self.box.outgoing(self.accepted)
+
+
+class PassedOver:
+    """Entities, by their canonical names, that a pass passes over for some time, which is twice as long each time."""
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._shortest, self._longest = shortest, longest
+        self._waits: dict[Hashable, tuple[float, float]] = {}  # until when, and for how long
+
+    def add(self, entity: Hashable, now: float) -> float:
+        """For how many seconds is the entity passed over from now on?"""
+        _, before = self._waits.get(entity, (now, 0.0))
+        wait = min(max(2 * before, self._shortest), self._longest)
+        self._waits[entity] = now + wait, wait
+        return wait
+
+    def has(self, entity: Hashable, now: float) -> bool:
+        until, _ = self._waits.get(entity, (now, 0.0))
+        return until > now
+
+    def forget(self, now: float) -> None:
+        """Forget those of which nothing was heard for long."""
+        self._waits = {each: (until, wait) for each, (until, wait) in self._waits.items() if until + self._longest > now}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a pass has come."""
 
     finder: Finder
     until: float
-    silent_since: float | None = None
     swept: Swept = field(default_factory=Swept)
     lanes: list[Lane] = field(default_factory=list[Lane])
-    more: bool = True
-    ends: bool = False
-    unfound: Exception | None = None  # what has ended the search for more
+    more: bool = True  # may the finder find more?
+    search_error: Exception | None = None  # what has ended the search
     reads: bool = False  # has anything that was found been read?
     unread: Exception | None = None  # why not, as long as nothing has
     unread_since: float = 0.0
@@ -116,193 +226,146 @@ class Passes:
         self._stopping = stopping
         self._patience = _LONGEST_UNREAD
         self._passed_over = PassedOver(_SHORTEST_WAIT, _LONGEST_AFTER_REFUSAL)
-        self._told = PassedOver(
-            _LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL
-        )  # the entities that the log knows to be broken
+        # The entities of which the log says already that they are broken.
+        self._logged = PassedOver(_LONGEST_AFTER_REFUSAL, _LONGEST_AFTER_REFUSAL)
 
     def flush(self, entity: Entity) -> Pass[Flushed]:
         """One pass over one entity, also if it waits after a refusal."""
         self._clock()  # a wrong one must not be noticed between the broker and the clear
         lane = Lane((yield from self._boxes.read(entity)))
-        yield from self._to_the_end([lane], self._empty(lane))
-        return _flushed(lane)
-
-    def _empty(self, lane: Lane) -> Pass[None]:
-        while lane.runs:
-            yield from self._round([lane], inf)
-            try:
+        try:
+            while lane.runs:
+                yield from self._publish([lane], inf)
                 yield from self._settle(lane)
-            except Exception as error:
-                _raise_first(lane, error)
+        except Exception as error:
+            yield from self._clear_after_error([lane])
+            if lane.error is None:
+                raise
+            raise lane.error from error
+        if lane.error is not None:
+            raise lane.error
+        return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
 
     def sweep(self, older_than: float, within: float = inf) -> Pass[Swept]:
         """One pass over all that is due. It ends after `within` seconds, and where for half a minute nobody has answered."""
         now = self._clock()
-        return (yield from self._serve(self._boxes.finder(moment(now - older_than)), now + within))
+        return (yield from self._pass(self._boxes.finder(moment(now - older_than)), now + within))
 
     def ring(self, entities: Sequence[Entity], within: float = inf) -> Pass[Swept]:
-        """One pass over those entities of which a doorbell has told. Those that wait after a refusal are left alone."""
+        """One pass over the entities that a doorbell names. Those that wait after a refusal are left alone."""
         now = self._clock()
-        swept = yield from self._serve(_Rung(self._boxes, entities, now), now + within)
+        swept = yield from self._pass(_OfDoorbell(self._boxes, entities, now), now + within)
         swept.complete = False
         return swept
 
-    def _serve(self, finder: Finder, until: float) -> Pass[Swept]:
+    def _pass(self, finder: Finder, until: float) -> Pass[Swept]:
         now = self._clock()
         self._passed_over.forget(now)
-        self._told.forget(now)
-        work = _Work(finder, until)
-        yield from self._to_the_end(work.lanes, self._do(work))
-        work.swept.complete = work.swept.complete and not work.more
-        work.swept.error = work.swept.error or work.unfound
-        return work.swept
-
-    def _to_the_end(self, lanes: Sequence[Lane], steps: Pass[T]) -> Pass[T]:
-        """Run the steps. Before an error ends them, what has gone out is cleared, so that it does not go out again."""
+        self._logged.forget(now)
+        progress = _Progress(finder, until)
+        swept, lanes = progress.swept, progress.lanes
+        silent_since: float | None = None  # since then the broker, or the database, has done nothing that it was asked to
+        ends = False
         try:
-            return (yield from steps)
+            while not ends:
+                if progress.more:
+                    yield from self._find(progress)
+                if not lanes:
+                    break
+
+                ends = self._is_over(until)
+                since = self._clock() if silent_since is None else silent_since
+                if not ends:
+                    swept.error = yield from self._publish(lanes, min(until, since + _LONGEST_SILENCE))
+                    ends = self._is_over(until)
+
+                # What the database refuses of one entity holds up no other. What it refuses of all is the error of the pass.
+                for lane in lanes:
+                    try:
+                        yield from self._settle(lane, ends=ends)
+                    except LedgerMismatch as error:
+                        lane.broken = True
+                        self._note_broken(swept, Broken(lane.box.entity, error))
+                    except Exception as error:
+                        lane.unsettled = error
+                        wait = self._passed_over.add(self._boxes.canonical(lane.box.entity), self._clock())
+                        text = "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
+                        log(ERROR, text, dict(lane.box.entity), wait, error)
+                if swept.error is None and all(lane.unsettled is not None for lane in lanes):
+                    swept.error = lanes[-1].unsettled
+                silent_since = None if swept.error is None else since
+                ends = ends or (swept.error is not None and self._clock() >= since + _LONGEST_SILENCE)
+
+                for lane in lanes:
+                    if ends or not lane.runs:
+                        self._note(swept, lane)
+                lanes[:] = [lane for lane in lanes if lane.runs]
         except Exception:
-            for lane in lanes:
-                with suppress(Exception):  # the first error is the one to tell
-                    yield from self._settle(lane, ends=True)
+            yield from self._clear_after_error(lanes)
             raise
+        swept.complete = swept.complete and not progress.more
+        swept.error = swept.error or progress.search_error
+        return swept
 
-    def _do(self, work: _Work) -> Pass[None]:
-        swept, lanes = work.swept, work.lanes
-        while True:
-            if work.more and not work.ends:
-                yield from self._fill(work)
-            if not lanes:
-                return
-            work.ends = work.ends or self._is_over(work.until)
-            since = self._clock() if work.silent_since is None else work.silent_since
-            if not work.ends:
-                swept.error = yield from self._round(lanes, min(work.until, since + _LONGEST_SILENCE))
-                work.ends = self._is_over(work.until)
-            failed = yield from self._settle_all(swept, lanes, ends=work.ends)
-            swept.error = swept.error or failed
-            work.silent_since = None if swept.error is None else since
-            work.ends = work.ends or (swept.error is not None and self._clock() >= since + _LONGEST_SILENCE)
-            for lane in lanes:
-                if work.ends or not lane.runs:
-                    self._note(swept, lane)
-            lanes[:] = [lane for lane in lanes if lane.runs and not work.ends]
+    def _find(self, progress: _Progress) -> Pass[None]:
+        """Take entities into the pass until a call to the broker is full. Those that were found wait a second at most for others.
 
-    def _fill(self, work: _Work) -> Pass[None]:
-        """Take more entities into the pass. If the search fails, what was found goes out all the same, and the error is told at the end."""
-        try:
-            yield from self._take(work)
-        except OnewriteError:
-            raise
-        except Exception as error:
-            if not work.lanes and not work.swept.entities:
-                raise
-            work.unfound, work.more = error, False
-
-    def _take(self, work: _Work) -> Pass[None]:
-        """Take entities until a call to the broker is full. Those that were found wait for others for a second at most."""
+        If the search fails, what was found goes out all the same, and the error is told at the end of the pass.
+        """
+        swept, lanes, until = progress.swept, progress.lanes, progress.until
         longest = self._clock() + _LONGEST_SEARCH
-        while len(work.lanes) < self._batch and not self._is_over(min(work.until, longest) if work.lanes else work.until):
-            found = yield from self._find(work)
-            if found is None:
-                work.more = False
-                if work.unread is not None:
-                    raise work.unread
+        while len(lanes) < self._batch and not self._is_over(min(until, longest) if lanes else until):
+            item: Box | Broken | Search | None = None
+            failure: Exception | None = None
+            for _ in range(TRIES):  # what cannot be found is passed over, unless that is so of several, or of the last one
+                try:
+                    item = yield from progress.finder.next()
+                    break
+                except OnewriteError:
+                    raise
+                except Exception as error:
+                    failure, swept.complete = error, False
+                    log(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
+            if isinstance(item, Broken):
+                self._note_broken(swept, item)
+            if isinstance(item, Box) or (isinstance(item, Broken) and isinstance(item.error, LedgerMismatch)):
+                progress.reads, progress.unread = True, None
+            elif isinstance(item, Broken):
+                # An entity that cannot be read holds up no other. But where nothing at all can, the database or the rights fail.
+                swept.complete = False
+                if not progress.reads:
+                    progress.unread_since = self._clock() if progress.unread is None else progress.unread_since
+                    progress.unread = item.error
+                    if self._clock() >= progress.unread_since + self._patience:
+                        self._patience *= 2  # so the next pass gets further, if it is these entities and not the database
+                        failure = item.error
+                        item = None
+            if item is None:
+                failure = failure or progress.unread
+                if failure is not None and not lanes and not swept.entities:
+                    raise failure
+                progress.more, progress.search_error = False, failure
                 return
-            if isinstance(found, Broken):
-                self._found_broken(work.swept, found)
-                self._note_unread(work, found)
-            elif isinstance(found, Box):
-                work.unread, work.reads = None, True
-                if not self._is_taken(work, found):
-                    work.lanes.append(Lane(found))
+            if isinstance(item, Box):
+                self._take(progress, item)
 
-    def _note_unread(self, work: _Work, broken: Broken) -> None:
-        """What cannot be read holds up no other. But where nothing at all can, the database or the rights fail, and not an entity."""
-        if isinstance(broken.error, LedgerMismatch):
-            work.unread, work.reads = None, True
+    def _take(self, progress: _Progress, box: Box) -> None:
+        """Take the entity into the pass, unless it is there already, or is passed over because the database would not change it."""
+        name, now = self._boxes.canonical(box.entity), self._clock()
+        if any(self._boxes.canonical(lane.box.entity) == name for lane in progress.lanes):
             return
-        work.swept.complete = False
-        if work.reads:
-            return
-        work.unread_since = self._clock() if work.unread is None else work.unread_since
-        work.unread = broken.error
-        if self._clock() >= work.unread_since + self._patience:
-            self._patience *= 2  # so that the next pass gets further, if it is these entities and not the database
-            raise broken.error
+        if self._passed_over.has(name, now):
+            progress.swept.pending += len(box.events)
+            progress.swept.oldest = max(progress.swept.oldest, now - seconds(box.events[0].time))
+        else:
+            progress.lanes.append(Lane(box))
 
-    def _find(self, work: _Work) -> Pass[Box | Broken | Search | None]:
-        """What is found next. An entity that cannot be read is passed over, unless that is so of several, or of the last one."""
-        failed: list[Exception] = []
-        while len(failed) < TRIES:
-            try:
-                found = yield from work.finder.next()
-            except OnewriteError:
-                raise
-            except Exception as error:
-                failed.append(error)
-                work.swept.complete = False
-                tell(WARNING, "Something that may be pending could not be read. A later sweep will find it: %r", error)
-                continue
-            if found is not None or not failed:
-                return found
-            break
-        raise failed[-1]
-
-    def _found_broken(self, swept: Swept, broken: Broken) -> None:
-        swept.broken.append(broken)
-        self._tell_of(broken)
-
-    def _is_taken(self, work: _Work, found: Box) -> bool:
-        """Is the entity in this pass already, or passed over because the database would not change it?"""
-        name = self._boxes.canonical(found.entity)
-        if any(self._boxes.canonical(lane.box.entity) == name for lane in work.lanes):
-            return True
-        now = self._clock()
-        if not self._passed_over.has(name, now):
-            return False
-        work.swept.pending += len(found.events)
-        work.swept.oldest = max(work.swept.oldest, now - seconds(found.events[0].time))
-        return True
-
-    def _settle_all(self, swept: Swept, lanes: Sequence[Lane], *, ends: bool) -> Pass[Exception | None]:
-        """Settle each entity. What the database refuses of one holds up no other; what it refuses of all is returned."""
-        for lane in lanes:
-            try:
-                yield from self._settle(lane, ends=ends)
-            except LedgerMismatch as error:
-                self._found_broken(swept, Broken(lane.box.entity, error))
-                lane.broken = True
-            except Exception as error:
-                lane.unsettled = error
-                wait = self._passed_over.add(self._boxes.canonical(lane.box.entity), self._clock())
-                text = (
-                    "What was published of %r, or refused, could not be noted there. It goes out again after %g seconds: %r"
-                )
-                tell(ERROR, text, dict(lane.box.entity), wait, error)
-        return lanes[-1].unsettled if all(lane.unsettled is not None for lane in lanes) else None
-
-    def _tell_of(self, broken: Broken) -> None:
-        """Log that an entity cannot be read. Each pass meets it again, so that the line is written every five minutes at most."""
-        now, name = self._clock(), self._boxes.canonical(broken.entity)
-        if not self._told.has(name, now):
-            self._told.add(name, now)
-            tell(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
-
-    def _round(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:
+    def _publish(self, lanes: Sequence[Lane], until: float) -> Pass[Exception | None]:
         """Publish the next event of each entity. Returns what was raised if the broker has answered no call.
 
         Where a call of several fails, nothing is known about any. Then each goes by itself, so that one that cannot be published
         does not hold up the others.
         """
-        silence = yield from self._publish(lanes)
-        for lane in () if silence is None or len(lanes) == 1 else lanes:
-            if not self._is_over(until):
-                error = yield from self._publish([lane])
-                silence = silence and error
-        return silence
-
-    def _publish(self, lanes: Sequence[Lane]) -> Pass[Exception | None]:
         events = [lane.event for lane in lanes]
         try:
             reply = yield Publish(tuple(events))
@@ -310,41 +373,62 @@ class Passes:
         except ConfigurationError:
             raise
         except Exception as error:
+            silence: Exception | None = error
             for lane in lanes:
                 lane.error = error
-            return error
-        for lane, event in zip(lanes, events, strict=True):
-            lane.error = None
-            lane.answered(event, accepted=event.id not in refused)
-        return None
+        else:
+            for lane, event in zip(lanes, events, strict=True):
+                lane.error = None
+                if event.id in refused:
+                    lane.refused = event
+                else:
+                    lane.published.append(event)
+                    lane.accepted += 1
+            return None
+        for lane in lanes if len(lanes) > 1 else ():
+            if not self._is_over(until):
+                failure = yield from self._publish([lane], until)
+                silence = silence and failure
+        return silence
 
     def _settle(self, lane: Lane, *, ends: bool = False) -> Pass[None]:
         """Clear what was accepted, where that is due, and let a failing entity wait."""
         if lane.accepted and (ends or not lane.runs or lane.accepted == CHUNK):
-            lane.overtaken = not (yield from self._clear(lane.box, lane.accepted))
-            if not lane.overtaken:
-                lane.box, lane.accepted = lane.box.after(lane.accepted), 0
+            box = lane.box
+            for _ in range(TRIES):
+                stored = yield from self._boxes.clear(box, lane.accepted, self._clock())
+                # An answer that was lost shows a clear that has landed already.
+                if stored is None or stored.is_after(box, lane.accepted):
+                    lane.box, lane.accepted = lane.box.after(lane.accepted), 0
+                    break
+                if not stored.follows(box, lane.accepted):
+                    lane.overtaken = True
+                    break
+                box = stored  # more was emitted meanwhile, or the entity was deleted
+            else:
+                lane.overtaken = True
         if not lane.overtaken and (lane.refused is not None or lane.error is not None):
-            longest = _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE
-            yield from self._boxes.postpone(lane.box, self._later(lane.box, longest))
+            now, began = self._clock(), seconds(lane.box.events[0].time)
+            waited = min(max(now - began, 1.0), _LONGEST_AFTER_REFUSAL if lane.error is None else _LONGEST_AFTER_FAILURE)
+            due = max(now, began) + waited * (0.5 + self._chance() / 2)
+            yield from self._boxes.postpone(lane.box, moment(due))
 
-    def _clear(self, box: Box, count: int) -> Pass[bool]:
-        for _ in range(TRIES):
-            found = yield from self._boxes.clear(box, count, self._clock())
-            if found is None or found.is_after(box, count):
-                return True  # an answer that was lost shows a clear that has landed already
-            if not found.follows(box, count):
-                return False
-            box = found  # more was emitted meanwhile, or the entity was deleted
-        return False
-
-    def _later(self, box: Box, longest: float) -> str:
-        now, began = self._clock(), seconds(box.events[0].time)
-        waited = min(max(now - began, 1.0), longest)
-        return moment(max(now, began) + waited * (0.5 + self._chance() / 2))
+    def _clear_after_error(self, lanes: Sequence[Lane]) -> Pass[None]:
+        """Clear what has gone out before an error ends the pass, so that it does not go out again."""
+        for lane in lanes:
+            with suppress(Exception):  # the first error is the one to tell
+                yield from self._settle(lane, ends=True)
 
     def _is_over(self, until: float) -> bool:
         return self._stopping() or self._clock() >= until
+
+    def _note_broken(self, swept: Swept, broken: Broken) -> None:
+        """Each pass meets such an entity again, so that the log has a line about it every five minutes at most."""
+        swept.broken.append(broken)
+        now, name = self._clock(), self._boxes.canonical(broken.entity)
+        if not self._logged.has(name, now):
+            self._logged.add(name, now)
+            log(ERROR, "The outbox of %r cannot be read: %s", dict(broken.entity), broken.error)
 
     def _note(self, swept: Swept, lane: Lane) -> None:
         swept.entities += 1
@@ -365,9 +449,71 @@ class Passes:
         if waiting:
             swept.oldest = max(swept.oldest, self._clock() - seconds(waiting[0].time))
 
+    def skip(self, entity: Entity, published_id: str) -> Pass[Outgoing | None]:
+        """Replace one pending event by one that says that it was skipped. None: there is no such event, or no longer."""
+        box = yield from self._boxes.read(entity)
+        for _ in range(TRIES):
+            places = [n for n in range(len(box.events)) if box.outgoing(n).id == published_id]
+            if not places:
+                return None
+            place = places[0]
+            skipped = box.events[place].skipped(box.entity)
+            if box.events[place].type == SKIPPED:
+                return box.outgoing(place)
+            changed = yield from self._boxes.replace(box, place, skipped)
+            if changed is None:
+                return box.with_event(place, skipped).outgoing(place)
+            box = changed
+        raise ConfigurationError("The entity changed at each try to skip the event: try again when it is quieter.")
 
-class _Rung:
-    """Finds the entities of which a doorbell has told."""
+    def look(self, entity: Entity) -> Pass[OutboxState | None]:
+        """What the entity's outbox holds. None: it has none."""
+        box = yield from self._boxes.read(entity)
+        return None if box.is_unused else OutboxState(box.source, box.base, box.waiting())
+
+    def restart(self, entity: Entity, incarnation: str, source: str | None = None) -> Pass[str | None]:
+        """Make the entity another source that counts from zero, as after a restore. None: it has no outbox.
+
+        With `source` only if that is its source, so that what is asked for twice is done once.
+        """
+        box = yield from self._boxes.read(entity)
+        for _ in range(TRIES):
+            if box.is_unused:
+                return None
+            if box.incarnation == incarnation:  # the answer was lost, and events may have been published since
+                return box.source
+            if source is not None and source not in (box.source, box.origin):
+                raise ConfigurationError(f"{source} is no more: the entity's source is now {box.source}. Name that one.")
+            changed = yield from self._boxes.restart(box, incarnation)
+            if changed is None:
+                return f"{box.origin}/{incarnation}"
+            box = changed
+        raise ConfigurationError("The entity changed at each try to restart it: stop its relays first.")
+
+    def waiting(self, older_than: float, most: int) -> Pass[list[Waiting]]:
+        """The entities whose oldest event has waited for longest."""
+        now, finder, rows, met = self._clock(), self._boxes.finder(None), list[Waiting](), set[Hashable]()
+        while (box := (yield from finder.next())) is not None:
+            if not isinstance(box, Box) or (name := self._boxes.canonical(box.entity)) in met:
+                continue  # what is written to meanwhile may come up twice
+            met.add(name)
+            age = now - seconds(box.events[0].time)
+            if older_than <= 0 or age >= older_than:  # the clock of its writer may be ahead, so that its age is below zero
+                rows.append(Waiting(box.outgoing(0), age, len(box.events)))
+            if len(rows) == 2 * most:
+                rows = sorted(rows, key=lambda each: -each.age)[:most]
+        return sorted(rows, key=lambda each: -each.age)[:most]
+
+    def broken(self, most: int) -> Pass[list[Broken]]:
+        """The entities whose outbox cannot be read."""
+        finder, rows = self._boxes.finder(None), list[Broken]()
+        while len(rows) < most and (box := (yield from finder.next())) is not None:
+            rows += [box] if isinstance(box, Broken) else []
+        return rows
+
+
+class _OfDoorbell:
+    """Goes through the entities that a doorbell names."""
 
     def __init__(self, boxes: Outboxes, entities: Sequence[Entity], now: float) -> None:
         self._boxes = boxes
@@ -377,27 +523,9 @@ class _Rung:
     def next(self) -> Flow[Box | Broken | Search | None]:
         if not self._entities:
             return None
-        entity = self._entities.popleft()
-        try:
-            box = yield from self._boxes.read(entity)
-        except ConfigurationError:
-            raise
-        except Exception as error:
-            return Broken(entity, error)
-        return box if box.events and not box.postponed(self._now) else Search.GOES_ON
-
-
-def _raise_first(lane: Lane, error: Exception) -> NoReturn:
-    """Raise what `publish` has raised, if it has, and not what the database has raised after it."""
-    if lane.error is None:
-        raise error
-    raise lane.error from error
-
-
-def _flushed(lane: Lane) -> Flushed:
-    if lane.error is not None:
-        raise lane.error
-    return Flushed(tuple(lane.published), lane.box.waiting(lane.accepted), lane.refused, not lane.overtaken)
+        box = yield from box_of(self._boxes.read, self._entities.popleft())
+        waits = isinstance(box, Box) and (not box.events or box.postponed(self._now))
+        return Search.GOES_ON if waits else box
 
 
 def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
@@ -416,3 +544,9 @@ def _refused(events: Sequence[Outgoing], reply: object) -> frozenset[str]:
             "this call was cleared."
         )
     return frozenset(ids)
+
+
+def log(level: int, text: str, *values: object) -> None:
+    """Write to the log. A filter or a handler of the user's that fails there ends no pass."""
+    with suppress(Exception):
+        _log.log(level, text, *values)

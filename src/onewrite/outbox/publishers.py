@@ -7,7 +7,7 @@ one of aiobotocore, for `AsyncRelay`.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from hashlib import blake2b
 from logging import WARNING
 from math import inf
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from onewrite.errors import ConfigurationError
 from onewrite.flow import Call, adrive, aperformer, drive, is_asynchronous, performer
-from onewrite.outbox.lanes import tell
+from onewrite.outbox.passes import log
 from onewrite.pending import Outgoing
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
@@ -104,10 +104,10 @@ class Publisher:
 
     def __call__(self, events: list[Outgoing]) -> Any:
         """The events that were not accepted; with an asynchronous client, to be awaited."""
-        return self._asend(events) if self._awaited else drive(self._send(events), performer(self._client))
-
-    def _asend(self, events: list[Outgoing]) -> Awaitable[list[Outgoing]]:
-        return adrive(self._send(events), aperformer(self._client))
+        sending = self._send(events)
+        if self._awaited:
+            return adrive(sending, aperformer(self._client))
+        return drive(sending, performer(self._client))
 
     def _send(self, events: list[Outgoing]) -> Sending:
         refused = [event for event in events if len(event.type) > self._longest_type]
@@ -174,10 +174,10 @@ def _check_known(count: int, *, is_known: bool) -> None:
 
 
 def _not_sent(event: Outgoing, reason: str) -> Outgoing:
-    tell(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
+    log(WARNING, "Event %s of %s was not sent: %s", event.id, event.source, reason)
     return event
 
 
 def _refused(event: Outgoing, reason: str) -> Outgoing:
-    tell(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
+    log(WARNING, "The broker did not accept event %s of %s: %s", event.id, event.source, reason)
     return event

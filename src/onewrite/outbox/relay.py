@@ -1,4 +1,8 @@
-"""The relay: the two classes that run its flows, with a blocking store and with an asynchronous one."""
+"""The relay: the two classes that run its flows, with a blocking store and with an asynchronous one, and its Lambda function.
+
+A doorbell wakes a relay when something is emitted. What goes out is read in the entity, so that a doorbell that is lost or rings
+twice does no harm: a sweep finds what no doorbell has told of.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,14 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
+from onewrite.batch.workers import runner_of_this_thread
 from onewrite.clock import checked_clock, random_name, random_share, wall_clock
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.event import Outbox
 from onewrite.flow import adrive, aperformer, drive, performer
-from onewrite.outbox import operators
+from onewrite.label import OUTBOX
 from onewrite.outbox.following import Follower, Take, Tokens
-from onewrite.outbox.lanes import tell
-from onewrite.outbox.passes import Outboxes, Passes, Publish
-from onewrite.outbox.reports import Flushed, OutboxState, Swept, Waiting
+from onewrite.outbox.passes import Flushed, Outboxes, OutboxState, Passes, Publish, Swept, Waiting, log
 from onewrite.pending import Broken, Outgoing
 
 T = TypeVar("T")
@@ -31,12 +34,15 @@ Where: TypeAlias = Mapping[str, Any] | None
 Publisher: TypeAlias = Callable[[list[Outgoing]], list[Outgoing] | None]
 AsyncPublisher: TypeAlias = Callable[[list[Outgoing]], Awaitable[list[Outgoing] | None] | list[Outgoing] | None]
 OnPass: TypeAlias = Callable[[Swept], object]
+Handler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
 _FOR_EVER = timedelta.max
 _SHORTEST_PAUSE = 0.1  # seconds after a failure, before it is doubled
 _LONGEST_PAUSE = 60.0  # seconds between two passes while the broker or the database takes no call
 _MOST_DOUBLINGS = 6
+# Before the end of an invocation: enough for the call that is under way, and for the clears after it.
+_MARGIN = timedelta(seconds=2)
 
 
 class Store(Protocol):
@@ -78,7 +84,9 @@ class Relay:
         For doorbells: entities that wait after a refusal are left alone, because to postpone one rings the bell as well. After
         the time `within` no further call is made to the broker.
         """
-        return self._run(self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within)))
+        return self._run(
+            self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
+        )
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
         """Publish what has been pending in any entity for so long. After the time `within` no further call is made to the broker."""
@@ -96,7 +104,7 @@ class Relay:
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return self._run(operators.skip(self._boxes, entity_named(self._boxes, filter, Key, source), id))
+        return self._run(self._passes.skip(entity_named(self._boxes, filter, Key, source), id))
 
     def restart(
         self,
@@ -110,19 +118,19 @@ class Relay:
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
         entity = entity_named(self._boxes, filter, Key, source)
-        return self._run(operators.restart(self._boxes, entity, random_name(), source))
+        return self._run(self._passes.restart(entity, random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return self._run(operators.look(self._boxes, self._boxes.of_source(source)))
+        return self._run(self._passes.look(self._boxes.of_source(source)))
 
     def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
+        return self._run(self._passes.waiting(_seconds("older_than", older_than), most))
 
     def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return self._run(operators.broken(self._boxes, most))
+        return self._run(self._passes.broken(most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
@@ -134,22 +142,22 @@ class Relay:
                 raise
             except Exception as error:
                 swept = Swept(error=error, complete=False)
-            failures = reported(swept, failures, on_pass)
+            failures = report_pass(swept, failures, on_pass)
             with suppress(Empty):
                 self._wake.get(timeout=pause(failures, poll, random_share()))
 
     def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
         failures, stopping = 0, lambda: self._stopped
-        tell = partial(reported, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        report = partial(report_pass, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
         while not self._stopped:
             try:
                 self._run(follower.follow())
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error, complete=False), failures, on_pass)
+                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(Empty):
                     self._wake.get(timeout=pause(failures, 1.0, random_share()))
             else:
@@ -204,7 +212,7 @@ class AsyncRelay:
         the time `within` no further call is made to the broker.
         """
         return await self._run(
-            self._passes.ring([self._boxes.rung(entity) for entity in entities], _seconds("within", within))
+            self._passes.ring([self._boxes.of_doorbell(entity) for entity in entities], _seconds("within", within))
         )
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = _FOR_EVER) -> Swept:
@@ -223,7 +231,7 @@ class AsyncRelay:
 
         The entity is named by its key, its filter, or the source of its events.
         """
-        return await self._run(operators.skip(self._boxes, entity_named(self._boxes, filter, Key, source), id))
+        return await self._run(self._passes.skip(entity_named(self._boxes, filter, Key, source), id))
 
     async def restart(
         self,
@@ -237,19 +245,19 @@ class AsyncRelay:
         The entity is named by its key, its filter, or the source of its events. A `source` that is its own no more is refused.
         """
         entity = entity_named(self._boxes, filter, Key, source)
-        return await self._run(operators.restart(self._boxes, entity, random_name(), source))
+        return await self._run(self._passes.restart(entity, random_name(), source))
 
     async def look(self, source: str) -> OutboxState | None:
         """What is in the outbox of the entity whose events have, or had, that source; None if nothing was ever emitted there."""
-        return await self._run(operators.look(self._boxes, self._boxes.of_source(source)))
+        return await self._run(self._passes.look(self._boxes.of_source(source)))
 
     async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
         """The entities whose oldest event has waited for longest, the oldest first."""
-        return await self._run(operators.waiting(self._boxes, self._clock(), _seconds("older_than", older_than), most))
+        return await self._run(self._passes.waiting(_seconds("older_than", older_than), most))
 
     async def broken(self, *, most: int = 100) -> list[Broken]:
         """Entities with something pending whose outbox cannot be read, and why. Nothing of them goes out until they are repaired."""
-        return await self._run(operators.broken(self._boxes, most))
+        return await self._run(self._passes.broken(most))
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. A failure is logged, and the next pass waits longer."""
@@ -261,22 +269,22 @@ class AsyncRelay:
                 raise
             except Exception as error:
                 swept = Swept(error=error, complete=False)
-            failures = reported(swept, failures, on_pass)
+            failures = report_pass(swept, failures, on_pass)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause(failures, poll, random_share()))
 
     async def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
         """Publish what a MongoDB change stream tells of, until `stop` is called. `tokens` keeps the place in it."""
         failures, stopping = 0, lambda: self._stopped
-        tell = partial(reported, failures=0, on_pass=on_pass)
-        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, tell)
+        report = partial(report_pass, failures=0, on_pass=on_pass)
+        follower = Follower(self._passes, self._boxes, tokens, sweep_every, self._clock, stopping, report)
         while not self._stopped:
             try:
                 await self._run(follower.follow())
             except OnewriteError:
                 raise
             except Exception as error:
-                failures = reported(Swept(error=error, complete=False), failures, on_pass)
+                failures = report_pass(Swept(error=error, complete=False), failures, on_pass)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause(failures, 1.0, random_share()))
             else:
@@ -306,6 +314,86 @@ class AsyncRelay:
         return await adrive(steps, do)
 
 
+# A relay, or an asynchronous function that makes one where its client must be made in the event loop.
+HandledRelay: TypeAlias = Relay | AsyncRelay | Callable[[], Awaitable[AsyncRelay]]
+
+
+def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Handler:
+    """A Lambda function for the stream of the relay's DynamoDB table, and for a schedule.
+
+    An event with records makes a pass over the items of which they tell. Its answer is success, whatever the broker and the
+    database say: an event that is refused stays in its entity, and must not hold up the shard. Any other event, as a schedule sends
+    it, makes a sweep, and what the database raises there is raised. No call to the broker is begun in the last two seconds.
+
+    With an `AsyncRelay`, or an asynchronous function that makes one at the first invocation, all invocations have one event loop.
+    """
+    if isinstance(relay, Relay):
+
+        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+            swept: Swept | None = _pass_of(relay, event, within)
+            return swept
+
+    else:
+        if isinstance(relay, type) or (not isinstance(relay, AsyncRelay) and not callable(relay)):
+            raise ConfigurationError(
+                f"stream_handler({relay!r}): give a Relay, an AsyncRelay, or an asynchronous function that makes one."
+            )
+        made = [relay] if isinstance(relay, AsyncRelay) else []
+
+        async def make(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+            if not made:
+                made.append(await cast("Callable[[], Awaitable[AsyncRelay]]", relay)())
+            awaitable = _pass_of(made[0], event, within)
+            return None if awaitable is None else await awaitable
+
+        def make_pass(event: Mapping[str, Any], within: timedelta) -> Swept | None:
+            return runner_of_this_thread().run(make(event, within))
+
+    def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        try:
+            remaining = getattr(context, "get_remaining_time_in_millis", None)
+            within = _FOR_EVER if remaining is None else timedelta(milliseconds=remaining()) - _MARGIN
+            swept = make_pass(event, within)
+        except OnewriteError:
+            raise
+        except Exception as error:
+            if "Records" not in event:
+                raise
+            log(WARNING, "A doorbell was not followed, and a sweep will find what it told of: %r", error)
+        else:
+            if swept is not None:
+                report_pass(swept, 0, on_pass)
+        return {"batchItemFailures": []}
+
+    return handler
+
+
+def _pass_of(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
+    """The pass, which is to be awaited if the relay is asynchronous."""
+    if "Records" not in event:
+        return relay.sweep(within=within)
+    keys = changed_keys(event["Records"])
+    return relay.ring(keys, within=within) if keys else None
+
+
+def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The keys of the items that may have something pending, each once. They are typed, as a stream has them.
+
+    An image without events rules that out: whatever is emitted after it has a record of its own.
+    """
+    keys: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if (source := record.get("eventSource", "aws:dynamodb")) != "aws:dynamodb":
+            raise ConfigurationError(
+                f"stream_handler got an event of {source}: map the function to the stream of the relay's table. A queue is consumed by @sqs_handler."
+            )
+        change = cast("Mapping[str, Any]", record.get("dynamodb") or {})
+        image = change.get("NewImage")
+        if record.get("eventName") != "REMOVE" and (image is None or OUTBOX.events in image) and change.get("Keys"):
+            keys[repr(sorted(change["Keys"].items()))] = change["Keys"]
+    return [*keys.values()]
+
+
 def outboxes_of(store: object, publish: object) -> Outboxes:
     """Those of the store that a relay is made of."""
     if isinstance(store, type):
@@ -331,29 +419,25 @@ def entity_named(boxes: Outboxes, filter: Where, key: Where, source: str | None)
     return boxes.of_source(source)
 
 
-def reported(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
+def report_pass(swept: Swept, failures: int, on_pass: OnPass | None) -> int:
     """Tell of a pass, and count how many in a row have failed. A hook that fails stops no relay."""
-    _write(swept)
-    try:
-        told = None if on_pass is None else on_pass(swept)
-        if isinstance(told, CoroutineType):
-            told.close()
-            tell(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
-    except Exception as error:
-        tell(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
-    return 0 if swept.error is None else failures + 1
-
-
-def _write(swept: Swept) -> None:
     for event in swept.refused:
         text = "Event %s of %s was refused: its entity stops here until it is accepted or skipped."
-        tell(WARNING, text, event.id, event.source)
+        log(WARNING, text, event.id, event.source)
     if swept.error is not None:
         failed = f" Failed events: {len(swept.failed)}, the first {swept.failed[0][0].id}." if swept.failed else ""
-        tell(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", swept.error, failed)
-        return
-    for event, error in swept.failed:
-        tell(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
+        log(WARNING, "A pass of the relay has failed, and the next one tries again: %r.%s", swept.error, failed)
+    else:
+        for event, error in swept.failed:
+            log(WARNING, "Event %s of %s has failed, and is tried again later: %r", event.id, event.source, error)
+    try:
+        answer = None if on_pass is None else on_pass(swept)
+        if isinstance(answer, CoroutineType):
+            answer.close()
+            log(ERROR, "on_pass is asynchronous, and nobody awaits it: give a plain function.")
+    except Exception as error:
+        log(ERROR, "A hook has failed after a pass of the relay, which goes on: %r", error)
+    return 0 if swept.error is None else failures + 1
 
 
 def pause(failures: int, poll: float, chance: float) -> float:
