@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 from onewrite.batch.lanes import Lanes, SecondTries
 from onewrite.batch.report import Result
 from onewrite.errors import ConfigurationError
-from onewrite.flow import inner_meter, meter
+from onewrite.flow import Meter, meter
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,7 +133,7 @@ class Batch(Shared[Result]):
 
 
 def work(batch: Shared[T], process: Process[T]) -> None:
-    counting = inner_meter()
+    counting = Meter()
     token = meter.set(counting)
     try:
         while (position := batch.take()) is not None:
@@ -146,7 +146,7 @@ def work(batch: Shared[T], process: Process[T]) -> None:
 
 
 async def awork(batch: Shared[T], process: AsyncProcess[T]) -> None:
-    counting = inner_meter()
+    counting = Meter()
     meter.set(counting)  # Each task has a context of its own, which ends with it.
     try:
         while (position := batch.take()) is not None:

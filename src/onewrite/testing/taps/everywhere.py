@@ -10,11 +10,12 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from importlib import import_module
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
@@ -46,6 +47,7 @@ _THREADS = "threading"  # of Python itself
 _LOOPS = "asyncio.base_events"
 _RUNNERS = "asyncio.runners"
 _TASKS = ("asyncio", "asyncio.tasks")  # where functions of tasks are found
+_FLOWS = "onewrite.flow"
 _MOTOR = "motor.frameworks.asyncio"  # all that Motor sends goes through one function of this module
 
 
@@ -61,6 +63,10 @@ class Listener(Protocol):
         ...
 
     def refuse(self, error: ConfigurationError, /) -> Any: ...
+
+    def note(self, result: object, /) -> None:
+        """A flow of a guarded store has returned this."""
+        ...
 
 
 listener: ContextVar[Listener | None] = ContextVar("onewrite.testing.listener", default=None)
@@ -109,7 +115,7 @@ class _Taps:
 
     def extend(self) -> bool:
         """Tap what has been imported since the last time. The result is whether there was anything."""
-        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _MOTOR, *_CLASSES, *_CLIENTS])
+        modules = dict.fromkeys([_THREADS, _LOOPS, _RUNNERS, *_TASKS, _FLOWS, _MOTOR, *_CLASSES, *_CLIENTS])
         missing = [module for module in modules if module in sys.modules and module not in self._tapped]
         if not self._users:
             return False  # nobody would take them off
@@ -127,6 +133,29 @@ class _Taps:
 
 
 taps = _Taps()
+
+
+@cache
+def send_lean_requests_by_tapped_clients() -> None:
+    """Let no lean client pass by the tap on its client, nor refuse it. It stays like this, and changes nothing for other clients."""
+    lean, refusals = (import_module(f"onewrite.lean.{name}") for name in ("client", "refusals"))  # they need botocore
+    look: Any = lean._Look  # noqa: SLF001  # it is onewrite's own
+    by_client, functions_of = look.by_client, refusals.functions_of
+
+    def is_tap(function: Any) -> bool:
+        return str(refusals.home_of(function)).startswith("onewrite.testing.")
+
+    def sends_by_client(present: Any) -> bool:
+        return is_tap(present._client._make_api_call) or by_client(present)  # noqa: SLF001  # the same
+
+    def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
+        found = functions_of(client, methods)
+        for name in found:
+            while is_tap(found[name]):
+                found[name] = cast("Any", found[name]).__wrapped__
+        return found
+
+    look.by_client, refusals.functions_of = sends_by_client, functions_below_taps
 
 
 def _put_on(patch: Patch) -> tuple[Any, str, Any]:
@@ -150,6 +179,9 @@ def _patches(module: str) -> Iterator[Patch]:
         yield sys.modules[module].Runner, "run", _running_anew
     if module in _TASKS:
         yield sys.modules[module], "as_completed", _in_given_order
+    if module == _FLOWS:  # `run` and `arun` find these two there
+        yield sys.modules[module], "drive", _noting
+        yield sys.modules[module], "adrive", _noting
     if module == _MOTOR:
         yield sys.modules[module], "run_on_executor", _refusing
     if module in _CLIENTS:
@@ -158,6 +190,8 @@ def _patches(module: str) -> Iterator[Patch]:
         owner: type = getattr(sys.modules[module], name)
         for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):
             yield owner, method, partial(_heard, method)
+    if module == "botocore.client":
+        send_lean_requests_by_tapped_clients()
 
 
 def _loud_methods(owner: type, silent: frozenset[str]) -> list[str]:
@@ -234,6 +268,28 @@ def _in_given_order(original: Function) -> Function:
         return original(awaitables, **options)
 
     return as_completed
+
+
+def _noting(original: Function) -> Function:
+    """What a guarded store returns is noted, also where the handler does not return it."""
+
+    @wraps(original)
+    def drive(*args: Any) -> Any:
+        result = original(*args)
+        who = _present()
+        if who is not None:
+            who.note(result)
+        return result
+
+    @wraps(original)
+    async def adrive(*args: Any) -> Any:
+        result = await original(*args)
+        who = _present()
+        if who is not None:
+            who.note(result)
+        return result
+
+    return adrive if inspect.iscoroutinefunction(original) else drive
 
 
 def _refusing(original: Function) -> Function:

@@ -20,7 +20,6 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, NoReturn, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.flow import Meter, meter
 from onewrite.testing.explorer.handler.determined import determine
 from onewrite.testing.explorer.handler.loops import OwnLoop, Place, TaskPath, WatchedLoop, in_words, path_of, place_in_words
 from onewrite.testing.taps.everywhere import Listener, listener
@@ -182,7 +181,6 @@ class HandlerCall:
     def run(self, handler: Callable[[Any], Any], message: Any) -> None:
         current_call.set(self)
         current_owner.set(Owner(self.name))
-        meter.set(Meter(results=self.outcomes))
         try:
             returned = handler(message)
             if inspect.isawaitable(returned):

@@ -41,6 +41,11 @@ class Senders:
         call = current_call.get()
         return nullcontext() if call is None or not call.runs_in_this_thread else call.running(loop)
 
+    def note(self, result: object) -> None:
+        call = current_call.get()
+        if call is not None:
+            call.outcomes.append(result)
+
     def call(self, owner: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             if hasattr(cast("type[Any]", type(owner)), "_make_api_call"):

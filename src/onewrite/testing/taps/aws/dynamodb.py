@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.testing.seams import AIOBOTOCORE, BOTO3, BOTOCORE, check
-from onewrite.testing.taps.everywhere import unheard
+from onewrite.testing.taps.everywhere import send_lean_requests_by_tapped_clients, unheard
 from onewrite.testing.taps.traffic import Gate, Key, Request
 
 Item: TypeAlias = Mapping[str, Any]
@@ -39,6 +39,7 @@ def tapped(store: Any, gate: Gate, name: str | None, *, awaited: bool, completes
     client = client_of(store)
     for package in (BOTOCORE, *([AIOBOTOCORE] if awaited else []), *([BOTO3] if client is not store else [])):
         check(package)
+    send_lean_requests_by_tapped_clients()
     call = _AsyncApiCall if awaited else _ApiCall
     copied = copy_of(client)
     copied._make_api_call = call(client, gate, name or ("dynamodb" if client is store else store.name), completes=completes)  # noqa: SLF001  # the same
@@ -81,6 +82,7 @@ class _ApiCall:
     """Takes the place of a client's `_make_api_call`."""
 
     def __init__(self, client: Any, gate: Gate, store: str, *, completes: bool) -> None:
+        self.__wrapped__ = client._make_api_call  # noqa: SLF001  # see the module's docstring
         self._client = client
         self._gate = gate
         self._store = store
