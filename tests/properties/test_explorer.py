@@ -17,8 +17,7 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
+from onewrite.testing.explorer.searching.search import EverySchedule
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
@@ -208,8 +207,7 @@ def searched(program: Program, bounds: Bounds, how: How, *, lenient: bool = Fals
         judge.prepare()
         if how == "recalled":
             judge.recall()
-            return Found(list(PlaceSearch(judge)), ends)
-        return Found(list(Search(judge, prune=how == "pruned")), ends)
+        return Found(list(EverySchedule(judge, prune=how != "every schedule")), ends)
 
 
 class Scope(NamedTuple):

@@ -21,8 +21,7 @@ from onewrite.testing.explorer.handler.deliverables import deliverables_of
 from onewrite.testing.explorer.judging.judge import Judge
 from onewrite.testing.explorer.replay_code import encode
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
-from onewrite.testing.explorer.searching.every_place import PlaceSearch
-from onewrite.testing.explorer.searching.every_schedule import Search
+from onewrite.testing.explorer.searching.search import EverySchedule
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
@@ -611,8 +610,8 @@ def test_pruning_loses_no_end_of_an_event_whose_records_are_settled_one_by_one(
 
     def recalled(judge: Judge) -> Iterable[object]:
         judge.recall()
-        return PlaceSearch(judge)
+        return EverySchedule(judge)
 
-    every = ends_of(lambda judge: Search(judge, prune=False))
-    assert ends_of(Search) == ends_of(recalled) == every
+    every = ends_of(lambda judge: EverySchedule(judge, prune=False))
+    assert ends_of(EverySchedule) == ends_of(recalled) == every
     assert len(every) > 3

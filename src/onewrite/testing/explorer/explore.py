@@ -20,7 +20,7 @@ from onewrite.testing.explorer.handler.recall import NotRecallableError
 from onewrite.testing.explorer.judging.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words
 from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.searching.plans import Plan, plan_for
+from onewrite.testing.explorer.searching.search import Schedules, schedules_for
 from onewrite.testing.explorer.searching.shrink import confirmed, shortest
 from onewrite.testing.explorer.trials.subject import Subject
 from onewrite.testing.model.worlds import World
@@ -167,23 +167,25 @@ def _run(arguments: Arguments, nodeid: str | None) -> Exploration:
 
 
 def _explored(arguments: Arguments, judge: Judge, lines: _ProgressLines, nodeid: str | None) -> Exploration:
-    plan = plan_for(arguments, judge)
-    found, schedules, exhausted = _first_finding(plan, arguments.schedules or plan.most, lines)
+    source = schedules_for(arguments, judge)
+    found, schedules, exhausted = _first_finding(source, arguments.schedules or source.most, lines)
     shortened: str | None = None
-    if found is not None and plan.shrinks:
+    if found is not None and source.shrinks:
         found, shortened = shortest(judge, confirmed(judge, found) or found)
-    notes = [Remark(NOTE, text) for text in (shortened, plan.remark, _why_slow(plan, judge, exhausted)) if text is not None]
+    notes = [
+        Remark(NOTE, text) for text in (shortened, source.remark, _why_slow(source, judge, exhausted)) if text is not None
+    ]
     bounds = arguments.bounds
-    is_undisturbed = exhausted and schedules == 1 and not plan.pruned and bounds.deliveries == 1 and not bounds.faults
+    is_undisturbed = exhausted and schedules == 1 and not source.pruned and bounds.deliveries == 1 and not bounds.faults
     return Exploration(
         schedules,
-        plan.pruned,
+        source.pruned,
         lines.seconds,
         exhausted,
         bounds,
         None if found is None or found.finding is None else _counterexample(found, found.finding, judge, nodeid),
         judge.nondeterministic,
-        plan.sampled,
+        source.sampled,
         (*notes, *([_UNTRIED] if is_undisturbed else []), *_said(judge, found)),
     )
 
@@ -206,8 +208,8 @@ def _said(judge: Judge, found: JudgedSchedule | None) -> Sequence[Remark]:
         return (Remark(NOTE, text),)
 
 
-def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
-    if exhausted or plan.sampled or judge.recalls:
+def _why_slow(source: Schedules, judge: Judge, exhausted: bool) -> str | None:  # noqa: FBT001  # private
+    if exhausted or source.sampled or judge.recalls:
         return None
     return (
         "Every schedule was run from its start, which takes longer: the handler uses transactions of MongoDB or tokens of DynamoDB, "
@@ -215,16 +217,16 @@ def _why_slow(plan: Plan, judge: Judge, exhausted: bool) -> str | None:  # noqa:
     )
 
 
-def _first_finding(plan: Plan, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:
+def _first_finding(source: Schedules, most: int, lines: _ProgressLines) -> tuple[JudgedSchedule | None, int, bool]:
     """The first schedule that ends wrongly, how many schedules were run, and whether these were all within the bounds."""
     number = 0
-    for number, judged in enumerate(plan, 1):
+    for number, judged in enumerate(source, 1):
         if judged.finding is not None:
             return judged, number, False
         if number == most:
             return None, number, False
-        lines.print_if_due(number, plan.pruned)
-    return None, number, not plan.sampled
+        lines.print_if_due(number, source.pruned)
+    return None, number, not source.sampled
 
 
 def _counterexample(judged: JudgedSchedule, finding: Finding, judge: Judge, nodeid: str | None) -> Counterexample:

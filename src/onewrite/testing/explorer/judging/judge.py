@@ -203,10 +203,10 @@ class Judge:
         trial.go_here()
         return reference.failure is None and bool(self._look().observed != reference.observed)
 
-    def run(self, body: Callable[[Trial], T], *, recalled: bool = False) -> T:
+    def run(self, body: Callable[[Trial], T], begin: Callable[[], Trial]) -> T:
         """Run a trial. Run it again if it had to be given up because more orders had to be tried."""
         while True:
-            trial = self.recalled_trial() if recalled and self.recalls else Trial(self._subject)
+            trial = begin()
             try:
                 return body(trial)
             except UndecidedError as undecided:
@@ -214,6 +214,9 @@ class Judge:
             finally:
                 trial.abandon()
             self.try_more(order)
+
+    def trial(self) -> Trial:
+        return Trial(self._subject)
 
     def recalled_trial(self) -> RecalledTrial:
         return RecalledTrial(self._subject, self._effects)
@@ -233,19 +236,6 @@ class Judge:
             reason = "processing each message once, one at a time, never ends like this"
             return self._finding(reason if hint is None else f"{reason}. {hint}", end.observed)
         return None if end.broken is None else self._finding(end.broken, end.observed)
-
-    def judged(self, trial: RecalledTrial, *, may_go_on: bool) -> JudgedSchedule | None:
-        """The schedule to which a recalled trial has come, if it ends here. It goes on where nothing is wrong and it may."""
-        while True:
-            end = trial.fork()
-            try:
-                finding = self.check(end)
-                if finding is None and not may_go_on:
-                    finding = self.conclude(end)
-            except UndecidedError as undecided:
-                self.try_more(undecided.order)
-            else:
-                return None if finding is None and may_go_on else JudgedSchedule(tuple(end.steps), finding)
 
     def conclude(self, trial: Trial) -> Finding | None:
         """Let the open deliveries end, redeliver the messages that are not settled, and check the end."""

@@ -77,7 +77,7 @@ def _try(judge: Judge, steps: Steps, *, recalled: bool = True) -> _Tried:
         finding = finding or judge.conclude(trial)
         return _Tried(steps, JudgedSchedule(tuple(trial.steps), finding), last, progress)
 
-    return judge.run(body, recalled=recalled)
+    return judge.run(body, judge.recalled_trial if recalled and judge.recalls else judge.trial)
 
 
 class _Shortening:
