@@ -15,10 +15,10 @@ from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.search import EverySchedule
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.benchmarks.measure import Plan, Row
 

@@ -15,10 +15,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.explore import explore
-from onewrite.testing.explorer.judging.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.judge import Judge, JudgedSchedule
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
-from onewrite.testing.explorer.searching.search import EverySchedule
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.examples import examples
 

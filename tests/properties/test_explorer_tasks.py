@@ -16,10 +16,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
-from onewrite.testing.explorer.judging.judge import Judge
+from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds
-from onewrite.testing.explorer.searching.search import EverySchedule
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.everywhere import taps
 from tests.support.examples import examples

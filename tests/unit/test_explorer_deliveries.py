@@ -13,7 +13,7 @@ import pytest
 
 from onewrite import ConfigurationError
 from onewrite.clock import random_name
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
+from onewrite.testing.explorer.calls import Answer, CallThreads, current_call
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 

@@ -16,13 +16,12 @@ from onewrite import ConfigurationError, HighWaterMark, Message, SeenIds
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
+from onewrite.testing.explorer.deliverables import deliverables_of
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.handler.deliverables import deliverables_of
-from onewrite.testing.explorer.judging.judge import Judge
-from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
-from onewrite.testing.explorer.searching.search import EverySchedule
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.judge import Judge
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, encode
+from onewrite.testing.explorer.search import EverySchedule
+from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs, sqs_record
 

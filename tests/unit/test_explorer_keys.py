@@ -12,8 +12,8 @@ from pymongo import IndexModel
 
 from onewrite import Message
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Step
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.standins.stores import mongomock_collection
 
 Keys = list[tuple[Any, ...] | None]

@@ -14,10 +14,10 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
-from onewrite.testing.explorer.handler.calls import Answer, CallThreads, current_call
-from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
+from onewrite.testing.explorer import search as shrink
+from onewrite.testing.explorer.calls import Answer, CallThreads, current_call
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.schedule import Delivery
-from onewrite.testing.explorer.searching import shrink
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.traffic import Request
 

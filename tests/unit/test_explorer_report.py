@@ -8,13 +8,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import Applied, Duplicate, Message
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.difference import difference
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, ShownStep, counterexample, in_words
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.judging.difference import difference
-from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import Remark
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.remarks import Remark
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, TakenStep
-from onewrite.testing.explorer.trials.trial import TrialStep
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 

@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.handler.comparable import comparable
-from onewrite.testing.explorer.replay_code import decode, encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, faults_for, independent
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.recall import comparable
+from onewrite.testing.explorer.schedule import (
+    Bounds,
+    Delivery,
+    Fault,
+    Progress,
+    Step,
+    TakenStep,
+    decode,
+    encode,
+    faults_for,
+    independent,
+)
 from onewrite.testing.taps.traffic import Request
 
 READ = Request("s", "find_one", {}, (("t", "a"),), writes=False, tables=("t",))

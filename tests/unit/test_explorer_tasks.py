@@ -17,13 +17,19 @@ from pymongo.errors import PyMongoError
 
 from onewrite import ConfigurationError, Message
 from onewrite.testing import explore
+from onewrite.testing.explorer.calls import (
+    NEVER_SENT,
+    TIME_PASSES,
+    Answer,
+    CallThreads,
+    HandlerCall,
+    WatchedLoop,
+    current_call,
+)
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, CallThreads, HandlerCall, current_call
-from onewrite.testing.explorer.handler.loops import WatchedLoop
-from onewrite.testing.explorer.replay_code import decode, encode
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, decode, encode
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request

@@ -12,8 +12,8 @@ from onewrite import Message
 from onewrite.testing import Faults, explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress, Step, TakenStep, independent
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import Trial
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import Trial
 from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.stores import MakeTable, moto_tables
 from onewrite.testing.taps.traffic import Request, commute

@@ -16,8 +16,7 @@ from onewrite import ConfigurationError, Message, SeenIds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.replay_code import encode
-from onewrite.testing.explorer.schedule import Delivery, Step
+from onewrite.testing.explorer.schedule import Delivery, Step, encode
 from onewrite.testing.standins.stores import mongomock_collection
 
 Handler: TypeAlias = Callable[[Message], Any]

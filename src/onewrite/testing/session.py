@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.arguments import Arguments
+from onewrite.testing.explorer.deliverables import names_of
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.explore import run
-from onewrite.testing.explorer.handler.deliverables import names_of
-from onewrite.testing.explorer.replay_code import decode
+from onewrite.testing.explorer.explore import Arguments, run
+from onewrite.testing.explorer.schedule import decode
 
 _SHOWN = 20  # remarks
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Deferred, Duplicate, Missing, Rejected, Stale
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.judging.judge import Finding, JudgedSchedule
-from onewrite.testing.explorer.judging.remarks import DOUBTFUL, VACUOUS, Remark
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.judge import Finding, JudgedSchedule
+from onewrite.testing.explorer.remarks import DOUBTFUL, VACUOUS, Remark
 from onewrite.testing.explorer.schedule import Bounds, Fault
-from onewrite.testing.explorer.trials.subject import name_of
-from onewrite.testing.explorer.trials.trial import TrialStep
+from onewrite.testing.explorer.subject import name_of
+from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters

@@ -234,8 +234,8 @@ def mongomock_collection(name: str = "orders", *, database: str = "test", asynch
     """
     with needed_by("mongomock_collection", "testing,mongodb"):
         check(MONGOMOCK)
-        from onewrite.testing.standins.async_collection import AsyncStandInCollection  # noqa: PLC0415  # only a test that opens a collection needs mongomock
-        from onewrite.testing.standins.collection import StandInClient  # noqa: PLC0415  # the same
+        # Only a test that opens a collection needs mongomock.
+        from onewrite.testing.standins.collection import AsyncStandInCollection, StandInClient  # noqa: PLC0415
     client: Any = StandInClient()
     collection = client[database][name]
     return AsyncStandInCollection(collection) if asynchronous else collection

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.taps.mongodb.methods import DATABASE_SILENT, SILENT
+from onewrite.testing.taps.mongodb_methods import DATABASE_SILENT, SILENT
 
 Function: TypeAlias = Callable[..., Any]
 Patch: TypeAlias = tuple[Any, str, Callable[[Function], Function]]  # a class or module, a function's name, and what wraps it
@@ -138,22 +138,23 @@ taps = _Taps()
 @cache
 def send_lean_requests_by_tapped_clients() -> None:
     """Let no lean client pass by the tap on its client, nor refuse it. It stays like this, and changes nothing for other clients."""
-    lean, refusals = (import_module(f"onewrite.lean.{name}") for name in ("client", "refusals"))  # they need botocore
-    look: Any = lean._Look  # noqa: SLF001  # it is onewrite's own
+    lean, refusals = cast(
+        "list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")]
+    )  # they need botocore
+    look: Any = vars(lean)["_Look"]
     by_client, functions_of = look.by_client, refusals.functions_of
 
     def is_tap(function: Any) -> bool:
         return str(refusals.home_of(function)).startswith("onewrite.testing.")
 
     def sends_by_client(present: Any) -> bool:
-        return is_tap(present._client._make_api_call) or by_client(present)  # noqa: SLF001  # the same
+        return is_tap(vars(present)["_client"]._make_api_call) or by_client(present)  # noqa: SLF001  # all requests go through it
+
+    def below_taps(function: Any) -> Any:
+        return below_taps(function.__wrapped__) if is_tap(function) else function
 
     def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
-        found = functions_of(client, methods)
-        for name in found:
-            while is_tap(found[name]):
-                found[name] = cast("Any", found[name]).__wrapped__
-        return found
+        return {name: below_taps(function) for name, function in functions_of(client, methods).items()}
 
     look.by_client, refusals.functions_of = sends_by_client, functions_below_taps
 

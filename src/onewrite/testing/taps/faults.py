@@ -22,10 +22,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws.partial_batches import is_batch, naming, without_last
-from onewrite.testing.taps.store_calls import StoreCalls, amake_calls, make_calls
+from onewrite.testing.taps.aws import is_batch, naming, without_last
 from onewrite.testing.taps.tap import Store, is_async, send, tap
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
 Where: TypeAlias = int | Callable[[Request], bool]
 Sent: TypeAlias = Literal["never", "once", "until answered", "in part"]

@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.outcome import Busy
-from onewrite.testing.explorer.handler.calls import NEVER_SENT, TIME_PASSES, Answer, HandlerCall, Stop
-from onewrite.testing.explorer.handler.deliverables import LambdaEvent, outcomes_of
-from onewrite.testing.explorer.handler.invocation import Invocation
-from onewrite.testing.explorer.handler.recall import AnyCall, RecordedCall
+from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, Answer, HandlerCall, Stop
+from onewrite.testing.explorer.deliverables import LambdaEvent, outcomes_of
+from onewrite.testing.explorer.recall import (
+    AnyCall,
+    History,
+    NotRecallableError,
+    Recall,
+    RecalledCall,
+    RecordedCall,
+    UnknownError,
+    answer_of,
+    answers_of,
+)
 from onewrite.testing.explorer.schedule import Delivery, Fault, Step, TakenStep, faults_for
-from onewrite.testing.explorer.trials.subject import Subject, name_of
-from onewrite.testing.explorer.trials.waiting import must_wait
-from onewrite.testing.model.machine import Position
-from onewrite.testing.model.tokens import TAKES_TOKEN, TOKEN
+from onewrite.testing.explorer.subject import Invocation, Subject, name_of
+from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position
 from onewrite.testing.taps.traffic import Key, Request
+
+# --- waiting for transactions -----------------------------------------------------------------------------------------
+#
+# Which deliveries wait for the transactions of others. Pure.
+
+
+def must_wait(name: str, waited_for: Mapping[str, AbstractSet[str]]) -> bool:
+    """Must this delivery wait until another has ended its transaction?
+
+    `waited_for` has every delivery that is under way, with those whose transactions keep its request from being answered. Who waits
+    in a circle need not wait here: the server ends the transactions of a circle when they are too old, and so it ends those
+    that belong to nobody under way.
+    """
+    reached: set[str] = set()
+    todo = [name]
+    while todo:
+        new = waited_for.get(todo.pop(), frozenset[str]()) - reached
+        reached |= new
+        todo += new
+    return bool(waited_for[name]) and name not in reached and waited_for[name] <= waited_for.keys()
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
 
 ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
 
@@ -388,3 +419,124 @@ def _retried(answer: Answer) -> Answer:
         response = cast("dict[str, Any]", response)
         response["ResponseMetadata"] = {**response.get("ResponseMetadata", {}), "RetryAttempts": 1}
     return answer._replace(form=None)
+
+
+# --- recalled trials --------------------------------------------------------------------------------------------------
+#
+# A trial in which no handler runs, since what its calls do is recalled.
+
+
+class _Effect(NamedTuple):
+    """What comes of a step wherever the store and the delivery stand as they did."""
+
+    done: TrialStep
+    position: Position
+    history: History | None  # None: the delivery has ended
+
+
+Effects: TypeAlias = dict[tuple[Hashable, History, Fault, int, bool], _Effect]
+
+
+class RecalledTrial(Trial):
+    """A trial that costs little, and that can be forked wherever it stands."""
+
+    def __init__(self, subject: Subject, effects: Effects) -> None:
+        self._recall = cast("Recall", subject.recall)
+        self._effects = effects
+        self._histories: dict[Delivery, History] = {}
+        super().__init__(subject)
+
+    def fork(self) -> RecalledTrial:
+        """Another trial that stands where this one stands."""
+        other = object.__new__(RecalledTrial)
+        other.__dict__.update(self.__dict__)
+        other.steps, other.widths = self.steps.copy(), []
+        other._histories = self._histories.copy()
+        other._brought = self._brought.copy()
+        return other
+
+    def able(self) -> list[Delivery]:
+        """The deliveries that may take the next step, but only one of those that may take each other's part."""
+        histories = self._histories
+        able = {(delivery.message, histories.get(delivery)): delivery for delivery in reversed(self.progress.able())}
+        return [*reversed(able.values())]
+
+    @property
+    def state(self) -> Hashable:
+        return self._held  # nobody is recalled who begins a transaction
+
+    @property
+    def place(self) -> Hashable:
+        """Equal for trials after which the same can happen: a delivery that has ended counts only by what it has left behind."""
+        histories = sorted([history.number for history in self._histories.values()])
+        progress = self.progress
+        return self.state, tuple(histories), progress.started, progress.faults, frozenset(progress.settled)
+
+    def _done(self, step: Step) -> tuple[TrialStep, Position]:
+        delivery, fault, which = step
+        if delivery not in self._histories:
+            self._begin(delivery, self.progress.brings(delivery.message))
+        history = self._histories[delivery]
+        where = self.state, history, fault, which, self.progress.faults < self._subject.bounds.faults
+        effect = self._effects.get(where)
+        if effect is None:
+            effect = self._effects[where] = self._effect(step, history)
+        if effect.history is None:
+            del self._histories[delivery]
+        else:
+            self._histories[delivery] = effect.history
+        taken = effect.done.taken
+        if taken.step.delivery == delivery:
+            return effect.done, effect.position
+        taken = taken._replace(step=taken.step._replace(delivery=delivery))
+        return replace(effect.done, taken=taken), effect.position
+
+    def _effect(self, step: Step, history: History) -> _Effect:
+        try:
+            self._calls = {step.delivery: RecalledCall(self._recall, history)}
+            done, position = super()._done(step)
+        except UnknownError as unknown:
+            missing = unknown.history
+        else:
+            if self._subject.machine.why_slow is not None:
+                raise NotRecallableError
+            call = cast("RecalledCall | None", self._calls.get(step.delivery))
+            return _Effect(done, position, None if call is None else call.history)
+        # Outside of the block, so that what is raised in the handler does not get `unknown` for its context.
+        self._learn(step.delivery, missing)
+        return self._effect(step, history)
+
+    def _learn(self, delivery: Delivery, history: History) -> None:
+        """Run the handler to see what it does with these answers. The last call goes on, if this is its next answer."""
+        call = self._subject.waiting.pop(history.before, None)
+        self._subject.release_waiting()
+        if call is None:
+            call = self._subject.call(self._begun_here(), delivery, self._brought[delivery], answers_of(history))
+        else:
+            self.go_here()
+            call.resume(answer_of(history), history.which)
+        self._subject.waiting[history] = call
+        self._recall.learn(history, call)
+
+    def _begun_here(self) -> Invocation:
+        """A handler that was built anew, with the store as it is where this trial stands."""
+        invocation = self._subject.begin()
+        self.go_here()
+        return invocation
+
+    def _stop(self, delivery: Delivery) -> Stop:
+        return self._histories[delivery].stop
+
+    def _start(self) -> None:
+        self._process = None
+        self._subject.machine.reset()
+
+    def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        self._histories[delivery] = self._recall.root(delivery, parts)
+        self._brought[delivery] = parts
+
+    def _leave_process(self, delivery: Delivery, *, died: bool) -> None:
+        """One that keeps nothing in memory is like another."""
+
+    def _release(self, call: AnyCall) -> None:
+        """No thread has been taken for it."""

@@ -11,20 +11,90 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.handler.deliverables import leave_out_a_message
-from onewrite.testing.explorer.handler.recall import NotRecallableError, Recall
-from onewrite.testing.explorer.judging.difference import difference, difference_of_states, hint_on_states, may_read_the_clock
-from onewrite.testing.explorer.judging.incomparable import is_read_once, why_incomparable
-from onewrite.testing.explorer.judging.initialisation import initialisation
-from onewrite.testing.explorer.judging.orders import orders_of, predecessors_of
-from onewrite.testing.explorer.judging.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
+from onewrite.testing.explorer.deliverables import leave_out_a_message
+from onewrite.testing.explorer.difference import (
+    difference,
+    difference_of_states,
+    hint_on_states,
+    is_read_once,
+    may_read_the_clock,
+    why_incomparable,
+)
+from onewrite.testing.explorer.proof import prove
+from onewrite.testing.explorer.recall import NotRecallableError, Recall
+from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
-from onewrite.testing.explorer.searching.proof import prove
-from onewrite.testing.explorer.trials.recalled_trial import Effects, RecalledTrial
-from onewrite.testing.explorer.trials.subject import Stores, Subject, name_of
-from onewrite.testing.explorer.trials.trial import Trial, TrialStep
-from onewrite.testing.model.machine import Position
-from onewrite.testing.model.transition import changes_structure
+from onewrite.testing.explorer.subject import Stores, Subject, name_of
+from onewrite.testing.explorer.trial import Effects, RecalledTrial, Trial, TrialStep
+from onewrite.testing.model.machine import Position, changes_structure
+from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
+from onewrite.testing.taps.traffic import Request
+
+# --- orders -----------------------------------------------------------------------------------------------------------
+#
+# The orders in which the parts of the messages may be processed when nothing disturbs them. Pure.
+
+
+def predecessors_of(subject: Subject) -> Iterator[tuple[int, ...]]:
+    """For each part, those that come before it in every order.
+
+    A record that fails comes again after the others, which changes their order, except for those that its source keeps in
+    order: the records of a lane.
+    """
+    parts = subject.start.parts
+    for message, earlier in enumerate(subject.start.predecessors):
+        lanes = subject.deliverables[message].lanes
+        before = [part for other in earlier for part in parts[other]]
+        for place, lane in enumerate(lanes):
+            same_lane = [parts[message][other] for other in range(place) if lane is not None and lanes[other] == lane]
+            yield *before, *same_lane
+
+
+def orders_of(predecessors: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+    """The orders of the parts in which each comes after its predecessors."""
+
+    def extend(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(order) == len(predecessors):
+            yield order
+        for part, earlier in enumerate(predecessors):
+            if part not in order and set(earlier) <= set(order):
+                yield from extend((*order, part))
+
+    return extend(())
+
+
+# --- initialisation ---------------------------------------------------------------------------------------------------
+#
+# What the first run of a handler does for the life of the process: it makes indexes, looks up the address of a queue. Pure.
+
+# These ask for what lasts as long as the process, or make what is there once.
+_AWS = ("Describe", "List", "GetQueueUrl", "GetParameter", "GetSecretValue", "GetCallerIdentity")
+_AWS_MADE = frozenset({"CreateTable", "CreateQueue", "CreateTopic", "CreateBucket", "CreateEventBus", "AssumeRole"})
+_MONGODB = INDEXING | DESCRIBING | {"command"}
+
+
+def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> list[Request] | None:
+    """The requests that only the first of two runs has sent, if each of them is of this kind and the runs are else the same.
+
+    None: the runs differ in other ways.
+    """
+    rest = list(second)
+    only_first: list[Request] = []
+    for taken in first:
+        if rest and rest[0].key == taken.key:
+            rest.pop(0)
+        elif taken.request is not None and _initialises(taken.request):
+            only_first.append(taken.request)
+        else:
+            return None
+    return None if rest else only_first
+
+
+def _initialises(request: Request) -> bool:
+    return request.method.startswith(_AWS) or request.method in _AWS_MADE or request.method in _MONGODB
+
+
+# --- the judge --------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -9,13 +9,43 @@ else, so that what it does does not follow from the answers alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, Asked, Event, HandlerCall, Stop, without_frames
-from onewrite.testing.explorer.handler.comparable import comparable
+from onewrite.testing.explorer.calls import Answer, Asked, Event, HandlerCall, Stop, without_frames
 from onewrite.testing.explorer.schedule import Delivery
-from onewrite.testing.model.transition import copied, repeated
+from onewrite.testing.model.contents import NotCanonicalError, canonical
+from onewrite.testing.model.machine import copied, repeated
 from onewrite.testing.taps.traffic import Request
+
+# --- equal answers ----------------------------------------------------------------------------------------------------
+#
+# Tells whether two answers are the same.
+
+
+def comparable(answer: Answer) -> Hashable:
+    """Equal for answers that are the same. An answer that has no canonical form equals no other.
+
+    Of the response metadata only the number of retries counts. The rest differs from one request to the next.
+    """
+    value: Any = answer.value
+    if answer.error is not None:
+        value = (type(answer.error).__name__, str(answer.error), getattr(answer.error, "response", None))
+    try:
+        return canonical(_without_metadata(value), ordered=True)
+    except NotCanonicalError:
+        return object()
+
+
+def _without_metadata(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_without_metadata(part) for part in cast("tuple[Any, ...]", value)]
+    if isinstance(value, dict):
+        kept = {name: inner for name, inner in cast("dict[str, Any]", value).items() if name != "ResponseMetadata"}
+        return kept, cast("dict[str, Any]", value).get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    return value
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
 
 
 class NotRecallableError(Exception):

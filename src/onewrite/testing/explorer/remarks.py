@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.label import OUTBOX, is_ours
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Rejected, Stale
-from onewrite.testing.explorer.handler.calls import Answer
-from onewrite.testing.explorer.trials.subject import Subject
-from onewrite.testing.explorer.trials.trial import ROUNDS, Trial, TrialStep
+from onewrite.testing.explorer.calls import Answer
+from onewrite.testing.explorer.subject import Subject
+from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
 from onewrite.testing.taps.traffic import Key, Request, commute, is_guarded
 
 Order: TypeAlias = Sequence[int]

@@ -21,10 +21,10 @@ from itertools import product
 from random import Random
 from typing import Any, NamedTuple, Self, cast
 
-from onewrite.testing.explorer.handler.calls import Answer, HandlerCall
-from onewrite.testing.explorer.handler.memory import is_readable
-from onewrite.testing.explorer.handler.recall import History, Recall, answer_of, answers_of
-from onewrite.testing.explorer.trials.subject import Subject
+from onewrite.testing.explorer.calls import Answer, HandlerCall
+from onewrite.testing.explorer.memory import is_readable
+from onewrite.testing.explorer.recall import History, Recall, answer_of, answers_of
+from onewrite.testing.explorer.subject import Subject
 
 _MOST_PAIRS = 200
 _DRAWN = 40  # sequences of more than two courses
