@@ -16,7 +16,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, Step, Steps
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, ScheduleStep, Steps
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
@@ -342,7 +342,7 @@ def every_schedule(requests: Sequence[int], bounds: Bounds) -> Iterator[Steps]:
                 now = {**sent, delivery: sent.get(delivery, 0) + 1}
                 ends = bool(fault) or now[delivery] == requests[delivery.message]
                 ended = {**done, delivery: not fault} if ends else done
-                yield from extend((*steps, Step(delivery, Fault(fault))), now, ended, faults + bool(fault))
+                yield from extend((*steps, ScheduleStep(delivery, Fault(fault))), now, ended, faults + bool(fault))
 
     def may_move(delivery: Delivery, sent: dict[Delivery, int], done: dict[Delivery, bool]) -> bool:
         if delivery in sent:

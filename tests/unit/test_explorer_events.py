@@ -19,7 +19,7 @@ from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesi
 from onewrite.testing.explorer.deliverables import deliverables_of
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.judge import Judge
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Step, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
@@ -197,7 +197,7 @@ def records(event: Any) -> list[Any]:
     return event["Records"] if "Records" in event else [one for found in event["records"].values() for one in found]
 
 
-FIRST_ANSWER_LOST = encode((Step(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
+FIRST_ANSWER_LOST = encode((ScheduleStep(Delivery(0, 0), Fault.LOST),), ["id-a and 1 more"])
 
 
 # --- events under the explorer ------------------------------------------------------------------------------------------

@@ -204,7 +204,9 @@ def dynamodb_stream_event(
     records: list[Record] = []
     for n, (old, new) in enumerate(changes):
         number = str(_STREAM_SEQUENCE + sequence + n)
-        items = {"Keys": _keys(names, old, new), **_images(view, old, new)}
+        images = {"NewImage": new, "OldImage": old}.items()
+        shown = {name: image for name, image in images if image is not None and name in _VIEWS[view]}
+        items = {"Keys": _keys(names, old, new), **shown}
         change = {"ApproximateCreationDateTime": created_at, **_typed_images(items), "SequenceNumber": number}
         records.append(_stream_record(arn, _event_name(old, new), {**change, "StreamViewType": view}))
     return {"Records": records}
@@ -221,11 +223,6 @@ def _keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:
             f"The change from {old!r} to {new!r} is not the change of one item: give the same item before, after, or both."
         )
     return keys[0]
-
-
-def _images(view: str, old: Item | None, new: Item | None) -> dict[str, Item]:
-    images = {"NewImage": new, "OldImage": old}
-    return {name: image for name, image in images.items() if image is not None and name in _VIEWS[view]}
 
 
 def _event_name(old: Item | None, new: Item | None) -> str:

@@ -400,14 +400,14 @@ _SECONDS_TO_DIE = 1.0  # a call that is told to die and has not ended by then ke
 _MOST_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more than that looks like a loop that never ends
 
 
-class Event(Enum):
+class NoReply(Enum):
     """What may happen to pending requests instead of an answer."""
 
     TIME_PASSES = auto()  # a timer goes off before any of them is answered
     NEVER_SENT = auto()  # a request that was cancelled has not been sent
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What came of a request or of a call: the value that was returned, or the exception that was raised."""
 
     value: Any = None
@@ -431,20 +431,20 @@ def without_frames(error: BaseException | None) -> None:
             left += [each.__cause__, each.__context__]
 
 
-TIME_PASSES, NEVER_SENT = Answer(form=Event.TIME_PASSES, faulty=True), Answer(form=Event.NEVER_SENT)
+TIME_PASSES, NEVER_SENT = Reply(form=NoReply.TIME_PASSES, faulty=True), Reply(form=NoReply.NEVER_SENT)
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A pending request. If it is `cancelled`, nobody waits for the answer any more; it may have been sent, or not."""
 
     request: Request
     cancelled: bool = False
 
 
-class Stop(NamedTuple):
+class Standstill(NamedTuple):
     """Where a call stands still."""
 
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[PendingRequest, ...] = ()
     in_turn: tuple[int, ...] = ()  # those of them that may be answered next where the tasks run one after the other
     timers: bool = False  # is a timer running that may go off before the answer?
     returned: bool = False  # has the handler ended? What is pending then was left behind
@@ -454,7 +454,7 @@ class Stop(NamedTuple):
         return self.returned and not self.asked
 
 
-class _Waiting:
+class _Waiter:
     """A request that somebody in the call waits for."""
 
     __slots__ = ("answer", "cancelled", "future", "request", "task")
@@ -463,28 +463,28 @@ class _Waiting:
         self.request = request
         self.task = task
         self.future = future  # None: the thread itself waits
-        self.answer: Answer | None = None
+        self.answer: Reply | None = None
         self.cancelled = False
 
 
 class HandlerCall:
     """One call of the handler. It has ended, or stands still at `stop`, its latest one."""
 
-    def __init__(self, thread: _CallThread, name: str, known: Iterable[tuple[int, Answer]] = ()) -> None:
-        self.stops: list[Stop] = []
-        self.stop = Stop()
+    def __init__(self, thread: _CallThread, name: str, known: Iterable[tuple[int, Reply]] = ()) -> None:
+        self.stops: list[Standstill] = []
+        self.stop = Standstill()
         self.compared = 0  # how many of the stops have been compared with what is remembered of earlier calls
         self.keys: tuple[Hashable, ...] | None = None  # of the pending requests, where somebody has made them
         self.died = False
         self.dead = False  # the process is gone, perhaps after the end of the handler
-        self.result = Answer()
+        self.result = Reply()
         self.outcomes: list[object] = []  # what guarded stores returned, also where the handler does not return it
         self.thread = thread
         self.name = name
         # The answers to its first requests, each with the place of the request among the pending ones.
         self._known = iter(known)
-        self._given = 0, Answer()
-        self._waiting: list[_Waiting] = []
+        self._given = 0, Reply()
+        self._waiting: list[_Waiter] = []
         self._in_order = 0  # how many of them were there at the last stop
         self._last: TaskPath = ()  # of the task that was answered last
         self._loops: list[WatchedLoop] = []
@@ -521,7 +521,7 @@ class HandlerCall:
             which, answer = known
             self.resume(answer, which)
 
-    def resume(self, answer: Answer, which: int = 0) -> None:
+    def resume(self, answer: Reply, which: int = 0) -> None:
         """Answer one of the pending requests, and let the call go on until it stands still again."""
         if self._is_over:
             del self._waiting[which]  # it was cancelled: nobody waits for it
@@ -554,9 +554,9 @@ class HandlerCall:
             returned = handler(message)
             if inspect.isawaitable(returned):
                 returned = self._complete(returned)
-            self.result = Answer(returned)
+            self.result = Reply(returned)
         except BaseException as error:
-            self.result = Answer(error=error)
+            self.result = Reply(error=error)
         self._returned = True
         with suppress(BaseException):
             self._end_loops()
@@ -616,7 +616,7 @@ class HandlerCall:
         )
 
     def time_passes(self) -> bool:
-        return self._given[1].form is Event.TIME_PASSES and not self.dead
+        return self._given[1].form is NoReply.TIME_PASSES and not self.dead
 
     @contextmanager
     def running(self, loop: Any) -> Generator[None]:
@@ -636,18 +636,15 @@ class HandlerCall:
         with self.running(loop):
             return loop.run_until_complete(_awaited(awaitable))
 
-    def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiting:
+    def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.dead:
             raise Crash(f"The process is dead, and does not send {request}.")
-        waiting = _Waiting(request, _current_task(), future)
+        waiting = _Waiter(request, _current_task(), future)
         if self._returned and not self._may_go_on:
-            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", self._timer_set_at()))
+            timer_set_at = next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
+            self._refuse(_left_behind(self.name, waiting.task, f"is about to send {request}", timer_set_at))
         self._waiting.append(waiting)
         return waiting
-
-    def _timer_set_at(self) -> Place | None:
-        """Where the timer was set that is going off, if one is."""
-        return next((watched.timer_set_at for watched in self._loops if watched.timer_set_at is not None), None)
 
     def _wait(self, *, timers: bool) -> None:
         """Stand still until a request is answered, and hand the answer to whom it belongs."""
@@ -663,11 +660,11 @@ class HandlerCall:
             self._given = known
         if self.dead:
             for waiting in self._waiting:
-                _give(waiting, Answer(error=Crash(f"The process died at {waiting.request}.")))
+                _give(waiting, Reply(error=Crash(f"The process died at {waiting.request}.")))
             self._waiting.clear()
             return
         which, answer = self._given
-        if answer.form is Event.TIME_PASSES:
+        if answer.form is NoReply.TIME_PASSES:
             return
         waiting = self._waiting.pop(which)
         self._in_order -= 1
@@ -677,22 +674,22 @@ class HandlerCall:
             self._last = path_of(waiting.task)
             _give(waiting, answer)
 
-    def _next_known(self) -> tuple[int, Answer] | None:
+    def _next_known(self) -> tuple[int, Reply] | None:
         """The next answer that is known. None are left once one does not fit: then the handler does not do again what it did."""
         which, answer = known = next(self._known, (0, None))
         fits = which < len(self._waiting) and (answer is not NEVER_SENT or self._waiting[which].cancelled)
         if answer is None or not fits:
             self._known = iter(())
             return None
-        return cast("tuple[int, Answer]", known)
+        return cast("tuple[int, Reply]", known)
 
     def _stand(self, *, timers: bool) -> None:
         """Note where the call stands still. Where several requests are new, their order does not depend on who was quicker."""
         if len(self._waiting) - self._in_order > 1:
             self._waiting[self._in_order :] = sorted(self._waiting[self._in_order :], key=lambda each: path_of(each.task))
         self._in_order = len(self._waiting)
-        asked = tuple([Asked(waiting.request, waiting.cancelled) for waiting in self._waiting])
-        self.stop = Stop(asked, self._in_turn(), timers, self._returned)
+        asked = tuple([PendingRequest(waiting.request, waiting.cancelled) for waiting in self._waiting])
+        self.stop = Standstill(asked, self._in_turn(), timers, self._returned)
         self.stops.append(self.stop)
 
     def _in_turn(self) -> tuple[int, ...]:
@@ -765,7 +762,7 @@ class CallThreads:
         self._idle: list[_CallThread] = []
 
     def begin(
-        self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[tuple[int, Answer]] = ()
+        self, handler: Callable[[Any], Any], message: Any, name: str, known: Iterable[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Call the handler, and return when it stands still without a known answer, or has ended."""
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout)
@@ -854,7 +851,7 @@ class _CallThread:
             self._loop.close()
 
 
-def _give(waiting: _Waiting, answer: Answer) -> None:
+def _give(waiting: _Waiter, answer: Reply) -> None:
     waiting.task = None  # an exception that the task keeps leads to this object, and would keep the task
     if waiting.future is None:
         waiting.answer = answer

@@ -222,17 +222,15 @@ def _is_random(value: object) -> bool:
 def _without_ledgers(value: object) -> object:
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, object]", value).items()
-        labelled = [str(name).removesuffix(_LABEL) for name, inner in items if _is_label(str(name), inner)]
+        # A label says how a ledger or an outbox is kept, under names that begin as its own does.
+        labelled = [
+            str(name).removesuffix(_LABEL) for name, inner in items if str(name).endswith(_LABEL) and FORMAT in str(inner)
+        ]
         ours = ("ow_", *labelled)
         return {name: _without_ledgers(inner) for name, inner in items if not str(name).startswith(ours)}
     if isinstance(value, list | tuple):
         return [_without_ledgers(inner) for inner in cast("Sequence[object]", value)]
     return value
-
-
-def _is_label(name: str, value: object) -> bool:
-    """Does this say how a ledger or an outbox is kept, under names that begin as this one does?"""
-    return name.endswith(_LABEL) and FORMAT in str(value)
 
 
 def _sorted(value: object) -> object:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.calls import current_call, in_an_event_loop
@@ -98,12 +98,8 @@ class Arguments:
                 raise ConfigurationError(f"{name}={given!r}: give a function.")
         if self.schedules is not None:
             check_count("schedules", self.schedules, 1)
-        _check_seconds(self.timeout)
-
-
-def _check_seconds(timeout: object) -> None:
-    if not isinstance(timeout, int | float) or not timeout > 0:
-        raise ConfigurationError(f"timeout={timeout!r}: give a number of seconds.")
+        if not isinstance(cast("object", self.timeout), int | float) or not self.timeout > 0:
+            raise ConfigurationError(f"timeout={self.timeout!r}: give a number of seconds.")
 
 
 # --- the exploration --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, in_words, remark_on_invariant, remarks_on
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.subject import Stores, Subject, name_of
-from onewrite.testing.explorer.trial import Effects, RecalledTrial, Trial, TrialStep
+from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
 from onewrite.testing.taps.traffic import Request
@@ -83,15 +83,13 @@ def initialisation(first: Sequence[TakenStep], second: Sequence[TakenStep]) -> l
     for taken in first:
         if rest and rest[0].key == taken.key:
             rest.pop(0)
-        elif taken.request is not None and _initialises(taken.request):
+        elif taken.request is not None and (
+            taken.request.method.startswith(_AWS) or taken.request.method in _AWS_MADE | _MONGODB
+        ):
             only_first.append(taken.request)
         else:
             return None
     return None if rest else only_first
-
-
-def _initialises(request: Request) -> bool:
-    return request.method.startswith(_AWS) or request.method in _AWS_MADE or request.method in _MONGODB
 
 
 # --- the judge --------------------------------------------------------------------------------------------------------
@@ -137,7 +135,7 @@ class Reference(NamedTuple):
     widths: tuple[int, ...] = ()  # how many requests might have been next, at each place where tasks run one after the other
 
 
-class End(NamedTuple):
+class ScheduleEnd(NamedTuple):
     """What is seen where a schedule ends. `observed` is a text if `observe` failed."""
 
     observed: Any
@@ -177,7 +175,7 @@ class Judge:
         self._invariant_says = False  # it has returned something else than None, or raised
         self._invariant_asks = False  # it has asked a store
         self._effects: Effects = {}
-        self._ends: dict[Hashable, End] = {}  # what was seen at states, while the handler is recalled
+        self._ends: dict[Hashable, ScheduleEnd] = {}  # what was seen at states, while the handler is recalled
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
         self.nondeterministic: str | None = None
 
@@ -288,8 +286,8 @@ class Judge:
     def trial(self) -> Trial:
         return Trial(self._subject)
 
-    def recalled_trial(self) -> RecalledTrial:
-        return RecalledTrial(self._subject, self._effects)
+    def recalled_trial(self) -> TrialFromMemory:
+        return TrialFromMemory(self._subject, self._effects)
 
     def check(self, trial: Trial) -> Finding | None:
         """What is wrong with the present state, if the schedule may end here and something is."""
@@ -484,10 +482,10 @@ class Judge:
         left = [name for number, name in enumerate(self._subject.names) if not trial.progress.is_settled(number)]
         return f"{', '.join(left)} never settled"
 
-    def _end(self, trial: Trial) -> End:
+    def _end(self, trial: Trial) -> ScheduleEnd:
         """What is seen where the trial stands. While the handler is recalled, it must follow from the state of the store."""
         known = self._ends.get(trial.state) if self.recalls else None
-        if known is not None and isinstance(trial, RecalledTrial):
+        if known is not None and isinstance(trial, TrialFromMemory):
             return known
         trial.go_here()
         end = self._look()
@@ -496,14 +494,14 @@ class Judge:
         self._ends[trial.state] = end
         return end
 
-    def _look(self) -> End:
+    def _look(self) -> ScheduleEnd:
         broken = self._broken_invariant()
         try:
-            return End(self._observed(), failed=False, broken=broken)
+            return ScheduleEnd(self._observed(), failed=False, broken=broken)
         except Exception as error:
             if self._subject.misuse is not None:
                 raise
-            return End(in_words(error), failed=True, broken=broken)
+            return ScheduleEnd(in_words(error), failed=True, broken=broken)
 
     def _observed(self) -> Any:
         seen = self._subject.look(self._observe)

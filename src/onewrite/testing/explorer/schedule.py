@@ -71,7 +71,7 @@ class Delivery(NamedTuple):
     number: int
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """One delivery sends a request, and the fault befalls it. `which` of those that are pending in the delivery, from 0."""
 
     delivery: Delivery
@@ -79,7 +79,7 @@ class Step(NamedTuple):
     which: int = 0
 
 
-Steps: TypeAlias = tuple[Step, ...]
+Steps: TypeAlias = tuple[ScheduleStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Bounds:
 class TakenStep(NamedTuple):
     """A step that was taken: the request that it sent, and how it left its delivery."""
 
-    step: Step
+    step: ScheduleStep
     request: Request | None  # None: the delivery ended without a request
     key: Hashable  # equal for requests that are the same
     ended: bool
@@ -127,14 +127,14 @@ class TakenStep(NamedTuple):
     cancelled: bool = False  # nobody waited for the request any more
 
     @property
-    def alternatives(self) -> list[Step]:
+    def alternatives(self) -> list[ScheduleStep]:
         """The other steps that the delivery may take here, now that it is known what it sends."""
         delivery, fault, which = self.step
         if fault:
             return []
         return [
-            *(Step(delivery, other, which) for other in self.faults),
-            *(Step(delivery, which=other) for other in self.others),
+            *(ScheduleStep(delivery, other, which) for other in self.faults),
+            *(ScheduleStep(delivery, which=other) for other in self.others),
         ]
 
 
@@ -165,7 +165,7 @@ class Progress(NamedTuple):
         ]
         return sorted([*self.open, *starting])
 
-    def allows(self, step: Step) -> bool:
+    def allows(self, step: ScheduleStep) -> bool:
         if step.fault.counts and self.faults >= self.bounds.faults:
             return False
         message, number = step.delivery
@@ -253,7 +253,7 @@ def independent(progress: Progress, one: TakenStep, other: TakenStep) -> bool:
     return one_is_kept_back or commute(one.request, other.request)
 
 
-def _leaves_possible(progress: Progress, one: TakenStep, other: Step) -> bool:
+def _leaves_possible(progress: Progress, one: TakenStep, other: ScheduleStep) -> bool:
     """Is the other step still possible after this one, and does it bring the same?"""
     after = progress.after(one)
     message = other.delivery.message
@@ -316,19 +316,16 @@ def read(code: str) -> tuple[str, Steps]:
     return names_checksum, tuple(_decode_step(*parts) for parts in _STEP.findall(steps))
 
 
-def _encode_step(step: Step) -> str:
+def _encode_step(step: ScheduleStep) -> str:
     (message, number), fault, which = step
-    return f"{message + 1}{chr(ord('a') + number)}{_encode_which(which)}{fault.value}"
-
-
-def _encode_which(which: int) -> str:
     rows, last = divmod(which, _LETTERS)
-    return "z" * rows + (chr(ord("a") + last) if last else "")
+    place = "z" * rows + (chr(ord("a") + last) if last else "")
+    return f"{message + 1}{chr(ord('a') + number)}{place}{fault.value}"
 
 
-def _decode_step(message: str, letter: str, which: str, fault: str) -> Step:
+def _decode_step(message: str, letter: str, which: str, fault: str) -> ScheduleStep:
     place = sum(ord(letter) - ord("a") for letter in which)
-    return Step(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), place)
+    return ScheduleStep(Delivery(int(message) - 1, ord(letter) - ord("a")), Fault(fault), place)
 
 
 def _checksum(text: str) -> str:

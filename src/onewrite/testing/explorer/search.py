@@ -13,8 +13,8 @@ from onewrite.testing.explorer.exploration import timeline
 from onewrite.testing.explorer.judge import Finding, Judge, JudgedSchedule
 from onewrite.testing.explorer.recall import comparable
 from onewrite.testing.explorer.remarks import in_words
-from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, Step, Steps, TakenStep, decode, independent
-from onewrite.testing.explorer.trial import RecalledTrial, Trial
+from onewrite.testing.explorer.schedule import Delivery, Fault, Progress, ScheduleStep, Steps, TakenStep, decode, independent
+from onewrite.testing.explorer.trial import Trial, TrialFromMemory
 
 # --- the shortest schedule --------------------------------------------------------------------------------------------
 #
@@ -96,13 +96,9 @@ class _Shortening:
         self._judge = judge
 
     def run(self) -> None:
-        while self._cut_down():
+        while any(self._is_better(self._try(_renumbered(steps)).judged) for steps in _simpler(self.best.steps)):
             pass
         self._try_all_shorter()
-
-    def _cut_down(self) -> bool:
-        """Make it simpler. False if no change makes it simpler."""
-        return any(self._is_better(self._try(_renumbered(steps)).judged) for steps in _simpler(self.best.steps))
 
     def _try_all_shorter(self) -> None:
         """Try all beginnings of schedules, longer by one step each time, while they cost less than the best schedule known."""
@@ -122,7 +118,7 @@ class _Shortening:
     def _extended(self, beginnings: list[_Tried]) -> Iterator[_Tried]:
         """Each beginning with each step that may follow it."""
         for decided, _, _, progress in beginnings:
-            todo = [Step(delivery) for delivery in progress.able()]
+            todo = [ScheduleStep(delivery) for delivery in progress.able()]
             while todo:
                 tried = self._try((*decided, todo.pop(0)))
                 yield tried
@@ -156,7 +152,7 @@ def _simpler(steps: Steps) -> Iterator[Steps]:
 def _renumbered(steps: Steps) -> Steps:
     """The deliveries of each message numbered in the order in which they start."""
     numbers: dict[int, dict[int, int]] = {}
-    renumbered: list[Step] = []
+    renumbered: list[ScheduleStep] = []
     for step in steps:
         message, number = step.delivery
         known = numbers.setdefault(message, {})
@@ -206,20 +202,20 @@ class _Node:
     """A place in the search: the steps that were followed from it, those that are still to follow, and those that sleep."""
 
     progress: Progress
-    todo: list[Step]  # the next one last
+    todo: list[ScheduleStep]  # the next one last
     memory: int = 0  # a number that stands for what the handler keeps
     # For each delivery, a number that stands for all that it has been through.
     histories: Mapping[Delivery, int] = field(default_factory=dict[Delivery, int])
-    asleep: Mapping[Step, TakenStep] = field(default_factory=dict[Step, TakenStep])
-    followed: dict[Step, TakenStep] = field(default_factory=dict[Step, TakenStep])
-    step: Step | None = None  # the step that is being followed
-    trial: RecalledTrial | None = None  # one that stands here, where a trial can be left and gone on with
+    asleep: Mapping[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
+    followed: dict[ScheduleStep, TakenStep] = field(default_factory=dict[ScheduleStep, TakenStep])
+    step: ScheduleStep | None = None  # the step that is being followed
+    trial: TrialFromMemory | None = None  # one that stands here, where a trial can be left and gone on with
 
     def add_alternatives(self, taken: TakenStep) -> None:
         """Follow the faults that may befall the request of a step, and what else its delivery may send, now that these are known."""
         self.todo += [step for step in reversed(taken.alternatives) if self.progress.allows(step)]
 
-    def asleep_after(self, taken: TakenStep) -> dict[Step, TakenStep]:
+    def asleep_after(self, taken: TakenStep) -> dict[ScheduleStep, TakenStep]:
         others = {**self.asleep, **self.followed}
         return {step: other for step, other in others.items() if independent(self.progress, taken, other)}
 
@@ -296,14 +292,14 @@ class EverySchedule:
         """A trial that stands where the next schedule leaves the one before it, or at the beginning."""
         if not self._recalls:
             return self._judge.trial()
-        return cast("RecalledTrial", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
+        return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.recalled_trial()
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take those steps of the path that are not taken yet, and then any steps until none is possible or nothing new can follow."""
         if not all(self._follow(node, trial) for node in (self._path[-1:] if self._recalls else self._path)):
             return JudgedSchedule(tuple(trial.steps), self._judge.conclude(trial))
         while True:
-            place = trial.place if isinstance(trial, RecalledTrial) else None
+            place = trial.place if isinstance(trial, TrialFromMemory) else None
             if place in self._seen:  # what is seen there, if the schedule may end there, was seen then
                 self.pruned += 1
                 return _KNOWN
@@ -345,7 +341,7 @@ class EverySchedule:
 
     def _follow(self, node: _Node, trial: Trial) -> bool:
         """Take the node's step. False if it is no longer possible, because the handler has behaved differently this time."""
-        step = cast("Step", node.step)
+        step = cast("ScheduleStep", node.step)
         before = node.followed.get(step)
         taken = trial.take(step) if self._recalls or trial.allows(step) else None
         if before is None and taken is not None:
@@ -359,8 +355,8 @@ class EverySchedule:
 
     def _node(self, trial: Trial) -> _Node:
         """The place to which the last step has led."""
-        node = _Node(trial.progress, [Step(delivery) for delivery in reversed(trial.able())], self._memory_of(trial))
-        if isinstance(trial, RecalledTrial):
+        node = _Node(trial.progress, [ScheduleStep(delivery) for delivery in reversed(trial.able())], self._memory_of(trial))
+        if isinstance(trial, TrialFromMemory):
             node.trial = trial.fork()
         elif self._path and self._prune:
             parent, last = self._path[-1], trial.steps[-1]
@@ -392,15 +388,15 @@ def _repetitions(requests: Sequence[int]) -> Iterator[Steps]:
     disturbs it.
     """
     for message, many in enumerate(requests):
-        one, two = Step(Delivery(message, 0)), Step(Delivery(message, 1))
+        one, two = ScheduleStep(Delivery(message, 0)), ScheduleStep(Delivery(message, 1))
         yield (*(one,) * many, *(two,) * many)
         yield (one, *(two,) * many)
         for other, length in enumerate(requests):
             if other != message:
-                yield (one, *(Step(Delivery(other, 0)),) * length)
+                yield (one, *(ScheduleStep(Delivery(other, 0)),) * length)
         for before in range(many):
             for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST):
-                yield (*(one,) * before, Step(one.delivery, fault))
+                yield (*(one,) * before, ScheduleStep(one.delivery, fault))
 
 
 class RandomSchedules:
@@ -431,7 +427,7 @@ def _drawn(judge: Judge, seed: str) -> JudgedSchedule:
         finding: Finding | None = None
         while finding is None and (able := trial.able()):
             fault = draw.choice(_FAULTS) if draw.random() < _FAULT_SHARE else Fault.NONE
-            step = Step(draw.choice(able), fault, draw_which.randrange(_MANY_REQUESTS))
+            step = ScheduleStep(draw.choice(able), fault, draw_which.randrange(_MANY_REQUESTS))
             trial.take(step if trial.allows(step) else step._replace(fault=Fault.NONE))
             finding = judge.check(trial)
         return JudgedSchedule(tuple(trial.steps), finding or judge.conclude(trial))

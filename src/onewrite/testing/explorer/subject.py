@@ -19,9 +19,9 @@ from onewrite.batch.handler import handler_of
 from onewrite.errors import ConfigurationError
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
-    Answer,
     CallThreads,
     HandlerCall,
+    Reply,
     current_call,
     in_an_event_loop,
     without_frames,
@@ -283,7 +283,7 @@ class Subject:
         return Invocation(handler)
 
     def call(
-        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Answer]] = ()
+        self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], known: Sequence[tuple[int, Reply]] = ()
     ) -> HandlerCall:
         """Begin a call of the handler, with these parts of its message, whose first requests get these answers."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
@@ -306,35 +306,35 @@ class Subject:
             return object()
         return key if request.transaction is None else (key, request.transaction)
 
-    def perform(self, request: Request, key: Hashable = None) -> Answer:
+    def perform(self, request: Request, key: Hashable = None) -> Reply:
         """Send the request to the store. Who has made the key of the request already may give it."""
         if self.recall is not None and (request.transaction is not None or TOKEN in request.arguments):
             raise NotRecallableError  # what comes of it depends on more than the state of the store
         at = self.machine.state, key
         try:
-            answer = Answer(
+            answer = Reply(
                 self.complete(self._send(request, key if isinstance(key, int) and self._keys is self.machine else None))
             )
         except ConfigurationError:
             raise
         except Exception as error:
             without_frames(error)
-            answer = Answer(error=error)
+            answer = Reply(error=error)
         if self.recall is None or key is None:
             return answer
         if at not in self._forms:
             self._forms[at] = comparable(answer)
         return answer._replace(form=self._forms[at])
 
-    def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Answer:
+    def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send as much of the request to the store as the fault lets through."""
         if fault is Fault.STALE:
             return self._stale_answer(request) or self.perform(request, key)
         if fault is not Fault.UNPROCESSED:
             return self.perform(request, key)
         rest, left = without_last(request)
-        answer = Answer() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Answer(naming(request, answer.value, left))
+        answer = Reply() if rest is None else self.perform(rest)
+        return answer if answer.error is not None else Reply(naming(request, answer.value, left))
 
     def failure(self, fault: Fault, request: Request) -> Exception:
         """What the driver raises when this fault befalls the request."""
@@ -352,7 +352,7 @@ class Subject:
             found = (*found, Fault.STALE) if self._stale_answer(request) is not None else found
         return found
 
-    def _stale_answer(self, request: Request) -> Answer | None:
+    def _stale_answer(self, request: Request) -> Reply | None:
         """The answer before the last of the earlier writes that make a difference to it, or None if no write does."""
         present = comparable(self._answer_at(self.machine.present, request))
         for state in reversed(self.machine.earlier):
@@ -361,7 +361,7 @@ class Subject:
                 return answer
         return None
 
-    def _answer_at(self, state: State, request: Request) -> Answer:
+    def _answer_at(self, state: State, request: Request) -> Reply:
         with self.machine.looking_at(state):
             return self.perform(request)
 
@@ -439,27 +439,20 @@ class Subject:
         call = current_call.get()
         if call is None and threading.get_ident() == self._ident:
             self.asked.append(request)
-            self.recovers = self.recovers or (not self._looks and self._asks_for_data(request))
+            # Is it about what a table holds, and not about its indexes or the like?
+            is_structural = changes_structure(request) or reads_structure(request)
+            asks_for_data = self.machine.databases.places_of(request) and not is_structural
+            self.recovers = self.recovers or bool(not self._looks and asks_for_data)
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self._refuse(_from_another_thread(request))
-        if self._needs_no_step(request):
+        # It makes no difference when what a store asks once about its table, and keeps in memory, is sent. If the handler does go by
+        # what this answers, it does not do what is recalled, and is run for every schedule.
+        if self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request):
             with unheard():
                 answer = self._send(request)
             return _ready(answer) if awaited else answer
         return call.aask(request) if awaited else call.ask(request)
-
-    def _asks_for_data(self, request: Request) -> bool:
-        """Is it about what a table holds, and not about its indexes or the like?"""
-        is_structural = changes_structure(request) or reads_structure(request)
-        return bool(self.machine.databases.places_of(request)) and not is_structural
-
-    def _needs_no_step(self, request: Request) -> bool:
-        """Does it make no difference when this is sent? So it is with what a store asks once about its table, and keeps in memory.
-
-        If the handler does go by what this answers, it does not do what is recalled, and is run for every schedule.
-        """
-        return self.recall is not None and not self.machine.is_async and self.machine.is_lasting(request)
 
     def _send_now(self, request: Request) -> Any:
         with unheard():

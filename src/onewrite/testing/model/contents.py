@@ -152,13 +152,24 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
 
 def restore(store: Store, table: str, present: Contents, wanted: Contents) -> StoreCalls[None]:
     """Make the table hold what is wanted. Only the entities that differ are deleted and written."""
-    removal, addition = (_delete_document, _insert) if kind_of(store) == "collection" else (_delete_item, _put)
+
+    def removal(key: Entity) -> Request:
+        if is_collection:
+            return _request("delete_one", {"filter": key}, table)
+        return _request("DeleteItem", {"TableName": table, "Key": key}, table)
+
+    def addition(entity: Entity) -> Request:
+        if is_collection:
+            return _request("insert_one", {"document": entity}, table)
+        return _request("PutItem", {"TableName": table, "Item": entity}, table)
+
+    is_collection = kind_of(store) == "collection"
     for name, entity in present.entities.items():
         if present.forms[name] != wanted.forms.get(name):
-            yield partial(send, store, removal(table, {part: entity[part] for part in present.key}))
+            yield partial(send, store, removal({part: entity[part] for part in present.key}))
     for name, entity in wanted.entities.items():
         if wanted.forms[name] != present.forms.get(name):
-            yield partial(send, store, addition(table, entity))
+            yield partial(send, store, addition(entity))
 
 
 def merged(present: Contents, written: Contents, keys: Iterable[Hashable]) -> Contents:
@@ -232,19 +243,3 @@ def _scan(store: Store, table: str) -> StoreCalls[list[Entity]]:
         if "LastEvaluatedKey" not in answer:
             return items
         arguments = {**arguments, "ExclusiveStartKey": answer["LastEvaluatedKey"]}
-
-
-def _delete_document(table: str, key: Entity) -> Request:
-    return _request("delete_one", {"filter": key}, table)
-
-
-def _insert(table: str, document: Entity) -> Request:
-    return _request("insert_one", {"document": document}, table)
-
-
-def _delete_item(table: str, key: Entity) -> Request:
-    return _request("DeleteItem", {"TableName": table, "Key": key}, table)
-
-
-def _put(table: str, item: Entity) -> Request:
-    return _request("PutItem", {"TableName": table, "Item": item}, table)

@@ -201,7 +201,7 @@ _CONFLICT = (
 )
 
 
-class Mark(NamedTuple):
+class WriteMark(NamedTuple):
     """A document that was written, by its key; or a value in a unique index that was added to it or removed."""
 
     place: Place
@@ -209,7 +209,7 @@ class Mark(NamedTuple):
     index_name: str | None = None
 
 
-Marks: TypeAlias = frozenset[Mark]
+Marks: TypeAlias = frozenset[WriteMark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class OpenTransaction:
     places: frozenset[Place] = frozenset()  # what it has touched
 
 
-class Answered(NamedTuple):
+class StateAndReply(NamedTuple):
     """What a request did at a state: the state that it led to, and its answer or what it raised."""
 
     state: State
@@ -240,7 +240,7 @@ class Stores(Protocol):
     def present(self) -> State: ...  # what everybody sees
     @present.setter
     def present(self, state: State) -> None: ...
-    def at(self, state: State, request: Request) -> StoreCalls[Answered]: ...
+    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]: ...
     def held(self, state: State, place: Place) -> Contents: ...
     def state_of(self, contents: Mapping[Place, Contents], like: State) -> State: ...
 
@@ -370,14 +370,14 @@ class Transactions:
 
     def _marks(self, before: State, after: State, places: Iterable[Place]) -> StoreCalls[Marks]:
         """What differs between two states in these places."""
-        marks: set[Mark] = set()
+        marks: set[WriteMark] = set()
         for place in places if before is not after else ():
             one, other = self._stores.held(before, place), self._stores.held(after, place)
             if one.digest == other.digest:
                 continue
             indexes = yield from self._unique_indexes(place, after)
             for key in [key for key in {**one.forms, **other.forms} if one.forms.get(key) != other.forms.get(key)]:
-                marks.add(Mark(place, key))
+                marks.add(WriteMark(place, key))
                 marks.update(_index_marks(place, indexes, one.entities.get(key), other.entities.get(key)))
         return frozenset(marks)
 
@@ -403,10 +403,10 @@ def _check_fit(request: Request) -> None:
         )
 
 
-def _index_marks(place: Place, indexes: Indexes, before: Entity | None, after: Entity | None) -> Iterator[Mark]:
+def _index_marks(place: Place, indexes: Indexes, before: Entity | None, after: Entity | None) -> Iterator[WriteMark]:
     for name, index in indexes.items():
         had, has = set(_entries(before, index)), set(_entries(after, index))
-        yield from (Mark(place, entry, name) for entry in had ^ has)
+        yield from (WriteMark(place, entry, name) for entry in had ^ has)
 
 
 def _entries(document: Entity | None, index: Mapping[str, Any]) -> Iterator[Hashable]:
@@ -627,15 +627,15 @@ class Machine:
     def present(self, state: State) -> None:
         self._go_on_to(state)
 
-    def at(self, state: State, request: Request) -> StoreCalls[Answered]:
+    def at(self, state: State, request: Request) -> StoreCalls[StateAndReply]:
         """What a plain request does at another state than the present one, which stays as it is."""
         position = self.position
         self._state = state
         try:
             answer = yield from self._answer_plain(request)
-            return Answered(self._state, answer)
+            return StateAndReply(self._state, answer)
         except Exception as error:
-            return Answered(self._state, error=error)
+            return StateAndReply(self._state, error=error)
         finally:
             self.go_to(position)
 

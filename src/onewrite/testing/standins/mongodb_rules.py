@@ -599,7 +599,11 @@ def updated(
     """The document after the update. The one that is given stays as it is."""
     check_operators(update)
     result: dict[str, Any] = deepcopy(dict(document))
-    changes = sorted(_changes(update), key=lambda change: [_place(part) for part in change.path])
+
+    def places(change: _Change) -> list[tuple[int, int, str]]:
+        return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in change.path]
+
+    changes = sorted(_changes(update), key=places)
     for change in changes:
         if change.operator == "$setOnInsert" and not inserts:
             continue
@@ -617,10 +621,6 @@ def _changes(update: Document) -> Iterator[_Change]:
         for path, argument in cast("Document", fields).items() if isinstance(fields, Mapping) else ():
             place = argument if operator == "$rename" and isinstance(argument, str) else path
             yield _Change(tuple(place.split(".")), operator, path if operator == "$rename" else argument)
-
-
-def _place(part: str) -> tuple[int, int, str]:
-    return (0, int(part), "") if part.isdigit() else (1, 0, part)
 
 
 def _apply(document: dict[str, Any], change: _Change, evaluate: Expression, now: Callable[[], dt.datetime]) -> None:

@@ -226,9 +226,10 @@ def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str,
     """An API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
     keys = None if entities is None else tuple(_keys(entities, key_names))
-    tables = _tables(arguments) if entities is None else tuple(dict.fromkeys(table for table, _, _ in entities))
+    named = [arguments] if entities is None and "TableName" in arguments else []
+    tables = dict.fromkeys([*[_table(one["TableName"]) for one in named], *[table for table, _, _ in entities or ()]])
     known = None if keys is None or None in keys else cast("tuple[Key, ...]", keys)
-    return Request(store, method, arguments, known, not _only_reads(method, arguments), tables)
+    return Request(store, method, arguments, known, not _only_reads(method, arguments), tuple(tables))
 
 
 def completed(request: Request, key_names: Mapping[str, KeyNames]) -> Request:
@@ -240,10 +241,6 @@ def _only_reads(method: str, arguments: Item) -> bool:
     if method == "ExecuteStatement":
         return _SELECT.match(str(arguments.get("Statement"))) is not None
     return method.startswith(_READS)
-
-
-def _tables(arguments: Item) -> tuple[str, ...]:
-    return (_table(arguments["TableName"]),) if "TableName" in arguments else ()
 
 
 def _table(name: object) -> str:

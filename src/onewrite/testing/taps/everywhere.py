@@ -141,14 +141,15 @@ def send_lean_requests_by_tapped_clients() -> None:
     lean, refusals = cast(
         "list[Any]", [import_module(f"onewrite.lean.{name}") for name in ("client", "refusals")]
     )  # they need botocore
-    look: Any = vars(lean)["_Look"]
-    by_client, functions_of = look.by_client, refusals.functions_of
+    look = cast("Any", vars(lean)["_Look"])
+    by_client, functions_of = cast("Function", look.by_client), refusals.functions_of
 
     def is_tap(function: Any) -> bool:
         return str(refusals.home_of(function)).startswith("onewrite.testing.")
 
     def sends_by_client(present: Any) -> bool:
-        return is_tap(vars(present)["_client"]._make_api_call) or by_client(present)  # noqa: SLF001  # all requests go through it
+        client = cast("Any", vars(present)["_client"])
+        return is_tap(client._make_api_call) or bool(by_client(present))  # noqa: SLF001  # all requests go through it
 
     def below_taps(function: Any) -> Any:
         return below_taps(function.__wrapped__) if is_tap(function) else function
@@ -189,15 +190,12 @@ def _patches(module: str) -> Iterator[Patch]:
         yield getattr(sys.modules[module], _CLIENTS[module]), "start_session", partial(_heard, "start_session")
     for name, silent in _CLASSES.get(module, {}).items():
         owner: type = getattr(sys.modules[module], name)
-        for method in ("_make_api_call",) if silent is None else _loud_methods(owner, silent):
+        functions = [method for method, value in vars(owner).items() if inspect.isfunction(value)]
+        loud = [method for method in functions if silent is not None and not method.startswith("_") and method not in silent]
+        for method in ["_make_api_call"] if silent is None else loud:
             yield owner, method, partial(_heard, method)
     if module == "botocore.client":
         send_lean_requests_by_tapped_clients()
-
-
-def _loud_methods(owner: type, silent: frozenset[str]) -> list[str]:
-    methods = [name for name, value in vars(owner).items() if inspect.isfunction(value)]
-    return [name for name in methods if not name.startswith("_") and name not in silent]
 
 
 def _heard(name: str, original: Function) -> Function:

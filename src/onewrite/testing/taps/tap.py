@@ -115,20 +115,11 @@ def may_be_stale(store: Store, request: Request) -> bool:
         return False
     if kind_of(store) == "collection":
         return request.method in _DOCUMENT_READS and _is_from_a_secondary(store, request)
-    return request.method in _READS and not any(map(_is_consistent, _parts(request.arguments)))
-
-
-def _parts(arguments: Mapping[str, Any]) -> list[Any]:
-    """What says of itself whether it is consistent: the request, or the part of a BatchGetItem for each table.
-
-    A BatchGetItem of both kinds is not split: it counts as consistent.
-    """
-    tables = arguments.get("RequestItems")
-    return list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [arguments]
-
-
-def _is_consistent(part: Any) -> bool:
-    return isinstance(part, Mapping) and bool(cast("Mapping[str, Any]", part).get("ConsistentRead"))
+    # A BatchGetItem says it for each table. One of both kinds is not split: it counts as consistent.
+    tables = request.arguments.get("RequestItems")
+    parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]
+    consistent = (isinstance(part, Mapping) and cast("Mapping[str, Any]", part).get("ConsistentRead") for part in parts)
+    return request.method in _READS and not any(consistent)
 
 
 def _is_from_a_secondary(store: Store, request: Request) -> bool:
