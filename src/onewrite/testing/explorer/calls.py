@@ -634,7 +634,7 @@ class HandlerCall:
     def _complete(self, awaitable: Awaitable[Any]) -> Any:
         loop = self.thread.loop()
         with self.running(loop):
-            return loop.run_until_complete(_awaited(awaitable))
+            return loop.run_until_complete(awaited(awaitable))
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
         if self.dead:
@@ -869,7 +869,7 @@ def _in_common(one: TaskPath, other: TaskPath) -> int:
     return min(len(one), len(other))
 
 
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
+async def awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 

@@ -22,6 +22,7 @@ from onewrite.testing.explorer.calls import (
     CallThreads,
     HandlerCall,
     Reply,
+    awaited,
     current_call,
     in_an_event_loop,
     without_frames,
@@ -410,7 +411,7 @@ class Subject:
         """The value, awaited if it must be."""
         if not isinstance(value, Awaitable):
             return value
-        return self._loop.run(_awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
+        return self._loop.run(awaited(cast("Awaitable[Any]", value)), context=contextvars.copy_context())
 
     def begin_with(self, structure: tuple[Request, ...]) -> None:
         """Let every trial begin with these requests of the handler, which it sends once in the life of the process."""
@@ -495,10 +496,6 @@ def _in_a_coroutine(request: Request) -> ConfigurationError:
         f"{request} was sent by a blocking client in a coroutine, and the stores of world() are asynchronous: let build, observe "
         "and the invariant use the stores that they are given."
     )
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 async def _ready(answer: Any) -> Any:

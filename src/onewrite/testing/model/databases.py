@@ -10,7 +10,6 @@ refused: the explorer deletes and puts back what tables hold, and may do that on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -148,7 +147,7 @@ class Databases:
             if self._names.get(name) == self._names[home] and takes_plain_values(client_of(store)) == plain:
                 return name
         name = self._unused(f"{home}, {'plain' if plain else 'typed'} values")
-        return self._add(name, self._names[home], partial(self._twin_of_home, home, plain))
+        return self._add(name, self._names[home], lambda: twin_of(client_of(self.stores[home]), plain=plain))
 
     def adopt_database(self, database: Any) -> str:
         """The name of the store that performs what is sent to a database of MongoDB, or to a collection in it."""
@@ -158,7 +157,11 @@ class Databases:
         for name, known in self._names.items():
             if known == label:
                 return name
-        return self._add(self._unused(database.name), label, partial(self._other_database, home, database.name))
+
+        def opened() -> Store:
+            return self.stores[home].database.client[database.name][self.stores[home].name]
+
+        return self._add(self._unused(database.name), label, opened)
 
     def store_of_server(self, client: Any) -> str:
         """The name of a store of the world on the server of this client of MongoDB."""
@@ -192,12 +195,6 @@ class Databases:
         if database is not None:
             self._names[name] = database
         return name
-
-    def _twin_of_home(self, home: str, plain: bool) -> Store:  # noqa: FBT001  # private, and always given through `partial`
-        return twin_of(client_of(self.stores[home]), plain=plain)
-
-    def _other_database(self, home: str, database: str) -> Store:
-        return self.stores[home].database.client[database][self.stores[home].name]
 
     def _name_of(self, store: Store, name: str) -> str:
         """The name of the database that a store of the world reaches: the name of the first store at its location, and its own."""

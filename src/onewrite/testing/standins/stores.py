@@ -104,14 +104,6 @@ def moto_tables() -> Generator[MakeTable, None, None]:
             account.remove(names)
 
 
-def _entered(table: Any) -> Any:
-    return table
-
-
-def _exited(table: Any, *_: object) -> None:
-    table.close_stand_in()
-
-
 class _Account:
     """moto's DynamoDB in one region, while it is mocked."""
 
@@ -140,9 +132,8 @@ class _Account:
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
             kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
-            self._table_class = type(
-                kind.__name__, (kind,), {"__enter__": _entered, "__exit__": _exited, "__module__": kind.__module__}
-            )
+            block = {"__enter__": lambda table: table, "__exit__": lambda table, *_: table.close_stand_in()}
+            self._table_class = type(kind.__name__, (kind,), {**block, "__module__": kind.__module__})
         return self._table_class(name, client=self._resource.meta.client)
 
     def remove(self, names: Iterable[str]) -> None:

@@ -225,10 +225,13 @@ class _AsyncApiCall(_ApiCall):
 def request_of(store: str, method: str, arguments: Item, key_names: Mapping[str, KeyNames]) -> Request:
     """An API call as a request. `key_names` has the attributes that are the key of each table."""
     entities = _entities(method, arguments)
-    keys = None if entities is None else tuple(_keys(entities, key_names))
+    keys = [
+        _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
+        for table, key, item in entities or ()
+    ]
     named = [arguments] if entities is None and "TableName" in arguments else []
     tables = dict.fromkeys([*[_table(one["TableName"]) for one in named], *[table for table, _, _ in entities or ()]])
-    known = None if keys is None or None in keys else cast("tuple[Key, ...]", keys)
+    known = None if entities is None or None in keys else cast("tuple[Key, ...]", tuple(keys))
     return Request(store, method, arguments, known, not _only_reads(method, arguments), tuple(tables))
 
 
@@ -275,11 +278,6 @@ def _batch(tables: Mapping[str, Sequence[Item]]) -> Iterator[tuple[str, Item | N
         for write in writes:
             for change in write.values():
                 yield _entity({"TableName": table, **change})
-
-
-def _keys(entities: list[tuple[str, Item | None, Item | None]], key_names: Mapping[str, KeyNames]) -> Iterator[Key | None]:
-    for table, key, item in entities:
-        yield _key(table, key_names.get(table) or (), item or {}) if key is None else _key(table, key, key)
 
 
 def _key(table: str, names: Iterable[str], values: Item) -> Key | None:

@@ -363,7 +363,9 @@ class AnySession:
         try:
             yield partial(self._gate, self._ending(COMMIT))
         except ConnectionFailure as error:
-            _relabel(error, without=_TRANSIENT, label=_UNKNOWN)
+            failed: Any = error
+            failed._remove_error_label(_TRANSIENT)  # noqa: SLF001  # pymongo's sessions do it in this way
+            failed._add_error_label(_UNKNOWN)  # noqa: SLF001  # the same
             raise
         except PyMongoError:
             self._unsure = None  # the server says that there is no such transaction
@@ -563,11 +565,6 @@ def _misuse(text: str) -> NoReturn:
     from pymongo.errors import InvalidOperation  # noqa: PLC0415  # the same
 
     raise InvalidOperation(text)
-
-
-def _relabel(error: Any, *, without: str, label: str) -> None:
-    error._remove_error_label(without)  # noqa: SLF001  # pymongo's sessions do it in this way
-    error._add_error_label(label)  # noqa: SLF001  # the same
 
 
 def _give_up(error: Any) -> NoReturn:

@@ -118,7 +118,8 @@ class Request:
 
     def _touched(self) -> Iterator[str]:
         for table in self.tables:
-            keys = [_shown(key) for owner, key in self.keys or () if owner == table]
+            found = [key if isinstance(key, tuple) else (key,) for owner, key in self.keys or () if owner == table]
+            keys = ["/".join(map(str, cast("tuple[Hashable, ...]", key))) for key in found]
             if len(keys) > _SHOWN_KEYS:
                 keys = [f"({len(keys)} keys)"]
             yield " ".join([table, *keys])
@@ -186,10 +187,6 @@ def is_guarded(request: Request) -> bool:
     marks = dict(_marks(request.arguments.get("update")))
     conditions = list(_conditions(request.arguments["filter"]))
     return any(_leaves_out(condition, path, marks) for path, condition in conditions if path in marks)
-
-
-def _shown(key: Hashable) -> str:
-    return "/".join(map(str, cast("tuple[Hashable, ...]", key))) if isinstance(key, tuple) else str(key)
 
 
 def _failure(error: BaseException) -> str:
