@@ -132,8 +132,15 @@ class _Account:
         self._tables[name] = deepcopy(self._empty[definition])
         if self._table_class is None:
             kind = cast("Any", type(self._resource.Table(name)))  # boto3 builds a new class at each call
-            block = {"__enter__": lambda table: table, "__exit__": lambda table, *_: table.close_stand_in()}
-            self._table_class = type(kind.__name__, (kind,), {**block, "__module__": kind.__module__})
+
+            def enter(table: Any) -> Any:
+                return table
+
+            def leave(table: Any, *_: object) -> None:
+                table.close_stand_in()
+
+            methods = {"__enter__": enter, "__exit__": leave, "__module__": kind.__module__}
+            self._table_class = type(kind.__name__, (kind,), methods)
         return self._table_class(name, client=self._resource.meta.client)
 
     def remove(self, names: Iterable[str]) -> None:

@@ -118,8 +118,9 @@ class Request:
 
     def _touched(self) -> Iterator[str]:
         for table in self.tables:
-            found = [key if isinstance(key, tuple) else (key,) for owner, key in self.keys or () if owner == table]
-            keys = ["/".join(map(str, cast("tuple[Hashable, ...]", key))) for key in found]
+            own = [key for owner, key in self.keys or () if owner == table]
+            parts = [cast("tuple[Hashable, ...]", key) if isinstance(key, tuple) else (key,) for key in own]
+            keys = ["/".join(map(str, each)) for each in parts]
             if len(keys) > _SHOWN_KEYS:
                 keys = [f"({len(keys)} keys)"]
             yield " ".join([table, *keys])
